@@ -1,0 +1,1 @@
+"""A handoff relay for AI agents: pass work on without dropping it."""

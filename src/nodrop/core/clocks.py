@@ -1,0 +1,93 @@
+"""Clock arithmetic: which clocks run on a handoff, and the one due time.
+
+The lease of a process with a heartbeat is not here: heartbeats are not events, so its end is the
+engine's knowledge and is handed in where a due time is told to somebody.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from nodrop.core.limits import HOUR, Limits
+from nodrop.core.model import Backoff, ClockName, Handoff, Priority, Terms, Timer, When
+
+HEAD_START_MS: Final[dict[Priority, int]] = {
+    Priority.URGENT: 4 * HOUR,
+    Priority.HIGH: 2 * HOUR,
+    Priority.MEDIUM: HOUR,
+    Priority.LOW: 0,
+}
+"""How much older than it is a handoff counts in the queue. Because it is a head start and not a
+class of its own, everything else grows old enough in the end: nothing starves."""
+
+
+def rank(handoff: Handoff) -> int:
+    """Return the place in the recipient's queue: the smallest is taken first."""
+    return handoff.stored_at - HEAD_START_MS[handoff.terms.priority]
+
+
+def due_at(handoff: Handoff, lease_until: int | None = None) -> int | None:
+    """Return when the relay acts next if nobody else does; None once nothing is owed."""
+    times = [timer.at for timer in handoff.timers]
+    if lease_until is not None and handoff.live:
+        times.append(lease_until)
+    return min(times, default=None)
+
+
+def ran_out(handoff: Handoff, now: int) -> list[Timer]:
+    """Return the timers that ran out, in the order in which they did."""
+    return sorted((t for t in handoff.timers if t.at <= now), key=lambda t: t.at)
+
+
+def lease_until(handoff: Handoff, seen_at: int, limits: Limits) -> int | None:
+    """Return when the process last seen at `seen_at` loses this delivery."""
+    if not handoff.live or handoff.heartbeat_ms is None:
+        return None
+    missed = limits.lease_heartbeats if handoff.ack else limits.lease_heartbeats_unacknowledged
+    return seen_at + missed * handoff.heartbeat_ms
+
+
+def backoff_ms(backoff: Backoff, tries: int) -> int:
+    """Return how long the retry after `tries` used tries waits."""
+    factor = min(backoff.factor ** max(tries - 1, 0), 1e12)
+    return int(min(backoff.first_ms * factor, backoff.max_ms))
+
+
+def running(handoff: Handoff, name: ClockName) -> Timer | None:
+    """Return the clock called `name` if it runs."""
+    return next((t for t in handoff.timers if t.name is name), None)
+
+
+def armed(timers: Iterable[Timer], *added: Timer) -> tuple[Timer, ...]:
+    """Return `timers` with `added`, each taking the place of its namesake."""
+    names = {(t.name, t.step) for t in added}
+    return (*(t for t in timers if (t.name, t.step) not in names), *added)
+
+
+def disarmed(timers: Iterable[Timer], *names: ClockName) -> tuple[Timer, ...]:
+    """Return `timers` without those called `names`."""
+    return tuple(t for t in timers if t.name not in names)
+
+
+def steps_armed(
+    timers: Iterable[Timer], terms: Terms, when: When, *, since: int
+) -> tuple[Timer, ...]:
+    """Return `timers` with the escalation steps of an episode that began at `since`."""
+    return armed(
+        timers,
+        *(
+            Timer(name=ClockName.STEP, at=since + e.after_ms, length_ms=e.after_ms, step=index)
+            for index, e in enumerate(terms.escalation)
+            if e.when is when
+        ),
+    )
+
+
+def steps_disarmed(timers: Iterable[Timer], terms: Terms, *whens: When) -> tuple[Timer, ...]:
+    """Return `timers` without the steps of episodes that are over."""
+    return tuple(
+        t
+        for t in timers
+        if t.name is not ClockName.STEP
+        or t.step is None
+        or terms.escalation[t.step].when not in whens
+    )

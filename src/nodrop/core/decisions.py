@@ -1,0 +1,565 @@
+"""What each command means: the facts it would bring about, or why it is refused.
+
+Called by `machine.decide` only, which checks the facts against the table.
+"""
+
+from typing import Never, assert_never
+
+from nodrop.core import clocks, commands, events
+from nodrop.core.commands import Actor, Candidate, Command
+from nodrop.core.errors import (
+    AlreadyBlockedError,
+    AlreadyDecidedError,
+    AlreadyFinishedError,
+    AttemptRequiredError,
+    ConflictError,
+    ForbiddenError,
+    InvalidRequestError,
+    LimitReachedError,
+    NotFinishedError,
+    NotFoundError,
+    StaleAttemptError,
+    StaleQuestionError,
+    WrongStateError,
+)
+from nodrop.core.events import Fact
+from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.model import (
+    DEAD,
+    ClockName,
+    Handoff,
+    Question,
+    QuestionKind,
+    State,
+    Terms,
+    Timer,
+    Value,
+)
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What a decision may depend on besides the handoff and the command."""
+
+    candidates: tuple[Candidate, ...] = ()
+    """Who could be asked next for this handoff's capability, best first."""
+    position: int = 1
+    """The place in the recipient's queue, where the recipient does not say."""
+    up_since: int = 0
+    """Start of the relay's uninterrupted service: its downtime is nobody's silence."""
+    limits: Limits = DEFAULT
+
+
+Facts = tuple[Fact, ...]
+
+
+def propose(
+    handoff: Handoff | None, command: Command, *, by: Actor, now: int, around: Surroundings
+) -> Facts:
+    """Return the facts `command` would bring about if the table allows them."""
+    if isinstance(command, commands.Offer):
+        return _offer(handoff, command)
+    if handoff is None:
+        raise NotFoundError
+    match command:
+        case commands.Deliver():
+            return _deliver(handoff, command)
+        case commands.Acknowledge() | commands.Update():
+            return _acknowledge_or_update(handoff, command, by, now, around)
+        case commands.Block():
+            return _block(handoff, command, by, around)
+        case commands.Counter():
+            return _counter(handoff, command, by, around)
+        case commands.Reject():
+            taken = _take_directly_or_fence(handoff, command.attempt, by)
+            return (*taken, *_next_candidate(handoff, "rejected", around, command.body))
+        case commands.Complete():
+            return _complete(handoff, command, by)
+        case commands.Fail():
+            return _fail(handoff, command, by, now)
+        case commands.Release():
+            return _release(handoff, command, by, around)
+        case commands.RecordStep():
+            return _record_step(handoff, command, by, around)
+        case commands.Checkpoint():
+            event = events.Checkpointed(attempt=handoff.attempt)
+            return (*_fence(handoff, command.attempt, by), Fact(event=event, body=command.body))
+        case commands.AnswerQuestion():
+            return _answer(handoff, command, by, around)
+        case commands.Agree():
+            return _agree(handoff, command, by)
+        case commands.Decline():
+            _open_question(handoff, command.question, QuestionKind.TERMS)
+            _require(by, "requester", handoff.origin)
+            return _next_candidate(handoff, "declined", around, command.body)
+        case commands.Cancel():
+            return _cancel(handoff, command, by)
+        case commands.Reassign():
+            return _reassign(handoff, command, by)
+        case commands.Settle():
+            return _settle(handoff, command, by)
+        case commands.MarkOutcomeDelivered():
+            known = any(r.rung == "outcome_delivered" for r in handoff.receipts)
+            return () if known or not handoff.final else (Fact(event=events.OutcomeDelivered()),)
+        case commands.Redrive() | commands.AcceptLate() | commands.Discard():
+            return _decide_dead_letter(handoff, command, by)
+        case commands.Note():
+            return (Fact(event=events.Noted(), body=command.body),)
+        case commands.LapseLease():
+            held = handoff.live and handoff.process == command.process
+            return _lapse(handoff, "lease_lapsed") if held else ()
+        case commands.Revive():
+            mine = handoff.revivable and handoff.process == command.process
+            return _revived(handoff) if mine else ()
+        case commands.Tick():
+            return _tick(handoff, now, around)
+        case _:
+            assert_never(command)
+
+
+# --- the offer and its delivery -----------------------------------------------------------------
+
+
+def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
+    if handoff is not None:
+        raise ConflictError("a handoff with this id exists")
+    terms = _terms_for(command.terms, command.to)
+    offered = events.Offered(
+        sender=command.sender,
+        origin=command.origin,
+        recipient=command.to.agent,
+        capability=command.capability,
+        manifest_version=command.to.manifest_version,
+        routed=command.routed,
+        terms=terms,
+        correlation_id=command.correlation_id,
+        parent_id=command.parent_id,
+        legs=command.legs,
+        legs_done=command.legs_done,
+        watchers=command.watchers,
+        key=command.key,
+        traceparent=command.traceparent,
+        redrive_of=command.redrive_of,
+        steps=command.steps,
+        answers=command.answers,
+        checkpoint=command.checkpoint,
+    )
+    born = Fact(event=offered, body=command.body)
+    if command.completed is not None:
+        return (born, Fact(event=events.Completed(attempt=0), body=command.completed))
+    if command.refused is not None:
+        return (born, Fact(event=events.Rejected(code=command.refused)))
+    return (born,)
+
+
+def _terms_for(terms: Terms, to: Candidate) -> Terms:
+    values = {name: getattr(terms, name) for name in terms.__struct_fields__}
+    return Terms(**{**values, "timeout_ms": to.timeout_ms})
+
+
+def _deliver(handoff: Handoff, command: commands.Deliver) -> Facts:
+    return (
+        Fact(
+            event=events.Delivered(
+                attempt=handoff.attempt + 1,
+                process=command.process,
+                heartbeat_ms=command.heartbeat_ms,
+            )
+        ),
+    )
+
+
+# --- who may act --------------------------------------------------------------------------------
+
+
+def _fence(handoff: Handoff, attempt: int | None, by: Actor) -> Facts:
+    """Let only the authorised attempt act; a lapsed one that nobody replaced goes on."""
+    if by.agent != handoff.recipient:
+        _not_the_recipient(handoff, by)
+    if handoff.final:
+        raise AlreadyFinishedError(f"it is {handoff.state}")
+    if attempt is None:
+        raise AttemptRequiredError
+    if attempt != handoff.attempt or not (handoff.live or handoff.revivable):
+        raise StaleAttemptError(_superseded(handoff, attempt))
+    return () if handoff.live else _revived(handoff)
+
+
+def _take_directly_or_fence(handoff: Handoff, attempt: int | None, by: Actor) -> Facts:
+    """Without an attempt, something merely offered is taken and acted on in one commit."""
+    if attempt is None and handoff.state is State.OFFERED and by.agent == handoff.recipient:
+        return _deliver(handoff, commands.Deliver(process=by.agent, heartbeat_ms=None))
+    return _fence(handoff, attempt, by)
+
+
+def _not_the_recipient(handoff: Handoff, by: Actor) -> Never:
+    if by.agent in handoff.asked:
+        raise StaleAttemptError(f"the handoff went on to {handoff.recipient}")
+    raise ForbiddenError(f"only the recipient, {handoff.recipient}, can say what it did")
+
+
+def _require(by: Actor, role: str, *agents: str) -> None:
+    if not by.operator and by.agent not in agents:
+        raise ForbiddenError(f"only the {role} can do this")
+
+
+def _acknowledged(handoff: Handoff) -> None:
+    if handoff.ack is None:
+        raise WrongStateError(
+            "the delivery was never acknowledged",
+            next_step="Acknowledge it first; or reject it, or release it.",
+        )
+
+
+def _superseded(handoff: Handoff, attempt: int) -> str:
+    if attempt != handoff.attempt:
+        return f"you hold attempt {attempt}, the current attempt is {handoff.attempt}"
+    return f"attempt {attempt} has ended"
+
+
+def _revived(handoff: Handoff) -> Facts:
+    event = events.Revived if handoff.ack else events.Reclaimed
+    return (Fact(event=event(attempt=handoff.attempt)),)
+
+
+# --- the recipient's commands -------------------------------------------------------------------
+
+
+def _acknowledge_or_update(
+    handoff: Handoff,
+    command: commands.Acknowledge | commands.Update,
+    by: Actor,
+    now: int,
+    around: Surroundings,
+) -> Facts:
+    is_ack = isinstance(command, commands.Acknowledge)
+    entered = (_take_directly_or_fence if is_ack else _fence)(handoff, command.attempt, by)
+    promised = handoff.terms.update_every_ms
+    if command.next_update_at is not None:
+        promised = max(min(command.next_update_at - now, promised), 0)
+    directly = any(isinstance(fact.event, events.Delivered) for fact in entered)
+    acknowledged = handoff.ack is not None and not directly
+    # A second ack is an update; an update before the ack is refused by the table.
+    as_ack = is_ack and not acknowledged and handoff.state is not State.BLOCKED
+    position = command.position
+    if position is None:
+        position = around.position if as_ack else handoff.ack and handoff.ack.position
+    event = (events.Acknowledged if as_ack else events.Updated)(
+        attempt=handoff.attempt + 1 if directly else handoff.attempt,
+        position=position,
+        eta_at=command.eta_at,
+        next_update_at=now + promised,
+    )
+    return (*entered, Fact(event=event, body=command.body))
+
+
+def _block(handoff: Handoff, command: commands.Block, by: Actor, around: Surroundings) -> Facts:
+    entered = _fence(handoff, command.attempt, by)
+    if handoff.question is not None:
+        raise AlreadyBlockedError
+    _acknowledged(handoff)
+    if len(handoff.answers) >= around.limits.answers_max:
+        raise LimitReachedError(f"{around.limits.answers_max} questions were asked already")
+    checkpoint = _checkpoint(handoff, command.checkpoint)
+    blocked = events.Blocked(
+        attempt=handoff.attempt,
+        kind=QuestionKind.QUESTION,
+        asked=command.asked or handoff.sender,
+        parked=command.park or command.checkpoint is not None,
+    )
+    return (*entered, *checkpoint, Fact(event=blocked, body=command.body))
+
+
+def _counter(handoff: Handoff, command: commands.Counter, by: Actor, around: Surroundings) -> Facts:
+    entered = _take_directly_or_fence(handoff, command.attempt, by)
+    if handoff.question is not None:
+        raise AlreadyBlockedError
+    if len(handoff.answers) >= around.limits.answers_max:
+        raise LimitReachedError(f"{around.limits.answers_max} questions were asked already")
+    directly = any(isinstance(fact.event, events.Delivered) for fact in entered)
+    blocked = events.Blocked(
+        attempt=handoff.attempt + 1 if directly else handoff.attempt,
+        kind=QuestionKind.TERMS,
+        asked=handoff.origin,
+        proposed=command.proposal,
+    )
+    return (*entered, Fact(event=blocked, body=command.body))
+
+
+def _complete(handoff: Handoff, command: commands.Complete, by: Actor) -> Facts:
+    if by.agent == handoff.recipient and _takes_late_result(handoff, command.attempt):
+        return (Fact(event=events.LateResultKept(attempt=handoff.attempt), body=command.body),)
+    entered = _fence(handoff, command.attempt, by)
+    _acknowledged(handoff)
+    return (*entered, Fact(event=events.Completed(attempt=handoff.attempt), body=command.body))
+
+
+def _takes_late_result(handoff: Handoff, attempt: int | None) -> bool:
+    """After `expired` or `attempts_exhausted` the last attempt may still hand in its result."""
+    if handoff.state not in DEAD or handoff.late_result is not None or attempt is None:
+        return False
+    if handoff.decision is not None or attempt == 0 or attempt != handoff.attempt:
+        return False
+    assert handoff.outcome is not None, "a final handoff has an outcome"
+    return handoff.state is State.EXPIRED or handoff.outcome.code == "attempts_exhausted"
+
+
+def _fail(handoff: Handoff, command: commands.Fail, by: Actor, now: int) -> Facts:
+    entered = _fence(handoff, command.attempt, by)
+    _acknowledged(handoff)
+    if not command.retryable:
+        failed = events.Failed(attempt=handoff.attempt, code=command.code)
+        return (*entered, Fact(event=failed, body=command.body))
+    tries = handoff.tries + 1
+    if tries >= handoff.terms.attempts_max:
+        return (*entered, _exhausted(handoff, command.body))
+    returned = events.Returned(
+        reason="retry",
+        attempt=handoff.attempt,
+        tried=True,
+        not_before=now + clocks.backoff_ms(handoff.terms.backoff, tries),
+    )
+    return (*entered, Fact(event=returned, body=command.body))
+
+
+def _exhausted(handoff: Handoff, body: bytes | None = None) -> Fact:
+    failed = events.Failed(attempt=handoff.attempt, code="attempts_exhausted")
+    return Fact(event=failed, body=body)
+
+
+def _release(handoff: Handoff, command: commands.Release, by: Actor, around: Surroundings) -> Facts:
+    entered = _fence(handoff, command.attempt, by)
+    kept = _checkpoint(handoff, command.checkpoint) if handoff.ack else ()
+    if handoff.state is State.BLOCKED:
+        return (*entered, *kept, Fact(event=events.Parked(attempt=handoff.attempt)))
+    tried = handoff.releases >= around.limits.releases_free_max
+    if tried and handoff.tries + 1 >= handoff.terms.attempts_max:
+        return (*entered, *kept, _exhausted(handoff, command.body))
+    returned = events.Returned(reason="released", attempt=handoff.attempt, tried=tried)
+    return (*entered, *kept, Fact(event=returned, body=command.body))
+
+
+def _record_step(
+    handoff: Handoff, command: commands.RecordStep, by: Actor, around: Surroundings
+) -> Facts:
+    entered = _fence(handoff, command.attempt, by)
+    if any(step.name == command.name for step in handoff.steps):
+        return ()  # the first record counts, and the caller is shown it
+    if len(handoff.steps) >= around.limits.steps_max:
+        raise LimitReachedError(f"{around.limits.steps_max} steps are recorded already")
+    recorded = events.StepRecorded(attempt=handoff.attempt, name=command.name)
+    return (*entered, Fact(event=recorded, body=command.body))
+
+
+def _checkpoint(handoff: Handoff, body: bytes | None) -> Facts:
+    if body is None:
+        return ()
+    return (Fact(event=events.Checkpointed(attempt=handoff.attempt), body=body),)
+
+
+# --- questions and counters ---------------------------------------------------------------------
+
+
+def _open_question(handoff: Handoff, version: int, kind: QuestionKind) -> Question:
+    question = handoff.question
+    if question is None or question.version != version:
+        raise StaleQuestionError
+    if question.kind is not kind:
+        verbs = "answer" if question.kind is QuestionKind.QUESTION else "agree or decline"
+        raise InvalidRequestError(f"this is a {question.kind}", next_step=f"Use {verbs}.")
+    return question
+
+
+def _answer(
+    handoff: Handoff, command: commands.AnswerQuestion, by: Actor, around: Surroundings
+) -> Facts:
+    late = handoff.withdrawn
+    if late and late.version == command.question and handoff.state in DEAD:
+        _require(by, "one who was asked, the requester or a person", late.asked, handoff.origin)
+        if handoff.decision is not None:
+            raise AlreadyDecidedError
+        kept = events.LateAnswerKept(question=late.version, by=by.agent)
+        return (Fact(event=kept, body=command.body),)
+    question = _open_question(handoff, command.question, QuestionKind.QUESTION)
+    _require(by, "one who was asked, the requester or a person", question.asked, handoff.origin)
+    answered = events.Answered(question=question.version, by=by.agent)
+    return (Fact(event=answered, body=command.body), _go_on(handoff))
+
+
+def _agree(handoff: Handoff, command: commands.Agree, by: Actor) -> Facts:
+    question = _open_question(handoff, command.question, QuestionKind.TERMS)
+    _require(by, "requester", handoff.origin)
+    proposed = question.proposed
+    assert proposed is not None, "a counter proposes terms"
+    values = {name: getattr(handoff.terms, name) for name in handoff.terms.__struct_fields__}
+    wanted = {
+        name: value
+        for name in proposed.__struct_fields__
+        if (value := getattr(proposed, name)) is not None
+    }
+    agreed = events.Agreed(question=question.version, terms=Terms(**{**values, **wanted}))
+    return (Fact(event=agreed), _go_on(handoff))
+
+
+def _go_on(handoff: Handoff) -> Fact:
+    """Wake the attempt that asked if it still lives, else put the handoff back in the inbox."""
+    if handoff.live:
+        return Fact(event=events.Resumed(attempt=handoff.attempt))
+    return Fact(event=events.Returned(reason="answered", attempt=handoff.attempt))
+
+
+# --- routing and the requester's commands -------------------------------------------------------
+
+
+def _next_candidate(
+    handoff: Handoff, reason: str, around: Surroundings, body: bytes | None = None
+) -> Facts:
+    """Ask the next candidate; each is asked once. A named recipient has none after it."""
+    if handoff.routed:
+        for candidate in around.candidates:
+            if candidate.agent not in handoff.asked:
+                moved = _to(handoff.capability, candidate, reason=reason, routed=True)
+                return (Fact(event=moved, body=body),)
+    code = "no_candidate" if handoff.routed else reason
+    return (Fact(event=events.Rejected(code=code), body=body),)
+
+
+def _to(
+    capability: str | None, candidate: Candidate, *, reason: str, routed: bool
+) -> events.Reassigned:
+    return events.Reassigned(
+        recipient=candidate.agent,
+        reason=reason,
+        capability=capability,
+        manifest_version=candidate.manifest_version,
+        timeout_ms=candidate.timeout_ms,
+        routed=routed,
+    )
+
+
+def _cancel(handoff: Handoff, command: commands.Cancel, by: Actor) -> Facts:
+    _require(by, "requester", handoff.origin)
+    if handoff.final:
+        raise AlreadyFinishedError(f"it is {handoff.state}")
+    cancelled = Fact(event=events.Cancelled(), body=command.body)
+    # A requester that withdraws its own handoff has the outcome with the answer.
+    return (cancelled, Fact(event=events.Settled())) if by.agent == handoff.origin else (cancelled,)
+
+
+def _reassign(handoff: Handoff, command: commands.Reassign, by: Actor) -> Facts:
+    _require(by, "requester", handoff.origin)
+    if handoff.final:
+        raise AlreadyFinishedError(f"it is {handoff.state}")
+    moved = _to(command.capability, command.to, reason="reassigned", routed=command.routed)
+    return (Fact(event=moved, body=command.body),)
+
+
+def _settle(handoff: Handoff, command: commands.Settle, by: Actor) -> Facts:
+    _require(by, "requester", handoff.origin)
+    if not handoff.final:
+        raise NotFinishedError(f"it is {handoff.state}")
+    if handoff.settled_at is not None:
+        return ()
+    known = any(r.rung == "outcome_delivered" for r in handoff.receipts)
+    delivered = () if known or command.next_leg else (Fact(event=events.OutcomeDelivered()),)
+    return (*delivered, Fact(event=events.Settled(next_leg=command.next_leg)))
+
+
+def _decide_dead_letter(
+    handoff: Handoff,
+    command: commands.Redrive | commands.AcceptLate | commands.Discard,
+    by: Actor,
+) -> Facts:
+    _require(by, "requester", handoff.origin)
+    if not handoff.final:
+        raise NotFinishedError(f"it is {handoff.state}")
+    if handoff.decision is not None:
+        raise AlreadyDecidedError(f"it was {handoff.decision}")
+    # The successor, or the person's decision, takes over what was owed.
+    settled = () if handoff.settled_at is not None else (Fact(event=events.Settled()),)
+    match command:
+        case commands.Redrive():
+            redriven = events.Redriven(successor=command.successor)
+            return (Fact(event=redriven, body=command.body), *settled)
+        case commands.AcceptLate():
+            if handoff.late_result is None:
+                raise WrongStateError("it has no late result to accept")
+            return (Fact(event=events.AcceptedLate(successor=command.successor)), *settled)
+        case commands.Discard():
+            return (Fact(event=events.Discarded(), body=command.body), *settled)
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def _lapse(handoff: Handoff, reason: str) -> Facts:
+    """Take back a delivery whose holder went silent. A question only loses its live asker."""
+    if handoff.state is State.BLOCKED:
+        return (Fact(event=events.Parked(attempt=handoff.attempt)),)
+    if handoff.tries + 1 >= handoff.terms.attempts_max:
+        return (_exhausted(handoff),)
+    returned = events.Returned(
+        reason=reason,
+        attempt=handoff.attempt,
+        tried=True,
+        revivable=reason == "lease_lapsed",
+    )
+    return (Fact(event=returned),)
+
+
+def _tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
+    """Act on the first clock that ran out; the handoff is ticked again until none has."""
+    due = clocks.ran_out(handoff, now)
+    if not due:
+        return ()
+    # The deadline is absolute, so it is looked at first; every other clock that ran out while
+    # the relay was down counts anew.
+    deadline = next((t for t in due if t.name is ClockName.DEADLINE), None)
+    if deadline is not None:
+        return (Fact(event=events.Expired()),)
+    timer = due[0]
+    if timer.at <= around.up_since and timer.name is not ClockName.RETRY:
+        again = events.Rearmed(
+            clock=timer.name, step=timer.step, at=around.up_since + max(timer.length_ms, 1)
+        )
+        return (Fact(event=again),)
+    return _fire(handoff, timer, now, around)
+
+
+def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Facts:
+    match timer.name:
+        case ClockName.RETRY:
+            # The wait is over: nobody is late, but those who wait for work want to know.
+            return (Fact(event=events.Ready()),)
+        case ClockName.LEASE:
+            return _lapse(handoff, "lease_lapsed")
+        case ClockName.TIMEOUT:
+            return _lapse(handoff, "timed_out")
+        case ClockName.ACCEPT:
+            nudged = _nudge(timer, handoff.recipient, now, around)
+            if handoff.routed:
+                return (nudged, *_next_candidate(handoff, "unacknowledged", around))
+            return (nudged,)
+        case ClockName.PROMISE:
+            return (_nudge(timer, handoff.recipient, now, around),)
+        case ClockName.ANSWER:
+            assert handoff.question is not None, "the answer clock runs for a question"
+            return (_nudge(timer, handoff.question.asked, now, around),)
+        case ClockName.OUTCOME:
+            to = "me" if timer.fires else handoff.origin
+            return (_nudge(timer, to, now, around),)
+        case ClockName.STEP:
+            assert timer.step is not None, "a step timer names its step"
+            step = handoff.terms.escalation[timer.step]
+            event = events.Escalated(step=timer.step, when=step.when, notify=step.notify)
+            return (Fact(event=event),)
+        case ClockName.DEADLINE:
+            return (Fact(event=events.Expired()),)
+        case _:
+            assert_never(timer.name)
+
+
+def _nudge(timer: Timer, to: str, now: int, around: Surroundings) -> Fact:
+    length = min(max(timer.length_ms, 1) * 2, around.limits.rearm_ms_max)
+    return Fact(
+        event=events.Nudged(clock=timer.name, to=to, again_at=now + length, length_ms=length)
+    )

@@ -1,0 +1,317 @@
+"""Every error a caller can meet.
+
+NodropError
+├── CallerError                 the request is at fault; repeating it as it is will not help
+│   ├── InvalidRequestError         malformed, or a field is wrong
+│   │   ├── UnsupportedFieldError       known to the protocol, not to this relay
+│   │   ├── PayloadInvalidError         does not fit the recipient's input schema
+│   │   ├── ResultInvalidError          does not fit the capability's output schema
+│   │   ├── CapabilityRequiredError     the recipient has several; name one
+│   │   └── AttemptRequiredError        name the delivery this is about
+│   ├── TooLargeError               over a bound of `core.limits`
+│   ├── UnauthenticatedError        who are you?
+│   ├── ForbiddenError              not yours to do
+│   ├── NotFoundError               no such thing, or not for you to know
+│   ├── NoMatchError                nobody offers that capability
+│   ├── AmbiguousReferenceError     the prefix fits several ids
+│   └── ConflictError               the handoff is not in a state that admits this
+│       ├── WrongStateError             the state machine says no
+│       ├── StaleAttemptError           you held it once; you do not hold it now
+│       ├── AlreadyFinishedError        an outcome exists
+│       ├── NotFinishedError            there is no outcome yet
+│       ├── AlreadyBlockedError         one open question at a time
+│       ├── StaleQuestionError          that question is no longer open
+│       ├── AlreadyDecidedError         a dead letter gets one decision
+│       ├── IdempotencyConflictError    the key was used for another request
+│       └── LimitReachedError           a bound of this one handoff is used up
+└── UnavailableError            the relay cannot do it now; repeat the same command later
+    ├── QueueFullError              more work waits than the relay takes on
+    ├── StoreFullError              no room on the disk
+    ├── StoreUnavailableError       the store did not answer
+    ├── StoreInUseError             another relay serves this database
+    ├── UnreachableError            no relay answered at that address
+    └── RelayFaultError             a defect of ours
+
+`code` is public API and never changes; the sentence is for people and may.
+"""
+
+from typing import ClassVar, Final
+
+import msgspec
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing wrong with a request, and where."""
+
+    path: str
+    message: str
+
+
+class NodropError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    code: ClassVar[str]
+    title: ClassVar[str]
+    next: ClassVar[str]
+    """What to do about it, unless an instance knows better."""
+    retryable: ClassVar[bool] = False
+    fault: ClassVar[str] = "caller"
+
+    def __init__(
+        self, detail: str = "", *, next_step: str | None = None, errors: tuple[Problem, ...] = ()
+    ) -> None:
+        super().__init__(detail or self.title)
+        self.detail = detail or self.title
+        self.next_step = next_step or self.next
+        self.errors = errors
+
+
+class CallerError(NodropError):
+    """The request is at fault."""
+
+
+class InvalidRequestError(CallerError):
+    """Malformed, or a field is wrong."""
+
+    code = "invalid_request"
+    title = "The request is not valid"
+    next = "Correct what `errors` names and send it again."
+
+
+class UnsupportedFieldError(InvalidRequestError):
+    """A field the protocol knows and this relay does not carry out."""
+
+    code = "unsupported_field"
+    title = "This relay does not support that field yet"
+    next = "Leave the field out; it is refused rather than ignored."
+
+
+class PayloadInvalidError(InvalidRequestError):
+    """The payload does not fit what the capability takes."""
+
+    code = "payload_invalid"
+    title = "The payload does not fit the capability's input schema"
+    next = "Correct the payload at the paths in `errors`."
+
+
+class ResultInvalidError(InvalidRequestError):
+    """The result does not fit what the capability promises."""
+
+    code = "result_invalid"
+    title = "The result does not fit the capability's output schema"
+    next = "Hand in a result that fits, or fail the handoff; it is still yours."
+
+
+class CapabilityRequiredError(InvalidRequestError):
+    """The recipient has several capabilities."""
+
+    code = "capability_required"
+    title = "The recipient has several capabilities"
+    next = "Name one of them as `capability`."
+
+
+class AttemptRequiredError(InvalidRequestError):
+    """The command is about a delivery, and none is named."""
+
+    code = "attempt_required"
+    title = "The command must name the delivery it is about"
+    next = "Send `attempt` as it came with the delivery."
+
+
+class TooLargeError(CallerError):
+    """Over a bound."""
+
+    code = "too_large"
+    title = "The request is larger than this relay takes"
+    next = "Send less: keep large data elsewhere and hand off a reference to it."
+
+
+class UnauthenticatedError(CallerError):
+    """No token, or one that is not valid."""
+
+    code = "unauthenticated"
+    title = "The request carries no valid token"
+    next = "Send `Authorization: Bearer TOKEN`; `nodrop token NAME` prints one."
+
+
+class ForbiddenError(CallerError):
+    """Known, and not allowed to do this."""
+
+    code = "forbidden"
+    title = "This is not yours to do"
+    next = "Ask the party it belongs to, or an operator."
+
+
+class NotFoundError(CallerError):
+    """No such thing, or not for the caller to know."""
+
+    code = "not_found"
+    title = "No such thing here"
+    next = "Check the id; `nodrop inbox` and `nodrop track` list what you can see."
+
+
+class NoMatchError(CallerError):
+    """Nobody can be asked."""
+
+    code = "no_match"
+    title = "No agent of this team offers that capability"
+    next = "Name a recipient with `to`, or start an agent that has the capability."
+
+
+class AmbiguousReferenceError(CallerError):
+    """A prefix that fits several ids."""
+
+    code = "ambiguous_reference"
+    title = "That prefix fits more than one handoff"
+    next = "Give more characters of the id."
+
+
+class ConflictError(CallerError):
+    """The handoff does not admit this now."""
+
+    code = "conflict"
+    title = "The handoff does not admit this now"
+    next = "Read the handoff and decide again."
+
+
+class WrongStateError(ConflictError):
+    """The state machine says no."""
+
+    code = "wrong_state"
+    title = "The state of the handoff does not admit this"
+
+
+class StaleAttemptError(ConflictError):
+    """The delivery was superseded."""
+
+    code = "stale_attempt"
+    title = "This delivery is no longer yours"
+    next = "Stop working on it; whatever you did is superseded by a later delivery."
+
+
+class AlreadyFinishedError(ConflictError):
+    """An outcome exists."""
+
+    code = "already_finished"
+    title = "The handoff has ended"
+    next = "Nothing more can be done to it; read its outcome."
+
+
+class NotFinishedError(ConflictError):
+    """There is no outcome yet."""
+
+    code = "not_finished"
+    title = "The handoff has no outcome yet"
+    next = "Wait for the outcome, or cancel it."
+
+
+class AlreadyBlockedError(ConflictError):
+    """One open question at a time."""
+
+    code = "already_blocked"
+    title = "A question is open already"
+    next = "Wait for its answer before you ask again."
+
+
+class StaleQuestionError(ConflictError):
+    """Not the question that is open now."""
+
+    code = "stale_question"
+    title = "That question is no longer open"
+    next = "Read the handoff; answer the question it shows, if any."
+
+
+class AlreadyDecidedError(ConflictError):
+    """A dead letter gets one decision."""
+
+    code = "already_decided"
+    title = "Somebody has decided about this handoff already"
+    next = "Read the handoff; a redriven one names its successor."
+
+
+class IdempotencyConflictError(ConflictError):
+    """The key was used for another request."""
+
+    code = "idempotency_conflict"
+    title = "That idempotency key belongs to another handoff"
+    next = "Use another key for another request, or send the same request again."
+
+
+class LimitReachedError(ConflictError):
+    """A bound of this one handoff is used up."""
+
+    code = "limit_reached"
+    title = "This handoff has reached a bound"
+    next = "Finish it and hand off the rest as a new one."
+
+
+class UnavailableError(NodropError):
+    """The relay cannot do it now."""
+
+    code = "unavailable"
+    title = "The relay cannot do this now"
+    next = "Repeat the same command, with the same command_id, in a moment."
+    retryable = True
+    fault = "relay"
+
+
+class QueueFullError(UnavailableError):
+    """More work waits than the relay takes on."""
+
+    code = "queue_full"
+    title = "Too much work is waiting"
+
+
+class StoreFullError(UnavailableError):
+    """No room on the disk."""
+
+    code = "store_full"
+    title = "The relay's disk is full"
+    next = "Make room on the relay's disk, then repeat the same command; nothing stored is lost."
+
+
+class StoreUnavailableError(UnavailableError):
+    """The store did not answer, so nobody knows yet whether the command was kept."""
+
+    code = "store_unavailable"
+    title = "The relay's store did not answer"
+
+
+class StoreInUseError(UnavailableError):
+    """Another relay serves this database."""
+
+    code = "store_in_use"
+    title = "Another relay serves this database"
+    next = "Connect to that relay instead of opening its file."
+
+    def __init__(self, detail: str = "", *, address: str | None = None) -> None:
+        super().__init__(detail)
+        self.address = address
+
+
+class UnreachableError(UnavailableError):
+    """No relay answered."""
+
+    code = "unreachable"
+    title = "No relay answered at that address"
+    next = "Start one with `nodrop up`, or set NODROP_URL."
+    fault = "network"
+
+
+class RelayFaultError(UnavailableError):
+    """A defect of ours, logged at the relay."""
+
+    code = "relay_fault"
+    title = "The relay failed to carry this out"
+    next = "Repeat the same command; if it fails again, the relay's log says why."
+
+
+def _tree(error: type[NodropError]) -> tuple[type[NodropError], ...]:
+    below = tuple(e for child in error.__subclasses__() for e in _tree(child))
+    return (error, *below) if hasattr(error, "code") else below
+
+
+ALL: Final[tuple[type[NodropError], ...]] = _tree(NodropError)
+"""Every error with a code, in the order of the tree."""
+
+BY_CODE: Final[dict[str, type[NodropError]]] = {error.code: error for error in ALL}

@@ -1,0 +1,418 @@
+"""What each event does to a handoff. Called by `machine.evolve` only.
+
+Everything here must be computable from the events alone, so that any log can be replayed: no
+limits, no clock, no surroundings.
+"""
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from nodrop.core import clocks, events
+from nodrop.core.clocks import armed, disarmed, steps_armed, steps_disarmed
+from nodrop.core.events import Event
+from nodrop.core.model import (
+    DEAD,
+    FINAL,
+    Ack,
+    Answer,
+    BodyRef,
+    ClockName,
+    Decision,
+    Handoff,
+    Outcome,
+    Question,
+    QuestionKind,
+    Receipt,
+    Rung,
+    State,
+    StepDone,
+    Terms,
+    Timer,
+    When,
+)
+
+LEASE_TURN_BASED_MS: Final = 60_000
+"""How long a taker without a heartbeat has to acknowledge. Part of the fold, so no setting."""
+
+_RECIPIENTS_RUNGS: Final = frozenset({Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED})
+_ATTEMPT_CLOCKS: Final = (ClockName.LEASE, ClockName.TIMEOUT, ClockName.PROMISE)
+
+
+def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Handoff:
+    """Return the handoff that an offer makes."""
+    deadline = Timer(
+        name=ClockName.DEADLINE,
+        at=event.terms.deadline_at,
+        length_ms=max(event.terms.deadline_at - at, 0),
+    )
+    return Handoff(
+        team=team,
+        id=handoff_id,
+        version=1,
+        sender=event.sender,
+        origin=event.origin,
+        recipient=event.recipient,
+        capability=event.capability,
+        manifest_version=event.manifest_version,
+        routed=event.routed,
+        asked=(event.recipient,),
+        watchers=event.watchers,
+        key=event.key,
+        traceparent=event.traceparent,
+        correlation_id=event.correlation_id,
+        parent_id=event.parent_id,
+        legs=event.legs,
+        legs_done=event.legs_done,
+        redrive_of=event.redrive_of,
+        steps=event.steps,
+        answers=event.answers,
+        checkpoint=event.checkpoint,
+        terms=event.terms,
+        stored_at=at,
+        offered_at=at,
+        state=State.OFFERED,
+        timers=steps_armed(
+            (deadline, _accept_timer(event.terms, at)),
+            event.terms,
+            When.UNACKNOWLEDGED,
+            since=at,
+        ),
+        receipts=(Receipt(rung=Rung.STORED, at=at, by="relay"),),
+    )
+
+
+def after(handoff: Handoff, event: Event, state: State, *, by: str, at: int) -> Handoff:
+    """Return `handoff` as it is after `event`, which leads to `state`."""
+    version = handoff.version + 1
+    changes = _changes(handoff, event, version, by=by, at=at)
+    if state in FINAL and handoff.state not in FINAL:
+        changes = _ended(handoff, event, state, version, by=by, at=at) | changes
+    return replace(handoff, **{**changes, "version": version, "state": state})
+
+
+def _changes(h: Handoff, event: Event, version: int, *, by: str, at: int) -> dict[str, Any]:  # noqa: C901, PLR0911, PLR0912  # one flat match is the readable form
+    match event:
+        case events.Delivered():
+            return _delivered(h, event, at)
+        case events.Acknowledged():
+            return _acknowledged(h, event, version, at)
+        case events.Updated():
+            return _updated(h, event, version, at)
+        case events.Blocked():
+            return _blocked(h, event, version, at)
+        case events.Parked():
+            return _detached(h)
+        case events.Answered():
+            return {"answers": (*h.answers, _answer(event.question, version, event.by))}
+        case events.Agreed():
+            return _agreed(h, event, at)
+        case events.Resumed():
+            return _resumed(h, version, at)
+        case events.Returned():
+            return _returned(h, event, at)
+        case events.Reclaimed() | events.Revived():
+            return _revived(h, at)
+        case events.Reassigned():
+            return _reassigned(h, event, at)
+        case events.StepRecorded():
+            step = StepDone(name=event.name, value=BodyRef(version=version))
+            return {"steps": (*h.steps, step)}
+        case events.Checkpointed():
+            return {"checkpoint": BodyRef(version=version)}
+        case events.OutcomeDelivered():
+            return _receipt(h, Rung.OUTCOME_DELIVERED, by=h.origin, at=at)
+        case events.Settled():
+            settled = {"timers": (), "settled_at": at, "next_leg": event.next_leg}
+            return settled | _receipt(h, Rung.SETTLED, by=by, at=at)
+        case events.LateResultKept():
+            return {"late_result": version}
+        case events.LateAnswerKept():
+            answer = _answer(event.question, version, event.by)
+            return {"answers": (*h.answers, answer), "withdrawn": None}
+        case events.Redriven():
+            return {"decision": Decision.REDRIVEN, "successor": event.successor}
+        case events.AcceptedLate():
+            return {"decision": Decision.ACCEPTED_LATE, "successor": event.successor}
+        case events.Discarded():
+            return {"decision": Decision.DISCARDED}
+        case events.Nudged():
+            return _nudged(h, event, at)
+        case events.Escalated():
+            fired = (t for t in h.timers if t.step != event.step)
+            return {"timers": tuple(fired)}
+        case events.Rearmed():
+            return _rearmed(h, event)
+        case events.Ready():
+            return {"timers": disarmed(h.timers, ClockName.RETRY)}
+        case _:
+            # Noted changes nothing but the version; the endings are `_ended`'s.
+            return {}
+
+
+# --- delivery and acceptance --------------------------------------------------------------------
+
+
+def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
+    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY)
+    if event.heartbeat_ms is None:
+        timers = armed(
+            timers,
+            Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
+        )
+    kept = tuple(r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS)
+    receipt = Receipt(rung=Rung.DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
+    return {
+        "attempt": event.attempt,
+        "live": True,
+        "revivable": False,
+        "process": event.process,
+        "heartbeat_ms": event.heartbeat_ms,
+        "ack": None,
+        "timers": _timeout_armed(timers, h.terms.timeout_ms, at),
+        "receipts": (*kept, receipt),
+    }
+
+
+def _acknowledged(h: Handoff, event: events.Acknowledged, version: int, at: int) -> dict[str, Any]:
+    timers = steps_disarmed(disarmed(h.timers, ClockName.LEASE), h.terms, When.UNACKNOWLEDGED)
+    return {
+        "ack": _ack(event, version),
+        "timers": _promise_armed(timers, event.next_update_at, at),
+        **_receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=at, attempt=event.attempt),
+    }
+
+
+def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "ack": _ack(event, version),
+        **_receipt(h, Rung.UPDATED, by=h.recipient, at=at, attempt=event.attempt),
+    }
+    if h.state is not State.BLOCKED:  # while blocked, somebody else owes the next move
+        timers = steps_disarmed(h.timers, h.terms, When.SILENT)
+        changes["timers"] = _promise_armed(timers, event.next_update_at, at)
+    return changes
+
+
+def _ack(event: events.Acknowledged | events.Updated, version: int) -> Ack:
+    return Ack(
+        version=version,
+        position=event.position,
+        eta_at=event.eta_at,
+        next_update_at=event.next_update_at,
+    )
+
+
+def _promise_armed(timers: tuple[Timer, ...], by: int, at: int) -> tuple[Timer, ...]:
+    return armed(timers, Timer(name=ClockName.PROMISE, at=by, length_ms=max(by - at, 1)))
+
+
+def _timeout_armed(timers: tuple[Timer, ...], left_ms: int | None, at: int) -> tuple[Timer, ...]:
+    if left_ms is None:
+        return timers
+    return armed(timers, Timer(name=ClockName.TIMEOUT, at=at + left_ms, length_ms=left_ms))
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[str, Any]:
+    question = Question(
+        version=version,
+        kind=event.kind,
+        asked=event.asked,
+        asked_at=at,
+        from_state=h.state,
+        proposed=event.proposed,
+    )
+    timeout = clocks.running(h, ClockName.TIMEOUT)
+    timers = steps_disarmed(disarmed(h.timers, *_ATTEMPT_CLOCKS), h.terms, When.SILENT)
+    answer = Timer(
+        name=ClockName.ANSWER,
+        at=at + h.terms.answer_within_ms,
+        length_ms=h.terms.answer_within_ms,
+    )
+    if event.kind is QuestionKind.TERMS and h.ack is None:
+        # Terms under discussion are not an acceptance: that clock runs on.
+        timers = armed(timers, _accept_timer(h.terms, h.offered_at, not_before=at))
+    changes: dict[str, Any] = {
+        "question": question,
+        "timeout_left_ms": max(timeout.at - at, 1) if timeout else None,
+        "timers": steps_armed(armed(timers, answer), h.terms, When.BLOCKED, since=at),
+    }
+    return changes | _detached(h) if event.parked else changes
+
+
+def _detached(h: Handoff) -> dict[str, Any]:
+    del h
+    return {"live": False, "revivable": False, "process": None, "heartbeat_ms": None}
+
+
+def _answer(question: int, version: int, by: str) -> Answer:
+    return Answer(question=BodyRef(version=question), answer=BodyRef(version=version), by=by)
+
+
+def _agreed(h: Handoff, event: events.Agreed, at: int) -> dict[str, Any]:
+    deadline = Timer(
+        name=ClockName.DEADLINE,
+        at=event.terms.deadline_at,
+        length_ms=max(event.terms.deadline_at - at, 0),
+    )
+    return {"terms": event.terms, "timers": armed(h.timers, deadline)}
+
+
+def _answered_timers(h: Handoff) -> tuple[Timer, ...]:
+    timers = disarmed(h.timers, ClockName.ANSWER, ClockName.ACCEPT)
+    return steps_disarmed(timers, h.terms, When.BLOCKED)
+
+
+def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
+    timers = _timeout_armed(_answered_timers(h), h.timeout_left_ms, at)
+    timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED)
+    next_update_at = at + h.terms.update_every_ms
+    changes: dict[str, Any] = {
+        "question": None,
+        "timeout_left_ms": None,
+        "timers": _promise_armed(timers, next_update_at, at),
+    }
+    if h.ack is None:  # a counter that was agreed is the acceptance
+        changes["ack"] = Ack(version=version, next_update_at=next_update_at)
+        changes |= _receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=at, attempt=h.attempt)
+    return changes
+
+
+# --- back to the inbox --------------------------------------------------------------------------
+
+
+def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
+    timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS)
+    timers = steps_disarmed(timers, h.terms, When.SILENT)
+    if h.ack is not None:  # the earlier acceptance ended the episode; this begins another
+        timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
+    if event.not_before is not None:
+        wait = Timer(
+            name=ClockName.RETRY, at=event.not_before, length_ms=max(event.not_before - at, 1)
+        )
+        timers = armed(timers, wait)
+    released = event.reason == "released"
+    changes: dict[str, Any] = {
+        "live": False,
+        "revivable": event.revivable,
+        "question": None,
+        "timeout_left_ms": None,
+        "tries": h.tries + 1 if event.tried else h.tries,
+        "releases": h.releases + 1 if released else h.releases,
+        "offered_at": at,
+        "timers": armed(timers, _accept_timer(h.terms, max(at, event.not_before or 0))),
+    }
+    if not event.revivable:
+        changes |= {"process": None, "heartbeat_ms": None}
+    return changes
+
+
+def _revived(h: Handoff, at: int) -> dict[str, Any]:
+    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY)
+    if h.heartbeat_ms is None and h.ack is None:
+        timers = armed(
+            timers,
+            Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
+        )
+    if h.ack is not None:
+        timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED)
+        timers = _promise_armed(timers, at + h.terms.update_every_ms, at)
+    return {
+        "live": True,
+        "revivable": False,
+        "timers": _timeout_armed(timers, h.terms.timeout_ms, at),
+    }
+
+
+def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]:
+    timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS, ClockName.RETRY)
+    timers = steps_disarmed(timers, h.terms, When.SILENT)
+    if h.ack is not None:
+        timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
+    asked = h.asked if event.recipient in h.asked else (*h.asked, event.recipient)
+    return {
+        **_detached(h),
+        "recipient": event.recipient,
+        "capability": event.capability,
+        "manifest_version": event.manifest_version,
+        "routed": event.routed,
+        "asked": asked,
+        "terms": replace(h.terms, timeout_ms=event.timeout_ms),
+        "tries": 0,
+        "releases": 0,
+        "ack": None,
+        "question": None,
+        "timeout_left_ms": None,
+        "offered_at": at,
+        "timers": armed(timers, _accept_timer(h.terms, at)),
+    }
+
+
+def _accept_timer(terms: Terms, since: int, *, not_before: int = 0) -> Timer:
+    at = max(since + terms.accept_within_ms, not_before)
+    return Timer(name=ClockName.ACCEPT, at=at, length_ms=terms.accept_within_ms)
+
+
+# --- clocks that fired --------------------------------------------------------------------------
+
+
+def _nudged(h: Handoff, event: events.Nudged, at: int) -> dict[str, Any]:
+    before = clocks.running(h, event.clock)
+    again = Timer(
+        name=event.clock,
+        at=event.again_at,
+        length_ms=event.length_ms,
+        fires=(before.fires if before else 0) + 1,
+    )
+    timers = armed(h.timers, again)
+    if event.clock is ClockName.PROMISE and again.fires == 1:
+        timers = steps_armed(timers, h.terms, When.SILENT, since=at)
+    return {"timers": timers}
+
+
+def _rearmed(h: Handoff, event: events.Rearmed) -> dict[str, Any]:
+    return {
+        "timers": tuple(
+            replace(t, at=event.at) if (t.name, t.step) == (event.clock, event.step) else t
+            for t in h.timers
+        )
+    }
+
+
+# --- endings ------------------------------------------------------------------------------------
+
+
+def _ended(
+    h: Handoff, event: Event, state: State, version: int, *, by: str, at: int
+) -> dict[str, Any]:
+    """Stop what ran, keep what the end took away, and start the requester's clock."""
+    code = event.code if isinstance(event, events.Failed | events.Rejected) else None
+    outcome = Timer(
+        name=ClockName.OUTCOME,
+        at=at + h.terms.outcome_within_ms,
+        length_ms=h.terms.outcome_within_ms,
+    )
+    timers = (outcome,)
+    if state is State.EXPIRED:
+        timers = steps_armed(timers, h.terms, When.OVERDUE, since=h.terms.deadline_at)
+    if state in DEAD:
+        timers = steps_armed(timers, h.terms, When.DEAD, since=at)
+    return {
+        **_detached(h),
+        "question": None,
+        "withdrawn": h.question,
+        "timeout_left_ms": None,
+        "outcome": Outcome(version=version, at=at, by=by, code=code),
+        "timers": timers,
+        **_receipt(h, Rung.FINISHED, by=by, at=at),
+    }
+
+
+def _receipt(
+    h: Handoff, rung: Rung, *, by: str, at: int, attempt: int | None = None
+) -> dict[str, Any]:
+    kept = tuple(r for r in h.receipts if r.rung is not rung)
+    return {"receipts": (*kept, Receipt(rung=rung, at=at, by=by, attempt=attempt))}

@@ -1,0 +1,90 @@
+"""Who hears of an event: the items it puts into inboxes.
+
+An inbox is a view of the log: an item points at the entry that made it, and reading one never
+consumes it. An item stays open for as long as its handoff still waits for that reader.
+"""
+
+from enum import StrEnum
+
+from nodrop.core import events
+from nodrop.core.events import Event
+from nodrop.core.model import FINAL, Handoff, QuestionKind, State, Value
+
+
+class Kind(StrEnum):
+    """What an inbox item is about."""
+
+    HANDOFF = "handoff"
+    OUTCOME = "outcome"
+    QUESTION = "question"
+    COUNTER = "counter"
+    NOTICE = "notice"
+    MESSAGE = "message"
+
+
+class Item(Value, frozen=True, kw_only=True):
+    """One reader, one reason to look."""
+
+    reader: str
+    kind: Kind
+
+
+def items(event: Event, after: Handoff) -> tuple[Item, ...]:
+    """Return what `event`, which led to `after`, puts into whose inbox."""
+    match event:
+        case events.Offered() | events.Returned() | events.Reassigned() | events.Ready():
+            return (Item(reader=after.recipient, kind=Kind.HANDOFF),)
+        case events.Blocked():
+            terms = event.kind is QuestionKind.TERMS
+            kind = Kind.COUNTER if terms else Kind.QUESTION
+            return (Item(reader=event.asked, kind=kind),)
+        case events.Answered() | events.Agreed() if after.live:
+            return (Item(reader=after.recipient, kind=Kind.NOTICE),)
+        case events.Nudged():
+            return (Item(reader=event.to, kind=Kind.NOTICE),)
+        case events.Escalated():
+            return (Item(reader=event.notify, kind=Kind.NOTICE),)
+        case events.Updated():
+            return _notices(after)
+        case (
+            events.Completed()
+            | events.Failed()
+            | events.Rejected()
+            | events.Expired()
+            | events.Cancelled()
+        ):
+            return (*_outcome(after), *_withdrawn(after), *_notices(after))
+        case events.LateResultKept():
+            return (Item(reader=after.origin, kind=Kind.NOTICE),)
+        case _:
+            return ()
+
+
+def is_open(kind: Kind, entry_version: int | None, handoff: Handoff, reader: str) -> bool:
+    """Whether an item still waits for `reader`."""
+    match kind:
+        case Kind.HANDOFF:
+            return handoff.recipient == reader and handoff.state not in FINAL
+        case Kind.OUTCOME:
+            return handoff.final and handoff.settled_at is None
+        case Kind.QUESTION | Kind.COUNTER:
+            return handoff.question is not None and handoff.question.version == entry_version
+        case Kind.NOTICE | Kind.MESSAGE:
+            return handoff.settled_at is None
+
+
+def _outcome(after: Handoff) -> tuple[Item, ...]:
+    # The middle of a chain has no outcome of its own to tell: the next leg takes over.
+    if after.state is State.COMPLETED and after.legs:
+        return ()
+    return (Item(reader=after.origin, kind=Kind.OUTCOME),)
+
+
+def _withdrawn(after: Handoff) -> tuple[Item, ...]:
+    if after.withdrawn is None:
+        return ()
+    return (Item(reader=after.withdrawn.asked, kind=Kind.NOTICE),)
+
+
+def _notices(after: Handoff) -> tuple[Item, ...]:
+    return tuple(Item(reader=watcher, kind=Kind.NOTICE) for watcher in after.watchers)

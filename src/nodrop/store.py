@@ -1,0 +1,326 @@
+"""The port every store implements. Read this after `core/machine.py`.
+
+A store keeps three things that must never disagree: the log of each team, which is the truth; one
+current row per handoff, which is a cache of folding that log; and the inboxes, which point into
+it. It decides nothing: no method here names a state. The team is the first part of every key.
+
+Guarantees:
+
+- A transaction is all or nothing. When `transaction()` exits without an error, everything
+  appended is on disk and survives kill -9 and power loss; when it exits with one, either nothing
+  was kept, or (`StoreUnavailableError` after the commit was sent) nobody knows, and the command id
+  tells later.
+- Within a team `seq` has no gaps and its order is commit order: a reader that remembers the last
+  `seq` it saw misses nothing and repeats nothing.
+- Rows that `load`, `claimable`, `held` or `due` returned in a transaction are not changed by
+  anybody else until it ends. Where a store lets several engines share it, this is a lock.
+
+`nodrop.testing.store_contract.StoreContract` is the executable half of this file.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from nodrop.core.contract import Agent
+from nodrop.core.model import Handoff
+from nodrop.wire.log import Draft, Entry, Head
+
+Key: TypeAlias = tuple[str, str]
+"""(team, id)."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what goes in and out of a store."""
+
+
+class Wanted(Value, frozen=True, kw_only=True):
+    """Everything that a batch of commands must see before it can be decided."""
+
+    handoffs: frozenset[Key] = frozenset()
+    keys: frozenset[tuple[str, str, str]] = frozenset()
+    """(team, sender, idempotency key)."""
+    commands: frozenset[tuple[str, str, str]] = frozenset()
+    """(team, actor, command id)."""
+    entries: frozenset[tuple[str, int]] = frozenset()
+    """(team, seq)."""
+
+
+class Place(Value, frozen=True, kw_only=True):
+    """Where an entry stands: in the log, and among the events of its handoff."""
+
+    seq: int
+    handoff_id: str | None
+    version: int | None
+    type: str
+
+
+class KeyUse(Value, frozen=True, kw_only=True):
+    """What an idempotency key was used for."""
+
+    team: str
+    sender: str
+    key: str
+    handoff_id: str
+    digest: str
+    """Of the canonical request as sent."""
+
+
+class Loaded(Value, frozen=True, kw_only=True):
+    """What there is of a `Wanted`; what is missing is not there."""
+
+    handoffs: Mapping[Key, Handoff]
+    keys: Mapping[tuple[str, str, str], KeyUse]
+    commands: Mapping[tuple[str, str, str], Sequence[Place]]
+    """A command's entries in log order: it may have made several."""
+    entries: Mapping[tuple[str, int], Place]
+
+
+class Row(Value, frozen=True, kw_only=True):
+    """A handoff and what it is found by."""
+
+    handoff: Handoff
+    due_at: int | None
+    """When the relay must look at it; None: never."""
+    rank: int | None
+    """Place in its recipient's queue, smallest first; None: not to be taken now."""
+    held: bool
+    """Whether `handoff.process` holds on to it, or could still come back to it."""
+    open: bool
+    """Not settled, or undecided: kept in the short indexes and never pruned."""
+    dead: bool
+    """A dead letter that waits for a decision."""
+
+
+class Process(Value, frozen=True, kw_only=True):
+    """A process of an agent, known by its heartbeat."""
+
+    team: str
+    id: str
+    agent: str
+    heartbeat_ms: int
+    seen_at: int
+
+
+class Token(Value, frozen=True, kw_only=True):
+    """An API token. The secret itself is never stored."""
+
+    team: str
+    id: str
+    secret_sha256: str
+    agent: str
+    role: str
+    label: str | None = None
+    created_at: int
+    revoked_at: int | None = None
+
+
+class Changes(Value, frozen=True, kw_only=True):
+    """Everything that one batch writes."""
+
+    entries: Sequence[Draft] = ()
+    rows: Sequence[Row] = ()
+    keys: Sequence[KeyUse] = ()
+    processes: Sequence[Process] = ()
+    processes_gone: Sequence[Key] = ()
+    agents: Sequence[tuple[Agent, bytes]] = ()
+    """An agent and its manifest as sent. Every manifest version is kept."""
+    tokens: Sequence[Token] = ()
+    """New or changed (revoked) tokens."""
+
+
+class Mail(Value, frozen=True, kw_only=True):
+    """One inbox item: an entry that concerns a reader."""
+
+    seq: int
+    kind: str
+    at: int
+    actor: str
+    type: str
+    handoff_id: str | None
+    version: int | None
+
+
+class Page(Value, frozen=True, kw_only=True):
+    """Which handoffs to list, newest first. None means any."""
+
+    team: str
+    party: str | None = None
+    """Sender, origin, recipient or watcher."""
+    state: str | None = None
+    sender: str | None = None
+    recipient: str | None = None
+    correlation_id: str | None = None
+    dead: bool | None = None
+    before: str | None = None
+    """Only ids smaller than this."""
+    limit: int
+
+
+class LogPage(Value, frozen=True, kw_only=True):
+    """Which entries to read, oldest first. None means any."""
+
+    team: str
+    after: int = 0
+    limit: int
+    handoff_id: str | None = None
+    correlation_id: str | None = None
+    actor: str | None = None
+    type: str | None = None
+    """A name, or the beginning of one when it ends in `*`."""
+
+
+class Horizon(Value, frozen=True, kw_only=True):
+    """Where a pruned log begins. Signed, because what it replaces can no longer be checked."""
+
+    team: str
+    seq: int
+    hash: str
+    at: int
+    snapshots: Sequence[Handoff]
+    """Every handoff that has entries on both sides of the cut, or is still open, as it was there."""
+    public_key: str
+    signature: str
+
+
+class Team(Value, frozen=True, kw_only=True):
+    """A namespace. `digest_key` makes body digests that outsiders cannot guess."""
+
+    id: str
+    digest_key: bytes
+    created_at: int
+
+
+class Transaction(Protocol):
+    """A unit of work. Commits when its block ends, rolls back when the block raises."""
+
+    async def load(self, wanted: Wanted) -> Loaded:
+        """Return what there is of `wanted`, held against other writers."""
+        ...
+
+    async def claimable(self, team: str, agent: str, *, limit: int) -> Sequence[Handoff]:
+        """Return what `agent` may take, in the order of its queue, held against other writers."""
+        ...
+
+    async def held(self, team: str, process: str) -> Sequence[Handoff]:
+        """Return the handoffs of rows with `held` that `process` holds, held in turn."""
+        ...
+
+    async def due(self, *, now: int, limit: int) -> Sequence[Handoff]:
+        """Return what came due at or before `now`, oldest first, held against other writers."""
+        ...
+
+    async def append(self, changes: Changes) -> Sequence[int]:
+        """Write everything; return the `seq` of each entry, in the order given.
+
+        Entries of one team are chained in the order given. A row replaces the one before it.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Where teams live."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a unit of work."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the store. What was committed stays."""
+        ...
+
+    # Teams, agents, tokens, processes: small, read at start and on change.
+
+    async def create_team(self, team: Team) -> Team:
+        """Keep `team` unless one of its name exists; return the one that is kept."""
+        ...
+
+    async def teams(self) -> Sequence[Team]:
+        """Return every team."""
+        ...
+
+    async def agents(self, team: str) -> Sequence[tuple[Agent, bytes]]:
+        """Return every agent with its current manifest as sent, removed ones included."""
+        ...
+
+    async def manifest(self, team: str, agent: str, version: int) -> bytes | None:
+        """Return one version of a manifest as sent."""
+        ...
+
+    async def tokens(self) -> Sequence[Token]:
+        """Return every token of every team."""
+        ...
+
+    async def processes(self) -> Sequence[Process]:
+        """Return every known process of every team."""
+        ...
+
+    # Reading. Never blocks writers, never consumes, sees only what is committed.
+
+    async def handoffs(self, keys: Sequence[Key]) -> Sequence[Handoff]:
+        """Return the handoffs there are, in no particular order."""
+        ...
+
+    async def resolve(self, team: str, reference: str) -> Sequence[str]:
+        """Return at most two ids: of the handoff `sender/key`, or of those an id prefix fits."""
+        ...
+
+    async def list_handoffs(self, page: Page) -> Sequence[Handoff]:
+        """Return a page of handoffs, newest first."""
+        ...
+
+    async def bodies(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], bytes]:
+        """Return the bodies there are of (handoff id, version)."""
+        ...
+
+    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+        """Return the bodies there are of these entries."""
+        ...
+
+    async def places(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], int]:
+        """Return the `seq` of (handoff id, version), where the log still has it."""
+        ...
+
+    async def log(self, page: LogPage) -> Sequence[Entry]:
+        """Return a page of the log, oldest first."""
+        ...
+
+    async def head(self, team: str) -> Head:
+        """Return the end of a team's log."""
+        ...
+
+    async def horizon(self, team: str) -> Horizon | None:
+        """Return where a team's log begins, if it was pruned."""
+        ...
+
+    async def inbox(self, team: str, agent: str, *, after: int, limit: int) -> Sequence[Mail]:
+        """Return what concerns `agent` after `after`, oldest first."""
+        ...
+
+    async def queued(self, team: str, agent: str) -> int:
+        """Return how many unfinished handoffs `agent` is the recipient of."""
+        ...
+
+    async def next_due(self) -> int | None:
+        """Return the earliest due time of all."""
+        ...
+
+    # Housekeeping.
+
+    async def erase(self, team: str, handoff_id: str) -> int:
+        """Delete the bodies of a handoff; return how many there were."""
+        ...
+
+    async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
+        """Cut the log of a team at `horizon`; return how many entries went.
+
+        Bodies go with their entries unless their handoff is in the horizon's snapshots. Rows, keys
+        and inbox items of handoffs that were settled before `forget_before` go too.
+        """
+        ...

@@ -1,0 +1,60 @@
+"""Bodies: the words and data that live beside the log, one JSON document per event.
+
+Kept apart so that they can be erased, and so that the log can be shown to a team without them.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.wire import canonical
+
+
+class LegText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The words of a leg to come."""
+
+    title: str | None = None
+    trigger: str | None = None
+    expected_outcome: str | None = None
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an offer says: the body of `handoff.offered.v1`."""
+
+    trigger: str | None = None
+    title: str | None = None
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    expected_outcome: str | None = None
+    observations: list[Any] = []
+    parameters: dict[str, Any] = {}
+    covariates: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    legs: tuple[LegText, ...] = ()
+
+
+ERASED: Final = Content(title="(erased)")
+"""What is shown of an offer whose body is gone."""
+
+_ENCODER: Final = msgspec.json.Encoder(order="sorted")
+_CONTENT: Final = msgspec.json.Decoder(Content)
+
+
+def encode_content(content: Content) -> bytes:
+    """Return the body of an offer."""
+    return _ENCODER.encode(content)
+
+
+def decode_content(body: bytes | None) -> Content:
+    """Return what an offer says."""
+    return _CONTENT.decode(body) if body is not None else ERASED
+
+
+def words(**fields: Any) -> bytes | None:
+    """Return a small body of the fields that are set; None if none is."""
+    said = {name: value for name, value in fields.items() if value is not None}
+    return canonical.dumps(said) if said else None
+
+
+def data(name: str, value: Any) -> bytes:
+    """Return the body that holds one value, null included."""
+    return canonical.dumps({name: value})

@@ -1,0 +1,107 @@
+"""The one table from error codes to every door, and the problem document (RFC 9457)."""
+
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.core import errors
+from nodrop.core.errors import NodropError, Problem
+
+
+class Mapping(msgspec.Struct, frozen=True, kw_only=True):
+    """How one error shows at each door."""
+
+    http: int
+    exit: int
+
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NOT_FOUND: Final = 3
+EXIT_CONFLICT: Final = 4
+EXIT_TRY_AGAIN: Final = 75
+
+
+def _row(http: int, exit_code: int) -> Mapping:
+    return Mapping(http=http, exit=exit_code)
+
+
+TABLE: Final[dict[type[NodropError], Mapping]] = {
+    errors.InvalidRequestError: _row(422, EXIT_USAGE),
+    errors.UnsupportedFieldError: _row(422, EXIT_USAGE),
+    errors.PayloadInvalidError: _row(422, EXIT_USAGE),
+    errors.ResultInvalidError: _row(422, EXIT_USAGE),
+    errors.CapabilityRequiredError: _row(422, EXIT_USAGE),
+    errors.AttemptRequiredError: _row(422, EXIT_USAGE),
+    errors.TooLargeError: _row(413, EXIT_USAGE),
+    errors.UnauthenticatedError: _row(401, EXIT_FAILED),
+    errors.ForbiddenError: _row(403, EXIT_FAILED),
+    errors.NotFoundError: _row(404, EXIT_NOT_FOUND),
+    errors.NoMatchError: _row(404, EXIT_NOT_FOUND),
+    errors.AmbiguousReferenceError: _row(409, EXIT_CONFLICT),
+    errors.ConflictError: _row(409, EXIT_CONFLICT),
+    errors.WrongStateError: _row(409, EXIT_CONFLICT),
+    errors.StaleAttemptError: _row(409, EXIT_CONFLICT),
+    errors.AlreadyFinishedError: _row(409, EXIT_CONFLICT),
+    errors.NotFinishedError: _row(409, EXIT_CONFLICT),
+    errors.AlreadyBlockedError: _row(409, EXIT_CONFLICT),
+    errors.StaleQuestionError: _row(409, EXIT_CONFLICT),
+    errors.AlreadyDecidedError: _row(409, EXIT_CONFLICT),
+    errors.IdempotencyConflictError: _row(409, EXIT_CONFLICT),
+    errors.LimitReachedError: _row(409, EXIT_CONFLICT),
+    errors.UnavailableError: _row(503, EXIT_TRY_AGAIN),
+    errors.QueueFullError: _row(503, EXIT_TRY_AGAIN),
+    errors.StoreFullError: _row(507, EXIT_TRY_AGAIN),
+    errors.StoreUnavailableError: _row(503, EXIT_TRY_AGAIN),
+    errors.StoreInUseError: _row(503, EXIT_TRY_AGAIN),
+    errors.UnreachableError: _row(503, EXIT_TRY_AGAIN),
+    errors.RelayFaultError: _row(500, EXIT_TRY_AGAIN),
+}
+
+RETRY_AFTER_SECONDS: Final = 1
+"""What a refused caller is told to wait before it repeats a retryable command."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """The problem document, the same over every door."""
+
+    type: str = "about:blank"
+    title: str = ""
+    status: int = 500
+    code: str = "relay_fault"
+    detail: str = ""
+    retryable: bool = False
+    fault: str = "relay"
+    next: str = ""
+    errors: tuple[Problem, ...] = ()
+
+
+def document(error: NodropError) -> Document:
+    """Return the problem document of `error`."""
+    return Document(
+        title=error.title,
+        status=TABLE[type(error)].http,
+        code=error.code,
+        detail=error.detail,
+        retryable=error.retryable,
+        fault=error.fault,
+        next=error.next_step,
+        errors=error.errors,
+    )
+
+
+def from_document(problem: Document) -> NodropError:
+    """Return the error that a relay answered with. A code of a later relay keeps its words."""
+    kind = errors.BY_CODE.get(problem.code)
+    if kind is None:
+        kind = errors.UnavailableError if problem.retryable else errors.ConflictError
+    error = kind(problem.detail)
+    error.next_step = problem.next or error.next_step
+    error.errors = problem.errors
+    return error
+
+
+def from_json(data: Any) -> NodropError:
+    """Return the error in a decoded problem document."""
+    return from_document(msgspec.convert(data, Document))

@@ -1,0 +1,127 @@
+"""Every operation by name: one table that the doors, the client and the OpenAPI document read.
+
+An operation is asked for as `METHOD path` over HTTP, by its name (or its path) over WebSocket, and
+by its name in-process. `{id}` in a path names a handoff and `{name}` a step or an agent.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from nodrop.wire import requests as r
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be asked of a relay."""
+
+    name: str
+    method: Method
+    path: str
+    """Below `/v1/`."""
+    request: type[r.Request]
+    answer: str
+    """The shape of the answer; `wire.views` has one struct for each."""
+    status: int = 200
+
+    @property
+    def about_handoff(self) -> bool:
+        """Whether the path names a handoff."""
+        return "{id}" in self.path
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET"
+
+
+def _of(name: str, request: type[r.Request], *, path: str | None = None) -> Operation:
+    path = path or f"handoffs/{{id}}/{name}"
+    return Operation(name=name, method="POST", path=path, request=request, answer="handoff")
+
+
+def _get(name: str, path: str, request: type[r.Request], answer: str) -> Operation:
+    return Operation(name=name, method="GET", path=path, request=request, answer=answer)
+
+
+_TABLE: Final = (
+    Operation(
+        name="offer",
+        method="POST",
+        path="handoffs",
+        request=r.Offer,
+        answer="handoff",
+        status=201,
+    ),
+    Operation(name="take", method="POST", path="inbox/take", request=r.Take, answer="deliveries"),
+    Operation(
+        name="heartbeat", method="POST", path="heartbeat", request=r.Heartbeat, answer="held"
+    ),
+    _of("ack", r.Ack),
+    _of("reject", r.Reject),
+    _of("counter", r.Counter),
+    _of("update", r.Update),
+    _of("block", r.Block),
+    _of("answer", r.Answer),
+    _of("agree", r.Agree),
+    _of("decline", r.Decline),
+    _of("complete", r.Complete),
+    _of("fail", r.Fail),
+    _of("release", r.Release),
+    _of("cancel", r.Cancel),
+    _of("reassign", r.Reassign),
+    _of("settle", r.Settle),
+    _of("checkpoint", r.Checkpoint),
+    Operation(
+        name="step",
+        method="PUT",
+        path="handoffs/{id}/steps/{name}",
+        request=r.Step,
+        answer="step",
+    ),
+    _get("get_step", "handoffs/{id}/steps/{name}", r.GetStep, "step"),
+    _of("note", r.Note, path="handoffs/{id}/notes"),
+    Operation(
+        name="note_team", method="POST", path="notes", request=r.Note, answer="noted", status=201
+    ),
+    _of("redrive", r.Redrive, path="dead-letters/{id}/redrive"),
+    _of("discard", r.Discard, path="dead-letters/{id}/discard"),
+    _of("accept", r.AcceptLate, path="dead-letters/{id}/accept"),
+    _get("get_handoff", "handoffs/{id}", r.GetHandoff, "handoff"),
+    _get("list_handoffs", "handoffs", r.ListHandoffs, "handoffs"),
+    _get("inbox", "inbox", r.GetInbox, "inbox"),
+    _get("log", "log", r.GetLog, "log"),
+    _get("trace", "trace/{name}", r.GetTrace, "handoffs"),
+    _get("dead_letters", "dead-letters", r.ListDeadLetters, "handoffs"),
+    _get("agents", "agents", r.ListAgents, "agents"),
+    _get("get_agent", "agents/{name}", r.GetAgent, "agent"),
+    Operation(
+        name="register", method="PUT", path="agents/{name}", request=r.Register, answer="agent"
+    ),
+    Operation(
+        name="remove_agent",
+        method="DELETE",
+        path="agents/{name}",
+        request=r.RemoveAgent,
+        answer="agent",
+    ),
+    Operation(
+        name="create_token",
+        method="POST",
+        path="tokens",
+        request=r.CreateToken,
+        answer="token",
+        status=201,
+    ),
+    Operation(
+        name="revoke_token",
+        method="DELETE",
+        path="tokens/{name}",
+        request=r.RevokeToken,
+        answer="token",
+    ),
+    _get("checkpoints", "checkpoints", r.GetCheckpoint, "checkpoint"),
+)
+
+OPERATIONS: Final[dict[str, Operation]] = {operation.name: operation for operation in _TABLE}

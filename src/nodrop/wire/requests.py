@@ -1,0 +1,352 @@
+"""What callers may send: one struct per command and read, unknown fields refused.
+
+Shapes only. Durations are still as written, defaults not yet filled in; `engine` turns a request
+into a command of the core.
+"""
+
+from typing import Any
+
+import msgspec
+
+from nodrop.wire.times import Duration
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every request."""
+
+
+class Command(Request, frozen=True, kw_only=True):
+    """A request that may change something. Repeating its id repeats its answer."""
+
+    command_id: str | None = None
+
+
+class BackoffSpec(Request, frozen=True, kw_only=True):
+    """How long retries wait."""
+
+    first: Duration = "2s"
+    factor: float = 2.0
+    max: Duration = "5m"
+
+
+class EscalationSpec(Request, frozen=True, kw_only=True):
+    """Whom to tell, and when."""
+
+    when: str
+    after: Duration = 0
+    notify: str | None = None
+    reassign: Any = None
+    raise_priority: Any = None
+
+
+class LegSpec(Request, frozen=True, kw_only=True):
+    """What comes next in the chain."""
+
+    to: str | None = None
+    capability: str | None = None
+    title: str | None = None
+    trigger: str | None = None
+    expected_outcome: str | None = None
+    priority: str | None = None
+    accept_within: Duration | None = None
+    update_every: Duration | None = None
+    deadline: Duration | None = None
+    attempts_max: int | None = None
+    on: Any = None
+    payload: Any = None
+    detached: Any = None
+
+
+class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """Hand a piece of work to another agent."""
+
+    from_: str | None = None
+    to: str | None = None
+    capability: str | None = None
+    trigger: str | None = None
+    title: str | None = None
+    priority: str = "medium"
+    payload: Any = None
+    expected_outcome: str | None = None
+    accept_within: Duration | None = None
+    update_every: Duration | None = None
+    deadline: Duration | None = None
+    attempts_max: int | None = None
+    backoff: BackoffSpec | None = None
+    escalation: tuple[EscalationSpec, ...] = ()
+    then: tuple[LegSpec, ...] = ()
+    watchers: tuple[str, ...] = ()
+    correlation_id: str | None = None
+    parent_id: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+    observations: list[Any] = []
+    parameters: dict[str, Any] = {}
+    covariates: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    # Known to the protocol, carried out by later releases: anything but null is refused.
+    supersedes: Any = None
+    group: Any = None
+    contract_digest: Any = None
+    signature: Any = None
+
+
+class Take(Command, frozen=True, kw_only=True):
+    """Lease what waits in the inbox. Without `heartbeat_seconds` the taker is turn-based."""
+
+    max: int = 1
+    wait: Duration = 0
+    heartbeat_seconds: float | None = None
+    process: str | None = None
+
+
+class Heartbeat(Request, frozen=True, kw_only=True):
+    """Keep everything that a process holds."""
+
+    process: str | None = None
+
+
+class OfDelivery(Command, frozen=True, kw_only=True):
+    """Base of what the recipient says about a delivery."""
+
+    attempt: int | None = None
+
+
+class Ack(OfDelivery, frozen=True, kw_only=True):
+    """I have it; this is where it stands."""
+
+    status: str | None = None
+    position: int | None = None
+    eta: Duration | None = None
+    next_update: Duration | None = None
+
+
+class Update(Ack, frozen=True, kw_only=True):
+    """This is how it goes."""
+
+
+class Reject(OfDelivery, frozen=True, kw_only=True):
+    """I will not do it."""
+
+    reason: str | None = None
+
+
+class Counter(OfDelivery, frozen=True, kw_only=True):
+    """I would do it on other terms."""
+
+    deadline: Duration | None = None
+    update_every: Duration | None = None
+    accept_within: Duration | None = None
+    priority: str | None = None
+    reason: str | None = None
+
+
+class Block(OfDelivery, frozen=True, kw_only=True):
+    """I cannot go on without an answer. `name` is what a later attempt finds the answer under."""
+
+    question: str
+    to: str | None = None
+    name: str | None = None
+    park: bool = False
+    checkpoint: Any = msgspec.UNSET
+
+
+class Complete(OfDelivery, frozen=True, kw_only=True):
+    """This is the result."""
+
+    result: Any = None
+
+
+class Fail(OfDelivery, frozen=True, kw_only=True):
+    """It did not work out."""
+
+    reason: str | None = None
+    code: str = "failed"
+    retryable: bool = False
+
+
+class Release(OfDelivery, frozen=True, kw_only=True):
+    """I give it back."""
+
+    reason: str | None = None
+    checkpoint: Any = msgspec.UNSET
+
+
+class Step(OfDelivery, frozen=True, kw_only=True):
+    """This step is done and must not be done again."""
+
+    name: str = ""
+    value: Any = None
+
+
+class Checkpoint(OfDelivery, frozen=True, kw_only=True):
+    """What I learnt so far, for whoever goes on."""
+
+    checkpoint: Any
+
+
+class Answer(Command, frozen=True, kw_only=True):
+    """The answer to the question at `seq`."""
+
+    seq: int
+    answer: Any
+
+
+class Agree(Command, frozen=True, kw_only=True):
+    """Yes to the terms countered at `seq`."""
+
+    seq: int
+
+
+class Decline(Command, frozen=True, kw_only=True):
+    """No to the terms countered at `seq`."""
+
+    seq: int
+    reason: str | None = None
+
+
+class Cancel(Command, frozen=True, kw_only=True):
+    """It is no longer wanted."""
+
+    reason: str | None = None
+
+
+class Reassign(Command, frozen=True, kw_only=True):
+    """Somebody else shall do it."""
+
+    to: str | None = None
+    capability: str | None = None
+    reason: str | None = None
+
+
+class Settle(Command, frozen=True, kw_only=True):
+    """I have the outcome."""
+
+
+class Redrive(Command, frozen=True, kw_only=True):
+    """Try a dead letter again, optionally with somebody else."""
+
+    to: str | None = None
+    capability: str | None = None
+    deadline: Duration | None = None
+    reason: str | None = None
+
+
+class Discard(Command, frozen=True, kw_only=True):
+    """Nothing more shall be done about it."""
+
+    reason: str | None = None
+
+
+class AcceptLate(Command, frozen=True, kw_only=True):
+    """Take the result that came too late."""
+
+
+class Note(Command, frozen=True, kw_only=True):
+    """A remark for everybody who reads the log."""
+
+    text: str
+
+
+class Register(Command, frozen=True, kw_only=True):
+    """Publish a manifest. The body is the manifest itself, kept byte for byte."""
+
+    agent: str
+    manifest: msgspec.Raw
+
+
+class RemoveAgent(Command, frozen=True, kw_only=True):
+    """Take an agent off the register. Its mail is kept."""
+
+    agent: str
+
+
+class CreateToken(Command, frozen=True, kw_only=True):
+    """Mint a token for an agent; its secret is shown once."""
+
+    agent: str
+    role: str = "agent"
+    label: str | None = None
+
+
+class RevokeToken(Command, frozen=True, kw_only=True):
+    """End a token at once."""
+
+    token_id: str
+
+
+# --- reads --------------------------------------------------------------------------------------
+
+
+class GetHandoff(Request, frozen=True, kw_only=True):
+    """One handoff; with `wait`, when it has reached the rung `until`."""
+
+    wait: Duration = 0
+    until: str = "finished"
+    of: str = "handoff"
+    """`chain` follows the legs to the last one."""
+
+
+class ListHandoffs(Request, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """Handoffs that the caller is a party to, newest first."""
+
+    state: str | None = None
+    from_: str | None = None
+    to: str | None = None
+    correlation_id: str | None = None
+    before: str | None = None
+    limit: int | None = None
+
+
+class GetInbox(Request, frozen=True, kw_only=True):
+    """What waits for the caller. `all` also shows what no longer does."""
+
+    after: int = 0
+    wait: Duration = 0
+    limit: int | None = None
+    all: bool = False
+
+
+class GetLog(Request, frozen=True, kw_only=True):
+    """The team's log. Bodies are for the parties."""
+
+    after: int = 0
+    wait: Duration = 0
+    limit: int | None = None
+    handoff_id: str | None = None
+    correlation_id: str | None = None
+    actor: str | None = None
+    type: str | None = None
+
+
+class GetTrace(Request, frozen=True, kw_only=True):
+    """Every handoff of a chain, oldest first."""
+
+
+class ListDeadLetters(Request, frozen=True, kw_only=True):
+    """Ended without success, and nobody has decided."""
+
+    before: str | None = None
+    limit: int | None = None
+
+
+class GetStep(Request, frozen=True, kw_only=True):
+    """A recorded step."""
+
+    name: str = ""
+
+
+class ListAgents(Request, frozen=True, kw_only=True):
+    """The agents of the team."""
+
+    capability: str | None = None
+
+
+class GetAgent(Request, frozen=True, kw_only=True):
+    """One agent and its manifest."""
+
+    agent: str = ""
+
+
+class GetCheckpoint(Request, frozen=True, kw_only=True):
+    """The signed size and head of the team's log, to be kept elsewhere."""

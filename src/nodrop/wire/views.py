@@ -1,0 +1,473 @@
+"""What the relay answers: the shapes of answers, and how a handoff is shown.
+
+A view is made from the handoff, its bodies and what only the relay knows (leases, sequence
+numbers); it holds no state of its own. Field names are the protocol's.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from nodrop.core import clocks
+from nodrop.core.limits import Limits
+from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, State
+from nodrop.wire.bodies import Content
+from nodrop.wire.times import format_duration, format_time
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every answer."""
+
+
+class ReceiptView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """One rung."""
+
+    rung: str
+    at: str
+    by: str
+    attempt: int | None = None
+
+
+class AckView(View, frozen=True, kw_only=True):
+    """What the recipient last said."""
+
+    status: str | None
+    position: int | None
+    eta: str | None
+    next_update: str | None
+
+
+class QuestionView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """What a blocked handoff waits for. `seq` is what an answer names."""
+
+    seq: int
+    kind: str
+    asked: str
+    asked_at: str
+    question: str | None = None
+    name: str | None = None
+    terms: dict[str, str] | None = None
+    reason: str | None = None
+
+
+class OutcomeView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """How it ended."""
+
+    state: str
+    at: str
+    by: str
+    code: str | None = None
+    result: Any = msgspec.UNSET
+    reason: str | None = None
+
+
+class ChainView(View, frozen=True, kw_only=True):
+    """The place in the chain."""
+
+    origin: str
+    done: tuple[dict[str, str], ...]
+    here: int
+    next: tuple[str, ...]
+
+
+class WarningView(View, frozen=True, kw_only=True):
+    """Something the caller should know; nothing was refused."""
+
+    code: str
+    detail: str
+
+
+class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """A handoff as its parties see it."""
+
+    id: str
+    ref: str
+    state: str
+    holder: str | None
+    due_at: str | None
+    attempt: int
+    tries: int
+    receipts: tuple[ReceiptView, ...]
+    ack: AckView | None
+    chain: ChainView
+    question: QuestionView | None
+    outcome: OutcomeView | None
+    warnings: tuple[WarningView, ...]
+    from_: str
+    to: str
+    capability: str | None
+    trigger: str | None
+    title: str | None
+    priority: str
+    payload: msgspec.Raw
+    expected_outcome: str | None
+    accept_within: str
+    update_every: str
+    deadline: str
+    attempts_max: int
+    backoff: dict[str, Any]
+    escalation: tuple[dict[str, Any], ...]
+    then: tuple[dict[str, Any], ...]
+    watchers: tuple[str, ...]
+    correlation_id: str
+    parent_id: str | None
+    redrive_of: str | None
+    successor: str | None
+    next_leg: str | None
+    decision: str | None
+    late_result: bool
+    idempotency_key: str | None
+    traceparent: str | None
+    observations: list[Any]
+    parameters: dict[str, Any]
+    covariates: dict[str, Any]
+    metadata: dict[str, Any]
+    stored_at: str
+    settled_at: str | None
+
+
+class HandoffAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
+    """One handoff. `wait_elapsed` says that the wait ran out, which changed nothing."""
+
+    handoff: HandoffView
+    wait_elapsed: bool = False
+    replayed: bool = False
+
+
+class HandoffsAnswer(View, frozen=True, kw_only=True):
+    """A page of handoffs; `before` fetches the next."""
+
+    handoffs: tuple[HandoffView, ...]
+    before: str | None = None
+
+
+class DeliveryView(View, frozen=True, kw_only=True):
+    """A handoff leased to the taker, and what earlier attempts left for it."""
+
+    handoff: HandoffView
+    attempt: int
+    lease_until: str | None
+    checkpoint: Any
+    steps: dict[str, Any]
+    answers: dict[str, Any]
+
+
+class DeliveriesAnswer(View, frozen=True, kw_only=True):
+    """What was taken. `process` is what the heartbeat names."""
+
+    deliveries: tuple[DeliveryView, ...]
+    process: str | None = None
+
+
+class HeldAnswer(View, frozen=True, kw_only=True):
+    """What a heartbeat kept: (handoff id, attempt) for each delivery the process still holds."""
+
+    held: tuple[tuple[str, int], ...]
+
+
+class StepAnswer(View, frozen=True, kw_only=True):
+    """A recorded step. `recorded` is false where none of that name is."""
+
+    name: str
+    recorded: bool
+    value: Any = None
+
+
+class NotedAnswer(View, frozen=True, kw_only=True):
+    """Where in the log the note stands."""
+
+    seq: int
+
+
+class ItemView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """One inbox item."""
+
+    kind: str
+    seq: int
+    at: str
+    handoff_id: str | None
+    ref: str | None
+    from_: str
+    state: str | None
+    summary: str
+    open: bool
+
+
+class InboxAnswer(View, frozen=True, kw_only=True):
+    """A page of an inbox; `after` is the cursor for the next."""
+
+    items: tuple[ItemView, ...]
+    after: int
+
+
+class EntryView(View, frozen=True, kw_only=True):
+    """One entry of the log. `body` is there for the parties of its handoff only."""
+
+    seq: int
+    at: str
+    type: str
+    handoff_id: str | None
+    version: int | None
+    correlation_id: str | None
+    actor: str
+    command_id: str | None
+    data: msgspec.Raw
+    body: Any
+    body_digest: str | None
+    prev_hash: str
+    hash: str
+
+
+class LogAnswer(View, frozen=True, kw_only=True):
+    """A page of the log; `after` is the cursor for the next."""
+
+    entries: tuple[EntryView, ...]
+    after: int
+
+
+class AgentView(View, frozen=True, kw_only=True):
+    """An agent: its manifest, byte for byte, and what the relay sees of it."""
+
+    agent_id: str
+    version: int
+    manifest: msgspec.Raw
+    connected: bool
+    queued: int
+    registered_at: str
+
+
+class AgentAnswer(View, frozen=True, kw_only=True):
+    """One agent."""
+
+    agent: AgentView
+
+
+class AgentsAnswer(View, frozen=True, kw_only=True):
+    """The agents of a team."""
+
+    agents: tuple[AgentView, ...]
+
+
+class TokenAnswer(View, frozen=True, kw_only=True):
+    """A token; the secret is told once, when it is made."""
+
+    token_id: str
+    agent: str
+    role: str
+    token: str | None = None
+
+
+class CheckpointAnswer(View, frozen=True, kw_only=True):
+    """Size and head of a log, signed by the relay. Keep it elsewhere: it proves what was."""
+
+    team: str
+    size: int
+    head: str
+    at: str
+    public_key: str
+    signature: str
+
+
+ANSWERS: dict[str, type[View]] = {
+    "handoff": HandoffAnswer,
+    "handoffs": HandoffsAnswer,
+    "deliveries": DeliveriesAnswer,
+    "held": HeldAnswer,
+    "step": StepAnswer,
+    "noted": NotedAnswer,
+    "inbox": InboxAnswer,
+    "log": LogAnswer,
+    "agent": AgentAnswer,
+    "agents": AgentsAnswer,
+    "token": TokenAnswer,
+    "checkpoint": CheckpointAnswer,
+}
+"""The answer shapes that `wire.operations` names."""
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view needs besides the handoff."""
+
+    content: Content
+    bodies: Mapping[int, Any] = {}
+    """Decoded bodies of this handoff by version, as far as the view needs them."""
+    question_seq: int | None = None
+    lease_until: int | None = None
+    warnings: tuple[WarningView, ...] = ()
+    limits: Limits
+
+
+def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
+    """Return the versions whose bodies `handoff_view` shows, the content apart."""
+    versions = [
+        handoff.ack and handoff.ack.version,
+        handoff.question and handoff.question.version,
+        handoff.outcome and handoff.outcome.version,
+    ]
+    return tuple(version for version in versions if version)
+
+
+def handoff_view(h: Handoff, known: Known) -> HandoffView:
+    """Return `h` as its parties see it."""
+    content = known.content
+    due = clocks.due_at(h, known.lease_until)
+    return HandoffView(
+        id=h.id,
+        ref=ref(h),
+        state=h.state.value,
+        holder=holder(h),
+        due_at=_time(due),
+        attempt=h.attempt,
+        tries=h.tries,
+        receipts=tuple(
+            ReceiptView(rung=r.rung.value, at=format_time(r.at), by=r.by, attempt=r.attempt)
+            for r in h.receipts
+        ),
+        ack=_ack(h, known),
+        chain=ChainView(
+            origin=h.origin,
+            done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
+            here=len(h.legs_done),
+            next=tuple(leg.to or leg.capability or "" for leg in h.legs),
+        ),
+        question=_question(h, known),
+        outcome=_outcome(h, known),
+        warnings=known.warnings,
+        from_=h.sender,
+        to=h.recipient,
+        capability=h.capability,
+        trigger=content.trigger,
+        title=content.title,
+        priority=h.terms.priority.value,
+        payload=content.payload,
+        expected_outcome=content.expected_outcome,
+        accept_within=format_duration(h.terms.accept_within_ms),
+        update_every=format_duration(h.terms.update_every_ms),
+        deadline=format_time(h.terms.deadline_at),
+        attempts_max=h.terms.attempts_max,
+        backoff={
+            "first": format_duration(h.terms.backoff.first_ms),
+            "factor": h.terms.backoff.factor,
+            "max": format_duration(h.terms.backoff.max_ms),
+        },
+        escalation=tuple(_escalation(e) for e in h.terms.escalation),
+        then=tuple(_leg(leg) for leg in h.legs),
+        watchers=h.watchers,
+        correlation_id=h.correlation_id,
+        parent_id=h.parent_id,
+        redrive_of=h.redrive_of,
+        successor=h.successor,
+        next_leg=h.next_leg,
+        decision=h.decision.value if h.decision else None,
+        late_result=h.late_result is not None,
+        idempotency_key=h.key,
+        traceparent=h.traceparent,
+        observations=content.observations,
+        parameters=content.parameters,
+        covariates=content.covariates,
+        metadata=content.metadata,
+        stored_at=format_time(h.stored_at),
+        settled_at=_time(h.settled_at),
+    )
+
+
+def ref(h: Handoff) -> str:
+    """Return the human reference: `inbox_monitor/msg_123`, or the id where there is no key."""
+    return f"{h.sender}/{h.key}" if h.key else h.id
+
+
+def holder(h: Handoff) -> str | None:
+    """Return who owes the next move; None once nothing is owed."""
+    if h.settled_at is not None:
+        return None
+    if h.final:
+        return h.origin
+    return h.question.asked if h.question else h.recipient
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else format_time(ms)
+
+
+def _body(known: Known, version: int) -> dict[str, Any]:
+    body = known.bodies.get(version)
+    return body if isinstance(body, dict) else {}  # pyright: ignore[reportUnknownVariableType]  # any JSON
+
+
+def _ack(h: Handoff, known: Known) -> AckView | None:
+    if h.ack is None:
+        return None
+    return AckView(
+        status=_body(known, h.ack.version).get("status"),
+        position=h.ack.position,
+        eta=_time(h.ack.eta_at),
+        next_update=_time(h.ack.next_update_at),
+    )
+
+
+def _question(h: Handoff, known: Known) -> QuestionView | None:
+    if h.question is None:
+        return None
+    body = _body(known, h.question.version)
+    terms = h.question.kind is QuestionKind.TERMS
+    return QuestionView(
+        seq=known.question_seq or 0,
+        kind=h.question.kind.value,
+        asked=h.question.asked,
+        asked_at=format_time(h.question.asked_at),
+        question=None if terms else body.get("question"),
+        name=body.get("name"),
+        terms=_proposal(h.question.proposed) if h.question.proposed else None,
+        reason=body.get("reason"),
+    )
+
+
+def _proposal(proposal: Proposal) -> dict[str, str]:
+    terms: dict[str, str] = {}
+    if proposal.deadline_at is not None:
+        terms["deadline"] = format_time(proposal.deadline_at)
+    if proposal.update_every_ms is not None:
+        terms["update_every"] = format_duration(proposal.update_every_ms)
+    if proposal.accept_within_ms is not None:
+        terms["accept_within"] = format_duration(proposal.accept_within_ms)
+    if proposal.priority is not None:
+        terms["priority"] = proposal.priority.value
+    return terms
+
+
+def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
+    if h.outcome is None:
+        return None
+    body = _body(known, h.outcome.version)
+    completed = h.state is State.COMPLETED
+    return OutcomeView(
+        state=h.state.value,
+        at=format_time(h.outcome.at),
+        by=h.outcome.by,
+        code=h.outcome.code,
+        result=body.get("result") if completed else msgspec.UNSET,
+        reason=body.get("reason"),
+    )
+
+
+def _escalation(step: Escalation) -> dict[str, Any]:
+    after = format_duration(step.after_ms)
+    return {"when": step.when.value, "after": after, "notify": step.notify}
+
+
+def _leg(leg: Leg) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in (
+        ("to", leg.to),
+        ("capability", leg.capability),
+        ("priority", leg.priority and leg.priority.value),
+        ("accept_within", leg.accept_within_ms),
+        ("update_every", leg.update_every_ms),
+        ("deadline", leg.deadline_ms),
+        ("attempts_max", leg.attempts_max),
+    ):
+        if value is not None:
+            in_ms = name in {"accept_within", "update_every", "deadline"}
+            shown[name] = format_duration(value) if in_ms and isinstance(value, int) else value
+    return shown

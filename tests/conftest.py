@@ -1,0 +1,57 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+# Below the limit of pytest-timeout, so that a hanging command is reported with what it printed.
+COMMAND_SECONDS_MAX = 45
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Nodrop runs on asyncio alone."""
+    return "asyncio"
+
+
+@pytest.fixture
+def run_alone(tmp_path: Path) -> Callable[[Sequence[str | Path]], str]:
+    """Run a command as a new user would: an empty directory, an empty home, `nodrop` on the path.
+
+    Returns what the command printed; fails when it fails.
+    """
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("NODROP_")
+    }
+    environment = inherited | {
+        "NODROP_HOME": str(tmp_path),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }
+
+    def run(command: Sequence[str | Path]) -> str:
+        with subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                printed, complaints = process.communicate(timeout=COMMAND_SECONDS_MAX)
+            finally:
+                # The whole group: a relay the command left running must not outlive the test.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0, f"exit {process.returncode}\n{printed}\n{complaints}"
+        return printed
+
+    return run
