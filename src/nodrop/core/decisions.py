@@ -3,7 +3,9 @@
 Called by `machine.decide` only, which checks the facts against the table.
 """
 
-from typing import Never, assert_never
+from typing import Any, Never, assert_never
+
+from msgspec.structs import replace
 
 from nodrop.core import clocks, commands, events
 from nodrop.core.commands import Actor, Candidate, Command
@@ -70,8 +72,7 @@ def propose(
         case commands.Counter():
             return _counter(handoff, command, by, around)
         case commands.Reject():
-            taken = _take_directly_or_fence(handoff, command.attempt, by)
-            return (*taken, *_next_candidate(handoff, "rejected", around, command.body))
+            return _reject(handoff, command, by, around)
         case commands.Complete():
             return _complete(handoff, command, by)
         case commands.Fail():
@@ -84,7 +85,7 @@ def propose(
             event = events.Checkpointed(attempt=handoff.attempt)
             return (*_fence(handoff, command.attempt, by), Fact(event=event, body=command.body))
         case commands.AnswerQuestion():
-            return _answer(handoff, command, by, around)
+            return _answer(handoff, command, by)
         case commands.Agree():
             return _agree(handoff, command, by)
         case commands.Decline():
@@ -152,8 +153,7 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
 
 
 def _terms_for(terms: Terms, to: Candidate) -> Terms:
-    values = {name: getattr(terms, name) for name in terms.__struct_fields__}
-    return Terms(**{**values, "timeout_ms": to.timeout_ms})
+    return replace(terms, timeout_ms=to.timeout_ms)
 
 
 def _deliver(handoff: Handoff, command: commands.Deliver) -> Facts:
@@ -285,6 +285,13 @@ def _counter(handoff: Handoff, command: commands.Counter, by: Actor, around: Sur
     return (*entered, Fact(event=blocked, body=command.body))
 
 
+def _reject(handoff: Handoff, command: commands.Reject, by: Actor, around: Surroundings) -> Facts:
+    entered = _take_directly_or_fence(handoff, command.attempt, by)
+    if handoff.state is State.BLOCKED:
+        raise WrongStateError("a question is open: fail it instead, or wait for the answer")
+    return (*entered, *_next_candidate(handoff, "rejected", around, command.body))
+
+
 def _complete(handoff: Handoff, command: commands.Complete, by: Actor) -> Facts:
     if by.agent == handoff.recipient and _takes_late_result(handoff, command.attempt):
         return (Fact(event=events.LateResultKept(attempt=handoff.attempt), body=command.body),)
@@ -369,9 +376,7 @@ def _open_question(handoff: Handoff, version: int, kind: QuestionKind) -> Questi
     return question
 
 
-def _answer(
-    handoff: Handoff, command: commands.AnswerQuestion, by: Actor, around: Surroundings
-) -> Facts:
+def _answer(handoff: Handoff, command: commands.AnswerQuestion, by: Actor) -> Facts:
     late = handoff.withdrawn
     if late and late.version == command.question and handoff.state in DEAD:
         _require(by, "one who was asked, the requester or a person", late.asked, handoff.origin)
@@ -390,13 +395,12 @@ def _agree(handoff: Handoff, command: commands.Agree, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     proposed = question.proposed
     assert proposed is not None, "a counter proposes terms"
-    values = {name: getattr(handoff.terms, name) for name in handoff.terms.__struct_fields__}
-    wanted = {
+    wanted: dict[str, Any] = {
         name: value
         for name in proposed.__struct_fields__
         if (value := getattr(proposed, name)) is not None
     }
-    agreed = events.Agreed(question=question.version, terms=Terms(**{**values, **wanted}))
+    agreed = events.Agreed(question=question.version, terms=replace(handoff.terms, **wanted))
     return (Fact(event=agreed), _go_on(handoff))
 
 

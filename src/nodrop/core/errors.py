@@ -7,6 +7,7 @@ NodropError
 │   │   ├── PayloadInvalidError         does not fit the recipient's input schema
 │   │   ├── ResultInvalidError          does not fit the capability's output schema
 │   │   ├── CapabilityRequiredError     the recipient has several; name one
+│   │   ├── LoopDetectedError           the chain comes back to one agent too often
 │   │   └── AttemptRequiredError        name the delivery this is about
 │   ├── TooLargeError               over a bound of `core.limits`
 │   ├── UnauthenticatedError        who are you?
@@ -108,6 +109,14 @@ class CapabilityRequiredError(InvalidRequestError):
     code = "capability_required"
     title = "The recipient has several capabilities"
     next = "Name one of them as `capability`."
+
+
+class LoopDetectedError(InvalidRequestError):
+    """The chain comes back to one agent too often."""
+
+    code = "loop_detected"
+    title = "The chain visits one agent too often"
+    next = "Shorten the chain; an agent may be visited three times."
 
 
 class AttemptRequiredError(InvalidRequestError):

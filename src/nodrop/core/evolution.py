@@ -91,7 +91,9 @@ def after(handoff: Handoff, event: Event, state: State, *, by: str, at: int) -> 
     return replace(handoff, **{**changes, "version": version, "state": state})
 
 
-def _changes(h: Handoff, event: Event, version: int, *, by: str, at: int) -> dict[str, Any]:  # noqa: C901, PLR0911, PLR0912  # one flat match is the readable form
+def _changes(
+    h: Handoff, event: Event, version: int, *, by: str, at: int
+) -> dict[str, Any]:  # one flat match is the readable form
     match event:
         case events.Delivered():
             return _delivered(h, event, at)

@@ -58,3 +58,8 @@ def words(**fields: Any) -> bytes | None:
 def data(name: str, value: Any) -> bytes:
     """Return the body that holds one value, null included."""
     return canonical.dumps({name: value})
+
+
+def raw(body: bytes) -> msgspec.Raw:
+    """Return encoded JSON to be placed into another document as it is."""
+    return msgspec.Raw(body)

@@ -33,6 +33,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.PayloadInvalidError: _row(422, EXIT_USAGE),
     errors.ResultInvalidError: _row(422, EXIT_USAGE),
     errors.CapabilityRequiredError: _row(422, EXIT_USAGE),
+    errors.LoopDetectedError: _row(422, EXIT_USAGE),
     errors.AttemptRequiredError: _row(422, EXIT_USAGE),
     errors.TooLargeError: _row(413, EXIT_USAGE),
     errors.UnauthenticatedError: _row(401, EXIT_FAILED),

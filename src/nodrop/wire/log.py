@@ -31,8 +31,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """(reader, kind): the inboxes that this entry shows up in."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry in its place. Also the form in which it is exported."""
+class Unsealed(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry in its place: exactly what its hash is taken over."""
 
     team: str
     seq: int
@@ -46,7 +46,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     data: msgspec.Raw
     body_digest: str | None
     prev_hash: str
-    hash: str = ""
+
+
+class Entry(Unsealed, frozen=True, kw_only=True):
+    """An entry with its hash. Also the form in which it is exported."""
+
+    hash: str
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +62,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
+_HASHED: Final = Unsealed.__struct_fields__
 
 
 def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     """Return `draft` as the entry after `head`."""
-    entry = Entry(
+    unsealed = Unsealed(
         team=draft.team,
         seq=head.seq + 1,
         at=draft.at,
@@ -75,10 +81,11 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
         body_digest=body_digest,
         prev_hash=head.hash,
     )
-    return msgspec.structs.replace(entry, hash=hash_of(entry))
+    values = {name: getattr(unsealed, name) for name in _HASHED}
+    return Entry(**values, hash=sha256(_ENCODER.encode(unsealed)))
 
 
 def hash_of(entry: Entry) -> str:
     """Return the hash that `entry` must carry."""
-    unsealed = entry if not entry.hash else msgspec.structs.replace(entry, hash="")
+    unsealed = Unsealed(**{name: getattr(entry, name) for name in _HASHED})
     return sha256(_ENCODER.encode(unsealed))

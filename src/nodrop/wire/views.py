@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from nodrop.core import clocks
-from nodrop.core.limits import Limits
 from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, State
 from nodrop.wire.bodies import Content
 from nodrop.wire.times import format_duration, format_time
@@ -93,6 +92,8 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     chain: ChainView
     question: QuestionView | None
     outcome: OutcomeView | None
+    answers: dict[str, Any]
+    """By the question's name or text; for the recipient's eyes."""
     warnings: tuple[WarningView, ...]
     from_: str
     to: str
@@ -295,7 +296,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     question_seq: int | None = None
     lease_until: int | None = None
     warnings: tuple[WarningView, ...] = ()
-    limits: Limits
+    answers: Mapping[str, Any] = {}
 
 
 def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
@@ -333,6 +334,7 @@ def handoff_view(h: Handoff, known: Known) -> HandoffView:
         ),
         question=_question(h, known),
         outcome=_outcome(h, known),
+        answers=dict(known.answers),
         warnings=known.warnings,
         from_=h.sender,
         to=h.recipient,

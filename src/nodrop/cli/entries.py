@@ -1,0 +1,132 @@
+"""Entries of the log on the screen: one line each, in the order they were committed."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from rich.text import Text
+
+from nodrop.cli import picture, screen
+from nodrop.cli.screen import line
+
+Entry = Mapping[str, Any]
+
+_ID_CHARS: Final = 18
+"""Of an id: its time and twelve bits more, which is what a reference needs in practice."""
+
+_STYLES: Final[Mapping[str, str]] = {
+    "offered": "bold yellow",
+    "delivered": "cyan",
+    "accepted": "blue",
+    "updated": "blue",
+    "blocked": "magenta",
+    "parked": "magenta",
+    "answered": "magenta",
+    "agreed": "magenta",
+    "returned": "bold yellow",
+    "reassigned": "bold yellow",
+    "step_recorded": "cyan",
+    "checkpointed": "cyan",
+    "completed": "bold green",
+    "settled": "green",
+    "outcome_delivered": "green",
+    "failed": "bold red",
+    "rejected": "bold red",
+    "expired": "bold red",
+    "nudged": "red",
+    "escalated": "bold red",
+}
+
+
+class Lines:
+    """Turns entries into lines. Learns references from the offers that pass by."""
+
+    def __init__(self) -> None:
+        self._refs: dict[str, str] = {}
+
+    def of(self, entry: Entry) -> Text:
+        """Return the line of an entry."""
+        kind, _, rest = str(entry["type"]).partition(".")
+        name = rest.removesuffix(".v1")
+        self._learn(entry, name)
+        made = line(
+            (f"{entry['seq']:>5} ", "bright_black"),
+            (f"{screen.clock(entry['at'])}  ", "bright_black"),
+            (f"{name if kind == 'handoff' else f'{kind} {name}':<17} ", _STYLES.get(name, "")),
+            (f"{entry['actor']:<14} ", "bold"),
+        )
+        about: str | None = entry["handoff_id"]
+        if about is not None:
+            made.append_text(line((self._refs.get(about, about[:_ID_CHARS]), "cyan"), "  "))
+        made.append_text(line(_said(name, entry["data"] or {}, entry.get("body"))))
+        return made
+
+    def _learn(self, entry: Entry, name: str) -> None:
+        data: Entry = entry["data"] or {}
+        if name == "offered" and data.get("key"):
+            self._refs[entry["handoff_id"]] = f"{data['sender']}/{data['key']}"
+
+
+def _said(name: str, data: Entry, body: Entry | None) -> str:
+    say = _SAY.get(name)
+    said = say(data, body or {}) if say else ""
+    return " ".join(said.split())
+
+
+def _quoted(words: Entry, field: str) -> str:
+    return f": {picture.brief(words[field])}" if words.get(field) is not None else ""
+
+
+def _attempt(data: Entry) -> str:
+    return f"attempt {data['attempt']}"
+
+
+def _offered(data: Entry, words: Entry) -> str:
+    legs = [leg.get("to") or leg.get("capability") or "" for leg in data.get("legs") or ()]
+    path = " → ".join([data["sender"], data["recipient"], *legs])
+    again = " (redriven)" if data.get("redrive_of") else ""
+    return f"{path}{again}{_quoted(words, 'title') or _quoted(words, 'trigger')}"
+
+
+def _acknowledged(data: Entry, words: Entry) -> str:
+    position = f", position {data['position']}" if data.get("position") else ""
+    return f"{_attempt(data)}{position}{_quoted(words, 'status')}"
+
+
+def _returned(data: Entry, words: Entry) -> str:
+    tried = ", one try used" if data.get("tried") else ""
+    return f"{str(data['reason']).replace('_', ' ')}, {_attempt(data)} ended{tried}{_quoted(words, 'reason')}"
+
+
+_SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
+    "offered": _offered,
+    "delivered": lambda data, _: _attempt(data),
+    "accepted": _acknowledged,
+    "updated": _acknowledged,
+    "blocked": lambda data, words: (
+        f"asks {data['asked']}{_quoted(words, 'question') or _quoted(words, 'reason')}"
+    ),
+    "parked": lambda data, _: f"{_attempt(data)} ended, the question stays",
+    "answered": lambda data, words: f"{data['by']}{_quoted(words, 'answer')}",
+    "returned": _returned,
+    "reclaimed": lambda data, _: _attempt(data),
+    "revived": lambda data, _: f"{_attempt(data)} goes on",
+    "resumed": lambda data, _: f"{_attempt(data)} goes on",
+    "reassigned": lambda data, words: (
+        f"to {data['recipient']}, {data['reason']}{_quoted(words, 'reason')}"
+    ),
+    "step_recorded": lambda data, words: f"{data['name']}{_quoted(words, 'value')}",
+    "checkpointed": lambda data, _: _attempt(data),
+    "completed": lambda data, words: f"{_attempt(data)}{_quoted(words, 'result')}",
+    "failed": lambda data, words: f"{data['code']}{_quoted(words, 'reason')}",
+    "rejected": lambda data, words: f"{data['code']}{_quoted(words, 'reason')}",
+    "cancelled": lambda _, words: _quoted(words, "reason").removeprefix(": "),
+    "redriven": lambda data, _: f"as {data['successor'][:_ID_CHARS]}",
+    "accepted_late": lambda data, _: f"as {data['successor'][:_ID_CHARS]}",
+    "settled": lambda data, _: (
+        f"next leg {data['next_leg'][:_ID_CHARS]}" if data.get("next_leg") else ""
+    ),
+    "nudged": lambda data, _: f"{data['to']}: the {data['clock']} clock ran out",
+    "escalated": lambda data, _: f"{data['when']}: {data['notify']} is told",
+    "rearmed": lambda data, _: f"the {data['clock']} clock counts anew",
+    "noted": lambda _, words: _quoted(words, "text").removeprefix(": "),
+}

@@ -1,0 +1,225 @@
+"""One run of somebody's command for one handoff: JSON in, result out, and no process left behind.
+
+The contract of `nodrop work NAME --exec 'CMD'`: the delivery comes on stdin as JSON and its ids in
+the environment; stdout is the result (JSON if it parses, else text); exit 75 means try again,
+another non-zero exit means it failed, and the last lines of stderr say why.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from nodrop.cli.values import parse_json
+from nodrop.client.endings import Fail
+from nodrop.core.errors import UnavailableError
+from nodrop.core.limits import DEFAULT, SECOND
+from nodrop.wire.errors import EXIT_TRY_AGAIN
+from nodrop.wire.text import spell_duration
+from nodrop.wire.times import parse_duration
+
+GRACE_SECONDS: Final = 5.0
+"""Between SIGTERM and SIGKILL for a command whose work is no longer wanted."""
+DRAIN_SECONDS: Final = 2.0
+"""How long output may still come after the command ended, before the pipes are let go."""
+UPDATES_PER_PROMISE: Final = 3
+"""An update this often within `update_every`: early enough that a slow one still keeps it."""
+UPDATE_SECONDS_MIN: Final = 0.2
+
+_REASON_BYTES: Final = 2_000
+"""Of stderr, from its end: what a failure is explained with."""
+
+
+class Delivery(Protocol):
+    """What a run needs of the SDK's task."""
+
+    view: dict[str, Any]
+    last_checkpoint: Any
+    steps: dict[str, Any]
+    answers: dict[str, Any]
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery."""
+        ...
+
+    async def update(self, status: str | None = None) -> None:
+        """Say how it goes."""
+        ...
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command is run."""
+
+    command: str
+    agent: str
+    url: str
+    home: str
+    timeout_seconds: float | None = None
+    grace_seconds: float = GRACE_SECONDS
+    environment: Mapping[str, str]
+    now: Callable[[], float] = time.monotonic
+
+    async def run(self, task: Delivery) -> Any:
+        """Run the command for a delivery and return its result.
+
+        Raises:
+            Fail: the command failed, ran too long or printed too much.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_seconds), self._process(task) as process:
+                return await self._talk(process, task)
+        except TimeoutError:
+            assert self.timeout_seconds is not None, "nothing else runs out"
+            length = spell_duration(round(self.timeout_seconds * SECOND))
+            reason = f"the command ran longer than {length}"
+            raise Fail(reason, code="timed_out", retryable=True) from None
+
+    @asynccontextmanager
+    async def _process(self, task: Delivery) -> AsyncGenerator[Process]:
+        """Start the command in a process group of its own; leave nothing of the group behind."""
+        process = await asyncio.create_subprocess_shell(
+            self.command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
+            env={**self.environment, **self._ids(task)},
+        )
+        try:
+            yield process
+        finally:
+            await _end(process, self.grace_seconds)
+
+    def _ids(self, task: Delivery) -> dict[str, str]:
+        return {
+            "NODROP_HANDOFF_ID": task.view["id"],
+            "NODROP_ATTEMPT": str(task.attempt),
+            "NODROP_REF": task.view["ref"],
+            "NODROP_CORRELATION_ID": task.view["correlation_id"],
+            "NODROP_AGENT": self.agent,
+            "NODROP_URL": self.url,
+            "NODROP_HOME": self.home,
+        }
+
+    async def _talk(self, process: Process, task: Delivery) -> Any:
+        assert process.stdin is not None, "a pipe"
+        assert process.stdout is not None, "a pipe"
+        assert process.stderr is not None, "a pipe"
+        said, complaints = _Kept(DEFAULT.body_bytes_max), _Tail()
+        try:
+            async with asyncio.TaskGroup() as group:
+                promise = group.create_task(self._keep_promise(task, complaints))
+                pipes = [
+                    group.create_task(_feed(process.stdin, _delivery(task))),
+                    group.create_task(said.read(process.stdout)),
+                    group.create_task(complaints.read(process.stderr)),
+                ]
+                code = await process.wait()
+                promise.cancel()
+                _signal_group(process, signal.SIGKILL)  # what it left running holds the pipes
+                _, late = await asyncio.wait(pipes, timeout=DRAIN_SECONDS)
+                for pipe in late:
+                    pipe.cancel()
+        except ExceptionGroup as several:
+            # Too much output, or the delivery is somebody else's now: one is reason enough.
+            raise several.exceptions[0] from None
+        return _result(code, said.text(), complaints.text())
+
+    async def _keep_promise(self, task: Delivery, complaints: "_Tail") -> None:
+        """Report well before each report is due; the command's last words say how it goes."""
+        began = self.now()
+        every = parse_duration(task.view["update_every"]) / SECOND / UPDATES_PER_PROMISE
+        while True:
+            await asyncio.sleep(max(every, UPDATE_SECONDS_MIN))
+            length = spell_duration(round((self.now() - began) * SECOND))
+            last = complaints.text().rpartition("\n")[2]
+            # A relay that cannot be told now is told next time; the work goes on.
+            with suppress(UnavailableError):
+                await task.update(f"running for {length}" + (f": {last}" if last else ""))
+
+
+def _delivery(task: Delivery) -> bytes:
+    return msgspec.json.encode(
+        {
+            "handoff": task.view,
+            "attempt": task.attempt,
+            "checkpoint": task.last_checkpoint,
+            "steps": task.steps,
+            "answers": task.answers,
+        }
+    )
+
+
+def _result(code: int, said: str, complaints: str) -> Any:
+    if code == 0:
+        if not said:
+            return None
+        try:
+            return parse_json(said)
+        except ValueError:
+            return said
+    how = f"exit {code}" if code > 0 else signal.Signals(-code).name
+    raise Fail(complaints or how, code="command_failed", retryable=code == EXIT_TRY_AGAIN)
+
+
+async def _feed(stdin: asyncio.StreamWriter, content: bytes) -> None:
+    # A command need not read what it is given.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        stdin.write(content)
+        await stdin.drain()
+    stdin.close()
+
+
+class _Kept:
+    """Everything a command prints, up to a bound."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._content = bytearray()
+
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        while chunk := await stream.read(65_536):
+            self._content += chunk
+            if len(self._content) > self._bytes_max:
+                reason = f"the command printed more than {self._bytes_max} bytes"
+                raise Fail(reason, code="too_large")
+
+    def text(self) -> str:
+        return self._content.decode(errors="replace").strip()
+
+
+class _Tail:
+    """The end of what a command complains about."""
+
+    def __init__(self) -> None:
+        self._content = b""
+
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        while chunk := await stream.read(65_536):
+            self._content = (self._content + chunk)[-_REASON_BYTES:]
+
+    def text(self) -> str:
+        return self._content.decode(errors="replace").strip()
+
+
+async def _end(process: Process, grace_seconds: float) -> None:
+    """End the command and whatever it started: politely, then not."""
+    if process.returncode is None:
+        _signal_group(process, signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                await process.wait()
+    _signal_group(process, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

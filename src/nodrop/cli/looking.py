@@ -1,0 +1,107 @@
+"""Verbs that look: track a handoff, read and annotate the log, see who is there."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+from rich.table import Table
+
+from nodrop.cli import picture, screen
+from nodrop.cli.entries import Lines
+from nodrop.cli.screen import line, styled
+from nodrop.cli.session import Session
+from nodrop.cli.values import given, text_of
+from nodrop.cli.verb import Ref
+
+FOLLOW_SECONDS: Final = 30
+"""How long one request of `log --follow` waits for the next entry."""
+
+
+async def track(session: Session, ref: Ref) -> None:
+    """Show a handoff: its contract, its receipts, who owes what by when."""
+    answer = await session.call("get_handoff", handoff=ref)
+    session.show(answer, lambda: picture.track(answer["handoff"], now=session.now()))
+
+
+async def log(
+    session: Session,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries come.")] = False,
+    after: Annotated[int, typer.Option(min=0, help="Only entries after this number.")] = 0,
+    handoff: Annotated[str | None, typer.Option(metavar="REF", help="Only of this one.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="A type such as handoff.failed.v1, or handoff.*"
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
+) -> None:
+    """Read the team's log, oldest first. With --json, one entry per line."""
+    about = None if handoff is None else (await session.handoff(handoff))["id"]
+    fields = given(handoff_id=about, type=kind)
+    lines, left = Lines(), limit
+    while left is None or left > 0:
+        asked = {**fields, "after": after, "wait": FOLLOW_SECONDS if follow else 0}
+        answer = await session.call("log", asked | given(limit=left and min(left, 500)))
+        for entry in answer["entries"]:
+            _show(entry, session, lines)
+        left = None if left is None else left - len(answer["entries"])
+        # The cursor passes over what the filters left out, so it tells when the end is reached.
+        if answer["after"] <= after and not follow:
+            return
+        after = max(after, answer["after"])
+
+
+def _show(entry: Mapping[str, Any], session: Session, lines: Lines) -> None:
+    if session.as_json:
+        screen.document(entry)
+    else:
+        screen.console().print(lines.of(entry), soft_wrap=True)
+
+
+async def note(
+    session: Session,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="@file and - work too.")],
+    handoff: Annotated[str | None, typer.Option(metavar="REF", help="What it is about.")] = None,
+) -> None:
+    """Write a remark into the log, for everybody who reads it."""
+    fields = {"text": text_of(text)}
+    if handoff is None:
+        noted = await session.call("note_team", fields)
+        session.show(noted, lambda: screen.success(f"noted in the log at {noted['seq']}"))
+        return
+    answer = await session.call("note", fields, handoff=handoff)
+    session.show(answer, lambda: screen.success("noted about ", (answer["handoff"]["ref"], "bold")))
+
+
+async def agents(
+    session: Session,
+    capability: Annotated[str | None, typer.Option(help="Only who offers this.")] = None,
+) -> None:
+    """List the agents of the team, what they offer, and what waits for them."""
+    answer = await session.call("agents", given(capability=capability))
+    session.show(answer, lambda: _show_agents(answer["agents"]))
+
+
+def _show_agents(listed: list[dict[str, Any]]) -> None:
+    out = screen.console()
+    if not listed:
+        out.print(
+            line(("No agents yet. ", "bright_black"), "nodrop work NAME --exec 'CMD' makes one.")
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for column in ("", "agent", "capabilities", "waiting", "about"):
+        table.add_column(column, no_wrap=column in {"", "agent", "waiting"})
+    for agent in listed:
+        manifest: dict[str, Any] = agent["manifest"] or {}
+        offered = [str(capability["name"]) for capability in manifest.get("capabilities") or ()]
+        table.add_row(
+            line(("●", "green") if agent["connected"] else ("○", "bright_black")),
+            styled(agent["agent_id"], "bold"),
+            styled(", ".join(offered)),
+            styled(agent["queued"] or ""),
+            styled(manifest.get("description") or "", "bright_black"),
+        )
+    out.print(table)

@@ -1,0 +1,129 @@
+"""What people see: consoles, colours, times in words, and problems. Knows no verb.
+
+Words of agents are data. They are printed as they are, without control characters, so that they
+can neither move the cursor nor pass for markup.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from nodrop.core.errors import NodropError
+from nodrop.core.limits import SECOND
+from nodrop.wire import errors
+from nodrop.wire.text import spell_duration
+from nodrop.wire.times import parse_time
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_PIPED_WIDTH: Final = 160
+"""Columns where nobody's terminal says otherwise: wide enough that no table is cut."""
+
+STATE_STYLES: Final[Mapping[str, str]] = {
+    "offered": "yellow",
+    "delivered": "cyan",
+    "accepted": "blue",
+    "blocked": "magenta",
+    "completed": "green",
+    "failed": "red",
+    "rejected": "red",
+    "expired": "red",
+    "cancelled": "bright_black",
+}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console for this moment's stdout or stderr."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+def clean(text: object) -> str:
+    """Return somebody's words without what a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
+
+
+def styled(text: object, style: str | Style = "") -> Text:
+    """Return somebody's words in a style."""
+    return Text(clean(text), style=style)
+
+
+def line(*parts: tuple[object, str] | str) -> Text:
+    """Return one line made of words and (words, style)."""
+    made = Text()
+    for part in parts:
+        words, style = part if isinstance(part, tuple) else (part, "")
+        made.append(clean(words).replace("\n", " "), style)
+    return made
+
+
+def state(name: str) -> Text:
+    """Return a state in its colour."""
+    return styled(name, STATE_STYLES.get(name, ""))
+
+
+def document(value: Any) -> None:
+    """Print one JSON document, exactly."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def value(result: Any) -> None:
+    """Print a result so that a shell can use it: text as it is, anything else as JSON."""
+    if isinstance(result, str):
+        print(clean(result))
+    else:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+
+
+def problem(error: NodropError, *, as_json: bool) -> None:
+    """Tell what went wrong, where, and what to do: as JSON on stdout, else in words on stderr."""
+    if as_json:
+        document(msgspec.to_builtins(errors.document(error)))
+        return
+    out = console(stderr=True)
+    out.print(line(("✗ ", "red"), (error.title, "bold red"), (f"  {error.code}", "bright_black")))
+    if error.detail != error.title:
+        out.print(styled(f"  {error.detail}"))
+    for found in error.errors:
+        out.print(line("  ", (found.path, "bold"), f": {found.message}"))
+    out.print(line(("→ ", "cyan"), error.next_step))
+
+
+def success(words: str, *more: tuple[object, str] | str) -> None:
+    """Tell that something was done."""
+    console().print(line(("✓ ", "green"), words, *more), soft_wrap=True)
+
+
+# --- times --------------------------------------------------------------------------------------
+
+
+def clock(at: str) -> str:
+    """Return the time of day of a point in time, to the tenth of a second, in UTC."""
+    return at[11:21]
+
+
+def moment(at: str) -> str:
+    """Return a point in time as a person writes it."""
+    return f"{at[:10]} {at[11:19]}Z"
+
+
+def is_past(at: str, now: int) -> bool:
+    """Whether a point in time is over."""
+    return parse_time(at) < now
+
+
+def ago(at: str, now: int) -> str:
+    """Return how far a point in time is from `now`: `"in 2 hours"`, `"3 minutes ago"`."""
+    distance = parse_time(at) - now
+    if abs(distance) < SECOND:
+        return "now"
+    words = " ".join(spell_duration(abs(distance)).split()[:4])
+    return f"in {words}" if distance > 0 else f"{words} ago"

@@ -1,0 +1,194 @@
+"""One command's dealings with a relay: who is asking, where, and what to do with the answer."""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+
+from nodrop.cli import screen
+from nodrop.cli.attempts import Attempts
+from nodrop.client import settings
+from nodrop.client.settings import Settings
+from nodrop.core.errors import (
+    AlreadyFinishedError,
+    AttemptRequiredError,
+    InvalidRequestError,
+    NotFoundError,
+    StaleAttemptError,
+)
+
+_HELD: Final = frozenset({"delivered", "accepted", "blocked"})
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags say about the connection; None is left to the environment and the files."""
+
+    url: str | None = None
+    agent: str | None = None
+    team: str | None = None
+    token: str | None = None
+    home: Path | None = None
+
+
+class Client(Protocol):
+    """What a verb needs of the SDK."""
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any] | None = None,
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Ask the relay for one operation."""
+        ...
+
+    async def close(self) -> None:
+        """Give up the connection."""
+        ...
+
+
+def now() -> int:
+    """Return the time, in milliseconds."""
+    return round(time.time() * 1_000)  # noqa: TID251  # a command's only clock, for the screen
+
+
+class Session:
+    """Opens a client when the first call is made; knows how the answer is to be shown."""
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        as_json: bool = False,
+        connect: Callable[[Settings], Client] | None = None,
+        now: Callable[[], int] = now,
+    ) -> None:
+        self._where = where
+        self._connect = connect or _connect
+        self._client: Client | None = None
+        self.as_json = as_json
+        self.now = now
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Where the relay is and who is asking."""
+        where = self._where
+        try:
+            return settings.load(
+                where.url, agent=where.agent, token=where.token, team=where.team, home=where.home
+            )
+        except ValueError as error:
+            raise InvalidRequestError(
+                str(error), next_step="Correct the file, or move it away."
+            ) from error
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any] | None = None,
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Ask the relay for one operation and return its answer."""
+        if self._client is None:
+            self._client = self._connect(self.settings)
+        return await self._client.call(operation, fields or {}, handoff=handoff, name=name)
+
+    async def handoff(self, ref: str) -> dict[str, Any]:
+        """Return the handoff that `ref` names, as it is now."""
+        return (await self.call("get_handoff", handoff=ref))["handoff"]
+
+    async def about_delivery(
+        self,
+        operation: str,
+        ref: str,
+        fields: Mapping[str, Any],
+        *,
+        attempt: int | None,
+        direct: bool = False,
+    ) -> dict[str, Any]:
+        """Carry out a recipient's command, for the delivery it last got.
+
+        Args:
+            operation: ack, update, complete and so on.
+            ref: the handoff.
+            fields: what the command says.
+            attempt: the delivery, if the caller names it.
+            direct: whether something merely offered may be acted on without taking it first.
+        """
+        handoff = await self.handoff(ref)
+        attempts = self.attempts(handoff)
+        if attempt is None and not (direct and handoff["state"] == "offered"):
+            attempt = attempts.of(handoff["id"]) or await self._current_attempt(handoff)
+        sent = {**fields, **({} if attempt is None else {"attempt": attempt})}
+        try:
+            answer = await self.call(operation, sent, handoff=handoff["id"])
+        except (StaleAttemptError, AlreadyFinishedError):
+            attempts.forget(handoff["id"])
+            raise
+        attempts.remember(answer["handoff"])
+        return answer
+
+    async def _current_attempt(self, handoff: Mapping[str, Any]) -> int | None:
+        """Return the attempt that a turn-based caller who remembers none must mean."""
+        if handoff["state"] not in _HELD or handoff["to"] != self.agent(handoff):
+            return None
+        if await self._is_connected(handoff["to"]):
+            raise AttemptRequiredError(
+                f"a process of {handoff['to']} is connected and may hold attempt"
+                f" {handoff['attempt']}",
+                next_step="If it is yours to act on, name it with --attempt.",
+            )
+        return handoff["attempt"]
+
+    async def _is_connected(self, agent: str) -> bool:
+        try:
+            return (await self.call("get_agent", name=agent))["agent"]["connected"]
+        except NotFoundError:
+            return False
+
+    def agent(self, handoff: Mapping[str, Any]) -> str:
+        """Return who is asking; where only the relay knows, it will refuse all but the recipient."""
+        return self.settings.agent or handoff["to"]
+
+    def attempts(self, handoff: Mapping[str, Any]) -> Attempts:
+        """Return what this agent remembers of its deliveries."""
+        return Attempts(self.settings.home, self.agent(handoff))
+
+    def show(self, answer: Mapping[str, Any], picture: Callable[[], None]) -> None:
+        """Print the relay's answer as it came, or a picture of it."""
+        if self.as_json:
+            screen.document(answer)
+        else:
+            picture()
+
+
+def _connect(chosen: Settings) -> Client:
+    import nodrop  # noqa: PLC0415  # an HTTP client takes a while to load: not for `--help`
+
+    return nodrop.connect(
+        chosen.address,
+        agent=chosen.agent,
+        token=chosen.token,
+        team=chosen.team,
+        home=chosen.home,
+    )

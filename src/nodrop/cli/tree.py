@@ -1,0 +1,78 @@
+"""Every verb there is, grouped by purpose: the order of the help."""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated, Any, Final
+
+import typer
+
+from nodrop.cli import deadletters, looking, receiving, requesting
+from nodrop.cli.verb import verb
+
+_PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
+    "Hand work off": (
+        requesting.send,
+        requesting.wait,
+        requesting.answer,
+        requesting.agree,
+        requesting.decline,
+        requesting.cancel,
+        requesting.reassign,
+        requesting.settle,
+    ),
+    "Do the work": (
+        receiving.inbox,
+        receiving.take,
+        receiving.ack,
+        receiving.update,
+        receiving.ask,
+        receiving.counter,
+        receiving.done,
+        receiving.fail,
+        receiving.reject,
+        receiving.release,
+    ),
+    "See what happens": (looking.track, looking.log, looking.note, looking.agents),
+}
+_DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {
+    "list": deadletters.dlq_list,
+    "show": deadletters.dlq_show,
+    "redrive": deadletters.dlq_redrive,
+    "discard": deadletters.dlq_discard,
+    "accept": deadletters.dlq_accept,
+}
+
+
+def _tree() -> typer.Typer:
+    """Return every verb, grouped by purpose."""
+    tree = typer.Typer(
+        name="nodrop",
+        add_completion=False,
+        pretty_exceptions_enable=False,  # a traceback is for us, and says where without a frame
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="markdown",
+    )
+    tree.callback(invoke_without_command=True)(_root)
+    for panel, functions in _PANELS.items():
+        for function in functions:
+            tree.command(function.__name__, rich_help_panel=panel)(verb(function))
+    letters = typer.Typer(no_args_is_help=True, help="Dead letters: decide what becomes of them.")
+    for name, function in _DEAD_LETTERS.items():
+        letters.command(name)(verb(function))
+    tree.add_typer(letters, name="dlq", rich_help_panel="See what happens")
+    return tree
+
+
+def _root(
+    context: typer.Context,
+    *,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Hand work from one agent to another without dropping it."""
+    if show_version:
+        print(f"nodrop {version('nodrop')}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+app: Final = _tree()

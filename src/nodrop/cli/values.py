@@ -1,0 +1,99 @@
+"""What people type, as values: JSON or text, from the command line, a file or stdin."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Never
+
+from nodrop.client.durations import Wait
+from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
+from nodrop.core.limits import DEFAULT
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that were given, so that the relay fills in the rest."""
+    return {name.rstrip("_"): value for name, value in fields.items() if value is not None}
+
+
+def json_or_text(written: str) -> Any:
+    """Return a value: JSON if it parses, else the text; `@file` and `-` say where it is."""
+    text = text_of(written).strip()
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
+
+
+def text_of(written: str) -> str:
+    """Return `written`, or what the file `@name` or stdin (`-`) holds."""
+    if written == "-":
+        return _decoded(sys.stdin.buffer.read(DEFAULT.frame_bytes_max + 1), "stdin")
+    if written.startswith("@"):
+        return file_text(written[1:])
+    return written
+
+
+def file_text(name: str) -> str:
+    """Return what the file called `name` holds; `-` is stdin."""
+    if name == "-":
+        return text_of(name)
+    try:
+        with Path(name).open("rb") as file:
+            return _decoded(file.read(DEFAULT.frame_bytes_max + 1), name)
+    except OSError as error:
+        raise NotFoundError(
+            f"cannot read {name}: {error.strerror}", next_step="Check the name of the file."
+        ) from error
+
+
+def json_of(written: str, *, path: str) -> Any:
+    """Return the JSON that `written` is, or where it is; `path` names it in the refusal."""
+    return decode(text_of(written), path=path)
+
+
+def decode(text: str, *, path: str) -> Any:
+    """Return the value of JSON text; `path` names it in the refusal."""
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        place = f"{path} line {error.lineno} column {error.colno}"
+        problem = Problem(path=place, message=f"is not JSON: {error.msg}")
+        raise InvalidRequestError("it cannot be read", errors=(problem,)) from error
+    except ValueError as error:
+        problem = Problem(path=path, message=str(error))
+        raise InvalidRequestError("it cannot be read", errors=(problem,)) from error
+
+
+def waiting(duration: str, *, option: str) -> Wait:
+    """Return a wait as long as `duration`; `option` names it in the refusal."""
+    try:
+        return Wait(duration)
+    except ValueError as error:
+        problem = Problem(path=option, message=str(error))
+        raise InvalidRequestError("it cannot be read", errors=(problem,)) from error
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: it is not JSON; a `JSONDecodeError` says where.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("is nested too deep") from None
+
+
+def _no_constant(word: str) -> Never:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _decoded(content: bytes, name: str) -> str:
+    if len(content) > DEFAULT.frame_bytes_max:
+        raise TooLargeError(f"{name} is larger than {DEFAULT.frame_bytes_max} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        problem = Problem(path=name, message=f"is not UTF-8 at byte {error.start}")
+        raise InvalidRequestError("it cannot be read", errors=(problem,)) from error

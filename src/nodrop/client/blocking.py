@@ -1,0 +1,148 @@
+"""The blocking twins of the client and what it hands out, for programs without an event loop."""
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from nodrop.client.calls import Calls
+from nodrop.client.client import Client
+from nodrop.client.dead_letter import DeadLetter
+from nodrop.client.endings import HandoffFailed, WaitElapsed
+from nodrop.client.handoff import Handoff
+from nodrop.client.inbox import Inbox, Item, ItemShown
+from nodrop.client.portal import Portal, Twin, blocking, blocking_as
+from nodrop.client.shown import Entry, HandoffShown
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _waiting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """Return the blocking twin of a wait; what it raises carries a twin too."""
+
+    @functools.wraps(method)
+    def twin(self: Twin, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return self.portal.call(method(self.inner, *args, **kwargs))
+        except (HandoffFailed, WaitElapsed) as error:
+            if isinstance(error.handoff, Handoff):
+                error.handoff = BlockingHandoff(error.handoff, self.portal)
+            raise
+
+    return twin
+
+
+def _handoff(inner: Handoff, portal: Portal) -> "BlockingHandoff":
+    return BlockingHandoff(inner, portal)
+
+
+class BlockingHandoff(Twin, HandoffShown):
+    """The blocking twin of `Handoff`."""
+
+    def __init__(self, inner: Handoff, portal: Portal) -> None:
+        Twin.__init__(self, inner, portal)
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The whole answer, as it came."""
+        return self.inner.view
+
+    acknowledged = _waiting(Handoff.acknowledged)
+    result = _waiting(Handoff.result)
+    outcome = _waiting(Handoff.outcome)
+    refresh = blocking_as(Handoff.refresh, _handoff)
+    cancel = blocking_as(Handoff.cancel, _handoff)
+    reassign = blocking_as(Handoff.reassign, _handoff)
+    note = blocking_as(Handoff.note, _handoff)
+
+
+class BlockingDeadLetter(BlockingHandoff):
+    """The blocking twin of `DeadLetter`."""
+
+    redrive = blocking_as(DeadLetter.redrive, _handoff)
+    accept = blocking_as(DeadLetter.accept, _handoff)
+    discard = blocking_as(DeadLetter.discard, _handoff)
+
+
+class BlockingItem(Twin, ItemShown):
+    """The blocking twin of `Item`."""
+
+    def __init__(self, inner: Item, portal: Portal) -> None:
+        Twin.__init__(self, inner, portal)
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The item as it came."""
+        return self.inner.view
+
+    handoff = blocking_as(Item.handoff, _handoff)
+    answer = blocking_as(Item.answer, _handoff)
+    agree = blocking_as(Item.agree, _handoff)
+    decline = blocking_as(Item.decline, _handoff)
+
+
+class BlockingInbox(list[BlockingItem]):
+    """The blocking twin of `Inbox`."""
+
+    def __init__(self, inner: Inbox, portal: Portal) -> None:
+        super().__init__(BlockingItem(item, portal) for item in inner)
+        self.after = inner.after
+
+
+def _handoffs(inner: list[Handoff], portal: Portal) -> list[BlockingHandoff]:
+    return [BlockingHandoff(handoff, portal) for handoff in inner]
+
+
+def _dead_letters(inner: list[DeadLetter], portal: Portal) -> list[BlockingDeadLetter]:
+    return [BlockingDeadLetter(letter, portal) for letter in inner]
+
+
+class BlockingClient(Twin):
+    """The blocking twin of `Client`. `nodrop.connect_sync` makes it."""
+
+    def __init__(self, inner: Client, portal: Portal) -> None:
+        super().__init__(inner, portal)
+
+    @property
+    def agent(self) -> str | None:
+        """Who is asking; None where only the relay knows whose token it is."""
+        return self.inner.agent
+
+    hand_off = blocking_as(Client.hand_off, _handoff)
+    handoff = blocking_as(Client.handoff, _handoff)
+    handoffs = blocking_as(Client.handoffs, _handoffs)
+    inbox = blocking_as(Client.inbox, BlockingInbox)
+    dead_letters = blocking_as(Client.dead_letters, _dead_letters)
+    trace = blocking_as(Client.trace, _handoffs)
+    log = blocking(Client.log)
+    note = blocking(Client.note)
+    agents = blocking(Client.agents)
+    find = blocking(Client.find)
+    register = blocking(Client.register)
+    call = blocking(Calls.call)
+    close = blocking(Client.close)
+
+    def follow_log(
+        self,
+        after: int = 0,
+        *,
+        handoff_id: str | None = None,
+        correlation_id: str | None = None,
+        actor: str | None = None,
+        type: str | None = None,  # noqa: A002  # the field's name in the log
+    ) -> Iterator[Entry]:
+        """Yield the entries after the cursor, and then each new one as it is committed."""
+        entries = self.inner.follow_log(
+            after, handoff_id=handoff_id, correlation_id=correlation_id, actor=actor, type=type
+        )
+        try:
+            while True:
+                yield self.portal.call(_next(entries))
+        finally:
+            self.portal.call(entries.aclose())
+
+
+async def _next(entries: AsyncGenerator[Entry]) -> Entry:
+    return await anext(entries)

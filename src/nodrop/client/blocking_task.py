@@ -1,0 +1,65 @@
+"""The blocking twin of a task, for handlers that are plain functions and run in a thread."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from nodrop.client.blocking import BlockingClient
+from nodrop.client.portal import Portal, Twin, blocking
+from nodrop.client.task import Task, TaskShown, takes_argument
+
+
+class BlockingTask(Twin, TaskShown):
+    """The blocking twin of `Task`."""
+
+    def __init__(self, inner: Task, portal: Portal) -> None:
+        Twin.__init__(self, inner, portal)
+        self.cancelled = threading.Event()
+        """Set when the work is no longer wanted from this process: a thread cannot be stopped."""
+        self._stepping: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The whole handoff, as it came."""
+        return self.inner.view
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery."""
+        return self.inner.attempt
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What was last left by `checkpoint`, in this attempt or an earlier one; None if nothing."""
+        return self.inner.last_checkpoint
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The values of recorded steps, by name."""
+        return self.inner.steps
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """The answers so far, by the question's name or its text."""
+        return self.inner.answers
+
+    @property
+    def client(self) -> BlockingClient:
+        """The worker's own connection: to hand off further, pass `parent_id=task.id`."""
+        return BlockingClient(self.inner.client, self.portal)
+
+    update = blocking(Task.update)
+    ask = blocking(Task.ask)
+    counter = blocking(Task.counter)
+    park = blocking(Task.park)
+    checkpoint = blocking(Task.checkpoint)
+    note = blocking(Task.note)
+    record = blocking(Task.record)
+
+    def once(self, name: str, fn: Callable[..., Any]) -> Any:
+        """Do a step, here in this thread, that no later attempt shall repeat; see `Task.once`."""
+        with self._stepping[name]:
+            if name not in self.steps:
+                self.record(name, fn(self.inner.step_key(name)) if takes_argument(fn) else fn())
+            return self.steps[name]

@@ -1,0 +1,51 @@
+"""Commands and reads on their way to a transport: each command gets its id here, once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from nodrop.client.ids import new_id
+from nodrop.client.transport import Transport
+from nodrop.core.errors import InvalidRequestError
+from nodrop.wire.operations import OPERATIONS
+from nodrop.wire.requests import Command
+
+_COMMANDS: Final = frozenset(
+    name for name, operation in OPERATIONS.items() if issubclass(operation.request, Command)
+)
+
+
+class Calls:
+    """What one agent asks of a relay."""
+
+    def __init__(
+        self, transport: Transport, *, agent: str | None, new_id: Callable[[], str] = new_id
+    ) -> None:
+        self.transport = transport
+        self.agent = agent
+        """Who is asking; None where only the relay knows whose token it is."""
+        self._new_id = new_id
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any] | None = None,
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Ask for an operation of the protocol by its name and return the answer as it came.
+
+        Raises:
+            NodropError: the relay refused, or cannot be reached.
+        """
+        if operation not in OPERATIONS:
+            raise InvalidRequestError(f"there is no operation {operation}")
+        sent = dict(fields or {})
+        if operation in _COMMANDS and sent.get("command_id") is None:
+            sent["command_id"] = self._new_id()
+        return await self.transport.call(operation, sent, handoff=handoff, name=name)
+
+    async def about(self, handoff: str, operation: str, **fields: Any) -> dict[str, Any]:
+        """Ask for an operation on a handoff and return the handoff as it is then."""
+        answer = await self.call(operation, fields, handoff=handoff)
+        return answer["handoff"]

@@ -1,0 +1,154 @@
+"""One WebSocket connection that has said hello. It ends; `websocket` is what outlives it.
+
+Frames that are sent within one turn of the event loop leave as one JSON array.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from nodrop.core.errors import (
+    CallerError,
+    ForbiddenError,
+    NodropError,
+    NotFoundError,
+    UnauthenticatedError,
+)
+from nodrop.wire.errors import from_json
+
+HELLO_ID: Final = 0
+PING_SECONDS: Final = 20.0
+"""A connection that answers no ping within half of this is lost."""
+CLOSE_SECONDS_MAX: Final = 1.0
+INCOMING_BYTES_MAX: Final = 268_435_456
+"""The largest frame taken from a relay: a page of the largest handoffs fits."""
+BATCH_BYTES_MAX: Final = 262_144
+"""Frames are gathered up to this; the relay's own bound on a frame is larger."""
+TOO_BIG: Final = aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+CLIENT_FAULT: Final = range(400, 500)
+
+_DECODER: Final = msgspec.json.Decoder()
+
+Message = dict[str, Any]
+
+
+class Lost(ConnectionError):
+    """The connection ended, or said something that is not the protocol."""
+
+
+class Channel:
+    """A connection; `Channel.open` makes it."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, hello: Mapping[str, Any]) -> None:
+        self._socket = socket
+        self.agent: str = hello["agent"]
+        self.process: str = hello["process"]
+        self.heard = False
+        """Whether the relay said anything after its hello."""
+        self._outgoing: list[bytes] = []
+        self._something = asyncio.Event()
+        self._writer = asyncio.create_task(self._write())
+
+    @classmethod
+    async def open(
+        cls, session: aiohttp.ClientSession, url: str, hello: Mapping[str, Any]
+    ) -> "Channel":
+        """Connect and say hello.
+
+        Raises:
+            OSError, aiohttp.ClientError: nobody is there, or not for long.
+            NodropError: the relay refused.
+        """
+        try:
+            socket = await session.ws_connect(
+                url,
+                heartbeat=PING_SECONDS,
+                max_msg_size=INCOMING_BYTES_MAX,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS_MAX),
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            refused = _refused(error.status)
+            if refused is None:
+                raise
+            raise refused(f"{url} answered {error.status}") from error
+        try:
+            frame = msgspec.json.encode({"id": HELLO_ID, "op": "hello", **hello})
+            await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
+            answer = _messages(await socket.receive())[0]
+            if "error" in answer:
+                raise from_json(answer["error"])
+            return cls(socket, answer["ok"])
+        except BaseException:
+            await socket.close()
+            raise
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame at the end of this turn of the loop. If the connection is lost, so is it."""
+        self._outgoing.append(frame)
+        self._something.set()
+
+    async def read(self, take: Callable[[Message], None]) -> int | None:
+        """Hand every message to `take` until the connection ends; return its close code."""
+        while True:
+            received = await self._socket.receive()
+            try:
+                messages = _messages(received)
+            except Lost:
+                return self._socket.close_code
+            self.heard = True
+            for message in messages:
+                take(message)
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._writer.cancel()
+        await self._socket.close()
+
+    async def _write(self) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            frames, self._outgoing = self._outgoing, []
+            try:
+                for batch in _batches(frames):
+                    await self._socket.send_frame(batch, aiohttp.WSMsgType.TEXT)
+            except (OSError, aiohttp.ClientError):
+                return  # the reader notices, and what was not answered is sent again
+
+
+def _batches(frames: list[bytes]) -> list[bytes]:
+    """Return the frames gathered into arrays, none larger than it has to be."""
+    batches: list[bytes] = []
+    gathered: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if gathered and size + len(frame) > BATCH_BYTES_MAX:
+            batches.append(_array(gathered))
+            gathered, size = [], 0
+        gathered.append(frame)
+        size += len(frame) + 1
+    batches.append(_array(gathered))
+    return batches
+
+
+def _array(frames: list[bytes]) -> bytes:
+    return frames[0] if len(frames) == 1 else b"[" + b",".join(frames) + b"]"
+
+
+def _messages(received: aiohttp.WSMessage) -> list[Message]:
+    if received.type is not aiohttp.WSMsgType.TEXT:
+        raise Lost(f"the connection ended: {received.type.name}")
+    try:
+        decoded = _DECODER.decode(received.data)
+    except msgspec.DecodeError as error:
+        raise Lost("the other end does not speak the protocol") from error
+    return decoded if isinstance(decoded, list) else [decoded]
+
+
+def _refused(status: int) -> type[NodropError] | None:
+    """Return what a refused upgrade means; None: that it may work later."""
+    known = {401: UnauthenticatedError, 403: ForbiddenError, 404: NotFoundError}
+    return known.get(status, CallerError if status in CLIENT_FAULT else None)

@@ -1,0 +1,213 @@
+"""A requester: hands work off, follows it, reads inbox and log. The same over every transport."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.client.calls import Calls
+from nodrop.client.dead_letter import DeadLetter
+from nodrop.client.durations import Due, Duration, Wait, spelled_if
+from nodrop.client.handoff import Handoff
+from nodrop.client.inbox import Inbox, Item
+from nodrop.client.shown import AgentShown, Entry
+from nodrop.client.values import given, plain
+
+FOLLOW_WAIT_SECONDS: Final = 30.0
+"""How long one request of `follow_log` waits for the next entry."""
+
+
+class Client(Calls):
+    """One agent's connection to a relay. `nodrop.connect` makes it."""
+
+    async def hand_off(
+        self,
+        to: str | None = None,
+        *,
+        capability: str | None = None,
+        trigger: str | None = None,
+        title: str | None = None,
+        payload: Any = None,
+        priority: str | None = None,
+        expected_outcome: str | None = None,
+        accept_within: Duration | None = None,
+        update_every: Duration | None = None,
+        deadline: Due | None = None,
+        attempts_max: int | None = None,
+        backoff: Mapping[str, Any] | None = None,
+        escalation: Sequence[Mapping[str, Any]] | None = None,
+        then: Sequence[Mapping[str, Any]] | None = None,
+        watchers: Iterable[str] | None = None,
+        correlation_id: str | None = None,
+        parent_id: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        observations: Sequence[Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        covariates: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        from_: str | None = None,
+    ) -> Handoff:
+        """Hand a piece of work to another agent; when this returns, it is stored.
+
+        Name a recipient, a capability, or both. Only what is given is sent; for the rest the
+        relay's defaults hold. `payload` may be any JSON value, dataclass, msgspec struct or
+        pydantic model. The same `idempotency_key` again gives the same handoff.
+
+        Raises:
+            NodropError: the relay refused it; `code` says why, `next_step` what to do.
+        """
+        fields = given(
+            to=to,
+            capability=capability,
+            trigger=trigger,
+            title=title,
+            payload=plain(payload),
+            priority=priority,
+            expected_outcome=expected_outcome,
+            accept_within=spelled_if(accept_within),
+            update_every=spelled_if(update_every),
+            deadline=spelled_if(deadline),
+            attempts_max=attempts_max,
+            backoff=plain(backoff),
+            escalation=plain(escalation),
+            then=plain(then),
+            watchers=None if watchers is None else list(watchers),
+            correlation_id=correlation_id,
+            parent_id=parent_id,
+            idempotency_key=idempotency_key,
+            traceparent=traceparent,
+            observations=plain(observations),
+            parameters=plain(parameters),
+            covariates=plain(covariates),
+            metadata=plain(metadata),
+        )
+        if from_ is not None:
+            fields["from"] = from_
+        answer = await self.call("offer", fields)
+        return Handoff(answer["handoff"], self)
+
+    async def handoff(self, ref: str) -> Handoff:
+        """Look up a handoff by its id, a unique prefix of it, or `sender/idempotency_key`."""
+        return Handoff(await self.about(ref, "get_handoff"), self)
+
+    async def inbox(
+        self, after: int = 0, wait: Duration | None = None, *, everything: bool = False
+    ) -> Inbox:
+        """Return what waits for this agent, beginning after the cursor.
+
+        With `wait`, an empty inbox is waited on. `everything` also shows what waits no longer.
+        """
+        left = Wait(wait if wait is not None else 0)
+        while True:
+            fields = {"after": after, "wait": left.piece(), "all": everything}
+            answer = await self.call("inbox", fields)
+            seen, after = after, answer["after"]
+            # A page may hold nothing that still waits, and the next one something.
+            if answer["items"] or (after == seen and left.over):
+                items = [Item(view, self) for view in answer["items"]]
+                return Inbox(items, after=after)
+
+    async def log(
+        self,
+        after: int = 0,
+        *,
+        wait: Duration | None = None,
+        limit: int | None = None,
+        handoff_id: str | None = None,
+        correlation_id: str | None = None,
+        actor: str | None = None,
+        type: str | None = None,  # noqa: A002  # the field's name in the log
+    ) -> list[Entry]:
+        """Return a page of the team's log, beginning after the cursor (the last `seq` seen)."""
+        fields = given(
+            after=after,
+            wait=spelled_if(wait),
+            limit=limit,
+            handoff_id=handoff_id,
+            correlation_id=correlation_id,
+            actor=actor,
+            type=type,
+        )
+        answer = await self.call("log", fields)
+        return msgspec.convert(answer["entries"], list[Entry])
+
+    async def follow_log(
+        self,
+        after: int = 0,
+        *,
+        handoff_id: str | None = None,
+        correlation_id: str | None = None,
+        actor: str | None = None,
+        type: str | None = None,  # noqa: A002  # the field's name in the log
+    ) -> AsyncGenerator[Entry]:
+        """Yield the entries after the cursor, and then each new one as it is committed."""
+        chosen = given(handoff_id=handoff_id, correlation_id=correlation_id, actor=actor, type=type)
+        while True:
+            fields = {"after": after, "wait": FOLLOW_WAIT_SECONDS, **chosen}
+            answer = await self.call("log", fields)
+            for entry in msgspec.convert(answer["entries"], list[Entry]):
+                yield entry
+            # The cursor passes over entries that a filter left out.
+            after = max(after, answer["after"])
+
+    async def note(self, text: str, handoff: str | None = None) -> int | None:
+        """Write a remark into the log, about a handoff or about nothing in particular.
+
+        Returns where in the log a note about no handoff stands.
+        """
+        if handoff is not None:
+            await self.call("note", {"text": text}, handoff=handoff)
+            return None
+        answer = await self.call("note_team", {"text": text})
+        return answer["seq"]
+
+    async def handoffs(
+        self,
+        *,
+        state: str | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        correlation_id: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[Handoff]:
+        """Return the handoffs this agent is a party to, newest first."""
+        fields = given(
+            state=state, to=to, correlation_id=correlation_id, before=before, limit=limit
+        )
+        if from_ is not None:
+            fields["from"] = from_
+        answer = await self.call("list_handoffs", fields)
+        return [Handoff(view, self) for view in answer["handoffs"]]
+
+    async def dead_letters(self, *, limit: int | None = None) -> list[DeadLetter]:
+        """Return what ended without success and waits for a decision."""
+        answer = await self.call("dead_letters", given(limit=limit))
+        return [DeadLetter(view, self) for view in answer["handoffs"]]
+
+    async def trace(self, correlation_id: str) -> list[Handoff]:
+        """Return every handoff of a chain, oldest first."""
+        answer = await self.call("trace", name=correlation_id)
+        return [Handoff(view, self) for view in answer["handoffs"]]
+
+    async def agents(self) -> list[AgentShown]:
+        """Return the agents of the team."""
+        answer = await self.call("agents")
+        return msgspec.convert(answer["agents"], list[AgentShown])
+
+    async def find(self, capability: str) -> list[AgentShown]:
+        """Return the agents that offer a capability."""
+        answer = await self.call("agents", {"capability": capability})
+        return msgspec.convert(answer["agents"], list[AgentShown])
+
+    async def register(self, manifest: Mapping[str, Any]) -> AgentShown:
+        """Publish a manifest. A worker does this by itself."""
+        answer = await self.call(
+            "register", {"manifest": plain(manifest)}, name=str(manifest["agent_id"])
+        )
+        return msgspec.convert(answer["agent"], AgentShown)
+
+    async def close(self) -> None:
+        """Give up the connection. `async with nodrop.connect(...)` does this."""
+        await self.transport.close()

@@ -1,0 +1,69 @@
+"""The credentials of this user: a JSON file that only its owner can read.
+
+`nodrop up` writes it; agents of the same user take their own tokens from it, or have one minted
+with the operator's. Processes of one user are one trust domain.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the relay of this user is, and who may talk to it."""
+
+    url: str | None = None
+    team: str = "default"
+    operator: str | None = None
+    """The token of the person `me`, an operator."""
+    agents: dict[str, str] = {}
+    """The tokens of agents, by their ids."""
+
+
+class CredentialsFile:
+    """`credentials` in the home directory of Nodrop."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home / "credentials"
+
+    def read(self) -> Credentials:
+        """Return what the file says; nothing, if there is none.
+
+        Raises:
+            ValueError: the file is not what `nodrop up` writes.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return Credentials()
+        try:
+            return msgspec.json.decode(data, type=Credentials)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"{self.path} is damaged: {error}") from error
+
+    def write(self, credentials: Credentials) -> None:
+        """Put `credentials` in the place of what was there, in one move."""
+        self.path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        # Made readable by its owner alone before anything is in it.
+        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".credentials-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.chmod(temporary, FILE_MODE)  # noqa: PTH101  # a path object says no more
+                file.write(msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)  # noqa: PTH105  # same
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def save_agent(self, agent: str, token: str) -> None:
+        """Remember an agent's token beside whatever else is there by now."""
+        now = self.read()
+        self.write(msgspec.structs.replace(now, agents={**now.agents, agent: token}))

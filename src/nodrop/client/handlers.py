@@ -1,0 +1,167 @@
+"""A function that does the work: what it takes, what it returns, how a payload becomes arguments.
+
+- The task goes to the parameter hinted as one, or called `task`, wherever it stands.
+- Every other parameter takes the key of its name; one with a default may be missing. Keys that
+  nobody names are left in `task.payload`, or go to `**others`.
+- A lone parameter that is an object, or anything at all, takes the whole payload unless there is a
+  key of its name. A payload that is no object can go only to a lone parameter.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from nodrop.client.blocking_task import BlockingTask
+from nodrop.client.endings import Fail
+from nodrop.client.hints import Hint, document
+from nodrop.client.task import Task
+
+TASK_NAME: Final = "task"
+
+
+class Parameter:
+    """One parameter that takes something of the payload."""
+
+    def __init__(self, parameter: inspect.Parameter, hint: Hint) -> None:
+        self.name = parameter.name
+        self.positional = parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+        self.required = parameter.default is inspect.Parameter.empty
+        self.default = parameter.default
+        self.hint = hint
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether, standing alone, it can be the whole payload."""
+        return self.hint.anything or self.hint.is_object
+
+    def schema(self) -> dict[str, Any]:
+        """Return its schema, with the default if JSON can say it."""
+        if self.required:
+            return self.hint.schema
+        try:
+            return {**self.hint.schema, "default": msgspec.to_builtins(self.default)}
+        except TypeError:
+            return self.hint.schema
+
+    def convert(self, value: Any) -> Any:
+        """Return the argument that `value` is."""
+        try:
+            return self.hint.convert(value)
+        except msgspec.ValidationError as error:
+            raise _misfit(f"{self.name}: {error}") from error
+
+
+class Handler:
+    """A function and how it is called for a delivery."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Read the signature of `function`.
+
+        Raises:
+            TypeError: a parameter cannot be filled from JSON.
+        """
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._task: inspect.Parameter | None = None
+        self._others: Hint | None = None
+        self.parameters: list[Parameter] = []
+        hints = get_type_hints(function, include_extras=True)
+        for parameter in inspect.signature(function).parameters.values():
+            self._read(parameter, hints)
+        self._returns = Hint(hints["return"], mode="serialization") if "return" in hints else None
+
+    @property
+    def lone(self) -> Parameter | None:
+        """The only parameter, if there is only one."""
+        return self.parameters[0] if len(self.parameters) == 1 and not self._others else None
+
+    def input_schema(self) -> dict[str, Any] | None:
+        """Return what payloads must look like; None: like anything."""
+        lone = self.lone
+        if lone is not None and lone.takes_all:
+            return None if lone.hint.anything else document(lone.hint.schema, lone.hint.defs)
+        schema: dict[str, Any] = {"type": "object"}
+        defs: dict[str, Any] = {}
+        for parameter in self.parameters:
+            schema.setdefault("properties", {})[parameter.name] = parameter.schema()
+            defs |= parameter.hint.defs
+        required = [parameter.name for parameter in self.parameters if parameter.required]
+        if required:
+            schema["required"] = required
+        if self._others is not None and not self._others.anything:
+            schema["additionalProperties"] = self._others.schema
+            defs |= self._others.defs
+        return document(schema, defs)
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """Return what results look like; None where the function does not say."""
+        if self._returns is None or self._returns.anything:
+            return None
+        return document(self._returns.schema, self._returns.defs)
+
+    def bind(self, task: Task | BlockingTask, payload: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments for a payload.
+
+        Raises:
+            Fail: the payload does not fit, and will not fit the next time.
+        """
+        args: list[Any] = []
+        kwargs = self._arguments(payload)
+        if self._task is not None:
+            kwargs[self._task.name] = task
+        for parameter in inspect.signature(self.function).parameters.values():
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in kwargs:
+                args.append(kwargs.pop(parameter.name))
+        return args, kwargs
+
+    def _read(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+        kind = hints.get(parameter.name, Any)
+        if kind in (Task, BlockingTask) or (
+            parameter.name == TASK_NAME and parameter.name not in hints
+        ):
+            self._task = parameter
+            return
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            raise TypeError(f"{self._name()}: a payload cannot fill *{parameter.name}")
+        try:
+            hint = Hint(kind)
+        except TypeError as error:
+            raise TypeError(f"{self._name()}: {parameter.name}: {error}") from error
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            self._others = hint
+        else:
+            self.parameters.append(Parameter(parameter, hint))
+
+    def _arguments(self, payload: Any) -> dict[str, Any]:
+        lone = self.lone
+        named = _keys(payload)
+        if lone is not None and (named is None or (lone.takes_all and lone.name not in named)):
+            return {lone.name: lone.convert(payload)}
+        if named is None:
+            if payload is not None or any(p.required for p in self.parameters):
+                raise _misfit("the payload is not an object")
+            named = {}
+        missing = [p.name for p in self.parameters if p.required and p.name not in named]
+        if missing:
+            raise _misfit(f"the payload lacks {', '.join(missing)}")
+        arguments = {p.name: p.convert(named[p.name]) for p in self.parameters if p.name in named}
+        if self._others is not None:
+            arguments |= {
+                name: self._others.convert(value)
+                for name, value in named.items()
+                if name not in arguments and (self._task is None or name != self._task.name)
+            }
+        return arguments
+
+    def _name(self) -> str:
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+
+def _keys(payload: Any) -> dict[str, Any] | None:
+    return payload if isinstance(payload, dict) else None
+
+
+def _misfit(reason: str) -> Fail:
+    return Fail(reason, code="payload_invalid")

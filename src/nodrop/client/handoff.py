@@ -1,0 +1,121 @@
+"""A handoff in the hands of whoever follows it: wait for it, take its result, withdraw it."""
+
+import logging
+from typing import Any, Final, Literal
+
+from nodrop.client.calls import Calls
+from nodrop.client.durations import Duration, Wait
+from nodrop.client.endings import HandoffFailed, WaitElapsed
+from nodrop.client.shown import Ack, HandoffShown, Outcome, outcome_of
+from nodrop.client.values import given
+from nodrop.core.errors import ForbiddenError, UnavailableError
+
+Of = Literal["handoff", "chain"]
+
+_LOG: Final = logging.getLogger("nodrop.client")
+
+
+class Handoff(HandoffShown):
+    """A handoff as the relay last showed it. Every call below brings it up to date."""
+
+    def __init__(self, view: dict[str, Any], calls: Calls) -> None:
+        super().__init__(view)
+        self._calls = calls
+
+    async def refresh(self) -> "Handoff":
+        """Read it again."""
+        self._view = await self._calls.about(self.id, "get_handoff")
+        return self
+
+    async def acknowledged(self, wait: Duration | None = None) -> Ack:
+        """Wait until the recipient has said that it has it, and return what it said.
+
+        Raises:
+            WaitElapsed: it has not said so yet; `rung` tells how far it is.
+            HandoffFailed: it ended before anybody acknowledged it.
+        """
+        await self._reach("acknowledged", wait)
+        ack = self.ack
+        if ack is None:
+            raise HandoffFailed(outcome_of(self))
+        return ack
+
+    async def result(self, wait: Duration | None = None, of: Of = "handoff") -> Any:
+        """Wait for the result and return it; `of="chain"` waits for the last leg's.
+
+        Raises:
+            WaitElapsed: there is none yet, and the work goes on.
+            HandoffFailed: it ended without one.
+        """
+        outcome = await self.outcome(wait, of)
+        if not outcome.completed:
+            raise HandoffFailed(outcome)
+        return outcome.result
+
+    async def outcome(self, wait: Duration | None = None, of: Of = "handoff") -> Outcome:
+        """Wait for the end, whatever it is, and say to the relay that the requester has it.
+
+        Raises:
+            WaitElapsed: it goes on.
+        """
+        ended = await self._reach("finished", wait, of)
+        outcome = outcome_of(ended)
+        await self._settle(ended)
+        return outcome
+
+    async def cancel(self, reason: str | None = None) -> "Handoff":
+        """Withdraw it."""
+        self._view = await self._calls.about(self.id, "cancel", **given(reason=reason))
+        return self
+
+    async def reassign(
+        self, to: str | None = None, *, capability: str | None = None, reason: str | None = None
+    ) -> "Handoff":
+        """Give it to somebody else."""
+        fields = given(to=to, capability=capability, reason=reason)
+        self._view = await self._calls.about(self.id, "reassign", **fields)
+        return self
+
+    async def note(self, text: str) -> "Handoff":
+        """Write in the margin of the log."""
+        self._view = await self._calls.about(self.id, "note", text=text)
+        return self
+
+    async def _reach(self, rung: str, wait: Duration | None, of: Of = "handoff") -> "Handoff":
+        """Wait for a rung and return the leg that reached it, or that ended first.
+
+        A redriven handoff lives on in its successor, so the wait goes on there.
+        """
+        left = Wait(wait)
+        leg = self
+        while True:
+            fields = {"wait": left.piece(), "until": rung, "of": of}
+            answer = await self._calls.call("get_handoff", fields, handoff=leg.id)
+            leg = self._follow(answer["handoff"], of)
+            while leg.finished and leg.successor is not None:
+                leg = self._follow(await self._calls.about(leg.successor, "get_handoff"), of)
+            if leg.finished or (rung == "acknowledged" and leg.ack is not None):
+                return leg
+            if left.over:
+                raise WaitElapsed(leg)
+
+    def _follow(self, view: dict[str, Any], of: Of) -> "Handoff":
+        """Return the handoff shown. Unless it is a later leg, it is this one from now on."""
+        if of == "handoff" or view["id"] == self.id:
+            self._view = view
+            return self
+        return Handoff(view, self._calls)
+
+    async def _settle(self, ended: "Handoff") -> None:
+        """Say that the requester has the outcome. Whoever merely looks on settles nothing."""
+        if ended.view.get("settled_at") is not None:
+            return
+        if self._calls.agent not in {None, ended.origin}:
+            return
+        try:
+            ended._view = await self._calls.about(ended.id, "settle")
+        except ForbiddenError:  # not known before where only the relay knows whose token it is
+            return
+        except UnavailableError as error:
+            # The caller has what it waited for; that the relay will ask again is no harm.
+            _LOG.warning("%s could not be settled: %s", ended.ref, error)

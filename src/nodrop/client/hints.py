@@ -1,0 +1,131 @@
+"""One type hint: the JSON Schema it stands for, and the value of that type from plain JSON.
+
+msgspec knows dataclasses, structs, typed dicts, enums, dates and the rest of the standard types.
+A pydantic model, or anything else with `model_json_schema` and `model_validate`, speaks for
+itself. No schema refers to anything outside of itself.
+"""
+
+import types
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin
+
+import msgspec
+
+DEFS: Final = "$defs"
+Mode = Literal["validation", "serialization"]
+
+
+class Hint:
+    """A type hint of a parameter or of what is returned."""
+
+    def __init__(self, kind: Any, *, mode: Mode = "validation") -> None:
+        """Read a hint.
+
+        Args:
+            kind: the type.
+            mode: whether values come in or go out; models may look different then.
+
+        Raises:
+            TypeError: it has no JSON form.
+        """
+        self.kind = kind
+        self.anything = kind is Any
+        self._members = _members(kind)
+        self._mode: Mode = mode
+        self._models: dict[str, Any] = {}
+        self.schema, self.defs = self._schema()
+
+    def convert(self, value: Any) -> Any:
+        """Return plain `value` as this type.
+
+        Raises:
+            msgspec.ValidationError: it does not fit; the message says where.
+        """
+        if not self._members:
+            return msgspec.convert(value, self.kind, dec_hook=_validated, str_keys=True)
+        failure: msgspec.ValidationError | None = None
+        for member in self._members:
+            try:
+                return member.convert(value)
+            except msgspec.ValidationError as error:
+                failure = failure or error
+        assert failure is not None, "a union has members"
+        raise failure
+
+    @property
+    def is_object(self) -> bool:
+        """Whether every value of this type is a JSON object."""
+        schema = self.schema
+        reference = schema.get("$ref")
+        if reference is not None:
+            schema = self.defs[reference.removeprefix(f"#/{DEFS}/")]
+        return schema.get("type") == "object"
+
+    def _schema(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self._members:
+            defs: dict[str, Any] = {}
+            for member in self._members:
+                defs |= member.defs
+            return {"anyOf": [member.schema for member in self._members]}, defs
+        try:
+            (schema,), defs = msgspec.json.schema_components(
+                [self.kind], schema_hook=self._model, ref_template=f"#/{DEFS}/{{name}}"
+            )
+        except NotImplementedError as error:
+            raise TypeError(str(error)) from error
+        return schema, defs | self._models
+
+    def _model(self, kind: type[Any]) -> dict[str, Any]:
+        """Return the schema of a type that msgspec does not know; its parts join ours."""
+        describe = getattr(kind, "model_json_schema", None)
+        if describe is None:
+            raise NotImplementedError(f"{kind.__name__} has no JSON form")
+        # Parts of different models may have the same name.
+        prefix = kind.__name__
+        schema: dict[str, Any] = describe(
+            mode=self._mode, ref_template=f"#/{DEFS}/{prefix}.{{model}}"
+        )
+        parts: dict[str, Any] = schema.pop(DEFS, {})
+        self._models |= {f"{prefix}.{name}": part for name, part in parts.items()}
+        reference = schema.get("$ref")  # a model that holds itself
+        return schema if reference is None else {"$ref": reference}
+
+
+def document(schema: dict[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `schema` with the definitions it needs; one that is only a reference is unfolded."""
+    if not defs:
+        return schema
+    reference = schema.get("$ref")
+    if reference is not None and len(schema) == 1:
+        name = reference.removeprefix(f"#/{DEFS}/")
+        rest = {key: part for key, part in defs.items() if key != name}
+        if not _mentions([defs[name], *rest.values()], reference):
+            return document(defs[name], rest)
+    return {**schema, DEFS: dict(defs)}
+
+
+def _members(kind: Any) -> tuple[Hint, ...]:
+    """Return the members of a union that msgspec does not take as one, such as two dataclasses."""
+    if get_origin(kind) not in {Union, types.UnionType}:
+        return ()
+    try:
+        msgspec.json.schema_components([kind], schema_hook=lambda _: {})
+    except TypeError:
+        return tuple(Hint(member) for member in get_args(kind))
+    return ()
+
+
+def _mentions(value: Any, reference: str) -> bool:
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        return found.get("$ref") == reference or _mentions(list(found.values()), reference)
+    if isinstance(value, list):
+        return any(_mentions(item, reference) for item in cast("list[Any]", value))
+    return False
+
+
+def _validated(kind: type[Any], value: Any) -> Any:
+    """Return `value` as a type that msgspec does not know."""
+    if isinstance(value, kind):
+        return value
+    return cast("Any", kind).model_validate(value)

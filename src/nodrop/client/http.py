@@ -1,0 +1,258 @@
+"""The HTTP transport: a request per call, and long polls for deliveries.
+
+For networks that do not let a WebSocket through. Slower, and otherwise the same.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from nodrop.client import retrying
+from nodrop.client.durations import seconds
+from nodrop.client.ids import new_id
+from nodrop.client.retrying import Retrying
+from nodrop.client.tokens import Tokens
+from nodrop.core.errors import (
+    InvalidRequestError,
+    NodropError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnreachableError,
+)
+from nodrop.wire.decoding import encode_strict
+from nodrop.wire.errors import from_json
+from nodrop.wire.operations import OPERATIONS, Operation
+
+FIRST_SECONDS_MAX: Final = 2.0
+"""How long a person waits to hear that no relay is there."""
+CONNECT_SECONDS_MAX: Final = 10.0
+ANSWER_SECONDS_MAX: Final = 30.0
+"""How long an answer may take beyond the wait that was asked for."""
+POLL_SECONDS: Final = 30.0
+"""How long one long poll for deliveries waits."""
+SERVER_FAULT: Final = 500
+
+_UNREACHED: Final = (OSError, aiohttp.ClientError)
+_DECODER: Final = msgspec.json.Decoder()
+
+
+class HttpTransport:
+    """Calls and deliveries over `/v1/…`."""
+
+    def __init__(
+        self,
+        url: str,
+        tokens: Tokens,
+        *,
+        first_seconds_max: float | None = FIRST_SECONDS_MAX,
+        policy: Retrying = retrying.DEFAULT,
+    ) -> None:
+        """Prepare a transport to the operations below `url`; nothing is sent yet.
+
+        Args:
+            url: `http(s)://…/v1`.
+            tokens: where the token comes from.
+            first_seconds_max: how long to try for a first answer; None tries for ever.
+            policy: how to try again.
+        """
+        self._url = url
+        self._tokens = tokens
+        self._first_seconds_max = first_seconds_max
+        self._policy = policy
+        self._token: str | None = None
+        self._reached = False
+        self._closed = asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the answer; see `transport.Transport`."""
+        request = _Request(OPERATIONS[operation], fields, handoff=handoff, name=name)
+        try:
+            return await self._answered(request)
+        except UnreachableError:
+            raise
+        except UnavailableError:
+            # A command without an id might be carried out twice.
+            if "command_id" not in fields and request.operation.changes:
+                raise
+        return await self._policy.until_taken(lambda: self._answered(request))
+
+    async def deliveries(self, *, process: str, heartbeat_seconds: float, credit: int) -> "_Polled":
+        """Take work as `process`; see `transport.Transport`."""
+        return _Polled(self, process=process, heartbeat_seconds=heartbeat_seconds, credit=credit)
+
+    async def close(self) -> None:
+        """Give up the connections."""
+        self._closed.set()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _answered(self, request: "_Request") -> dict[str, Any]:
+        """Send `request` until some relay answers it."""
+        delays = self._policy.delays()
+        patience = None if self._reached else self._first_seconds_max
+        give_up_at = None if patience is None else self._policy.now() + patience
+        while True:
+            self._require_open()
+            delay = next(delays)
+            if delay:
+                await self._policy.sleep(delay)
+            try:
+                return await self._authenticated(request)
+            except _UNREACHED as error:
+                self._require_open()
+                if give_up_at is not None and self._policy.now() >= give_up_at:
+                    raise UnreachableError(
+                        f"{self._url}: {error or type(error).__name__}"
+                    ) from error
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise InvalidRequestError("the connection was closed", next_step="Connect again.")
+
+    async def _authenticated(self, request: "_Request") -> dict[str, Any]:
+        token = self._token or await self._tokens.current()
+        try:
+            answer = await self._send(request, token)
+        except UnauthenticatedError:
+            token = await self._tokens.renewed(token)
+            if token is None:
+                raise
+            answer = await self._send(request, token)
+        self._token = token
+        return answer
+
+    async def _send(self, request: "_Request", token: str | None) -> dict[str, Any]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        headers = dict(request.headers)
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        async with self._session.request(
+            request.operation.method,
+            URL(f"{self._url}/{request.path}", encoded=True),
+            params=request.query,
+            data=request.body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(
+                sock_connect=CONNECT_SECONDS_MAX,
+                sock_read=request.wait_seconds + ANSWER_SECONDS_MAX,
+            ),
+        ) as response:
+            body = await response.read()
+            self._reached = True
+            if response.ok:
+                return _DECODER.decode(body)
+            raise _refusal(response.status, body)
+
+
+class _Request:
+    """One operation as HTTP asks for it."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None,
+        name: str | None,
+    ) -> None:
+        self.operation = operation
+        self.path = operation.path.replace("{id}", quote(handoff or "", safe="")).replace(
+            "{name}", quote(name or "", safe="")
+        )
+        self.headers: dict[str, str] = {}
+        self.query: dict[str, str] | None = None
+        self.body: bytes | None = None
+        self.wait_seconds = seconds(fields.get("wait") or 0)
+        if operation.method == "GET":
+            self.query = {key: _text(value) for key, value in fields.items() if value is not None}
+            return
+        body = dict(fields)
+        if operation.name == "register":  # the body is the manifest itself
+            body = fields["manifest"]
+        if operation.method in {"PUT", "DELETE"} and fields.get("command_id"):
+            self.headers["Idempotency-Key"] = fields["command_id"]
+        self.headers["Content-Type"] = "application/json"
+        self.body = encode_strict(body)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _refusal(status: int, body: bytes) -> NodropError:
+    """Return the error that a problem document names; something in between may send none."""
+    try:
+        return from_json(_DECODER.decode(body))
+    except msgspec.MsgspecError:
+        kind = UnavailableError if status >= SERVER_FAULT else InvalidRequestError
+        return kind(f"the relay, or something before it, answered {status}")
+
+
+class _Polled:
+    """Deliveries by long poll: as many as the credit allows, each poll once."""
+
+    def __init__(
+        self, transport: HttpTransport, *, process: str, heartbeat_seconds: float, credit: int
+    ) -> None:
+        self._transport = transport
+        self._process = process
+        self._heartbeat_seconds = heartbeat_seconds
+        self._credit = credit
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._poll: asyncio.Task[dict[str, Any]] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while not self._closed:
+            if self._credit <= 0:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            for delivery in await self._take():
+                self._credit -= 1
+                yield delivery
+
+    def grant(self, n: int) -> None:
+        """Let `n` more come, with the next poll."""
+        self._credit += n
+        self._changed.set()
+
+    async def close(self) -> None:
+        """Stop taking: a poll that waits is given up."""
+        self._closed = True
+        self._changed.set()
+        if self._poll is not None:
+            self._poll.cancel()
+
+    async def _take(self) -> list[dict[str, Any]]:
+        fields = {
+            "max": self._credit,
+            "wait": POLL_SECONDS,
+            "heartbeat_seconds": self._heartbeat_seconds,
+            "process": self._process,
+            "command_id": new_id(),
+        }
+        self._poll = asyncio.create_task(self._transport.call("take", fields))
+        try:
+            await asyncio.wait([self._poll])
+        finally:
+            self._poll.cancel()
+        if self._closed and self._poll.cancelled():
+            return []
+        return self._poll.result()["deliveries"]

@@ -1,0 +1,52 @@
+"""How long to wait before trying again, and for how long to go on. No knowledge of what is tried."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+
+from nodrop.core.errors import UnavailableError
+
+T = TypeVar("T")
+
+
+class Retrying(msgspec.Struct, frozen=True, kw_only=True):
+    """Exponential backoff with jitter. Randomness, time and sleep are handed in, for tests."""
+
+    first_seconds: float = 0.05
+    factor: float = 2.0
+    delay_seconds_max: float = 5.0
+    refused_seconds_max: float = 30.0
+    """How long a refusal that the relay calls retryable is met with a repeat."""
+    random: Callable[[], float] = random.random
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+    def delays(self) -> Iterator[float]:
+        """Yield how long to wait before each retry: the first is immediate, and none is endless."""
+        yield 0.0
+        delay = self.first_seconds
+        while True:
+            # Between half and all of it: apart from each other, and never at once.
+            yield delay * (0.5 + self.random() / 2)
+            delay = min(delay * self.factor, self.delay_seconds_max)
+
+    async def until_taken(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat `attempt` while the relay cannot do it now, within `refused_seconds_max`."""
+        give_up_at = self.now() + self.refused_seconds_max
+        delays = self.delays()
+        next(delays)  # the relay said "later", so not at once
+        while True:
+            try:
+                return await attempt()
+            except UnavailableError:
+                delay = next(delays)
+                if self.now() + delay > give_up_at:
+                    raise
+            await self.sleep(delay)
+
+
+DEFAULT: Final = Retrying()

@@ -1,0 +1,97 @@
+"""Where the relay is and who is asking: flags, then environment, then `nodrop.toml`, then home."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import platformdirs
+
+from nodrop.client.credentials import CredentialsFile
+
+URL: Final = "http://127.0.0.1:6377"
+"""Where `nodrop up` listens unless told otherwise: N-D-R-P on a phone."""
+
+FILE: Final = "nodrop.toml"
+
+Address = str | os.PathLike[str]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client goes by."""
+
+    address: str
+    """`http(s)://`, `ws(s)://`, the path of a database, or `:memory:`."""
+    agent: str | None
+    """None: whoever the token belongs to."""
+    token: str | None
+    team: str | None
+    """None: the team of the token."""
+    home: Path
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: str | None = None
+    agent: str | None = None
+    team: str | None = None
+    token: str | None = None
+    home: str | None = None
+
+
+def load(
+    address: Address | None = None,
+    *,
+    agent: str | None = None,
+    token: str | None = None,
+    team: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    directory: Path | None = None,
+) -> Settings:
+    """Return the settings for a client that was told this much.
+
+    Raises:
+        ValueError: `nodrop.toml` or the credentials cannot be read.
+    """
+    file = _read(directory or Path.cwd())
+
+    def first(flag: str | None, variable: str, written: str | None) -> str | None:
+        return flag or environment.get(variable) or written
+
+    token = first(token, "NODROP_TOKEN", file.token)
+    agent = first(agent, "NODROP_AGENT", file.agent)
+    place = find_home(home, environment=environment, written=file.home)
+    return Settings(
+        address=first(None if address is None else os.fspath(address), "NODROP_URL", file.url)
+        or CredentialsFile(place).read().url
+        or URL,
+        # A token says itself whose it is; without one it is the person who asks.
+        agent=agent or (None if token else "me"),
+        token=token,
+        team=first(team, "NODROP_TEAM", file.team),
+        home=place,
+    )
+
+
+def find_home(
+    flag: str | os.PathLike[str] | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    written: str | None = None,
+) -> Path:
+    """Return the directory that holds database, credentials and keys."""
+    named = flag or environment.get("NODROP_HOME") or written
+    return Path(named or platformdirs.user_data_dir("nodrop", appauthor=False)).expanduser()
+
+
+def _read(directory: Path) -> _File:
+    path = directory / FILE
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(data, _File)
+    except FileNotFoundError:
+        return _File()
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,0 +1,266 @@
+"""What the relay shows, as values: handoffs, receipts, outcomes, log entries, agents.
+
+Reads only; `handoff`, `inbox` and `task` add what can be done. A field that a later relay adds is
+reachable through `view`, the answer as it came.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.core.model import FINAL, State
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the values the relay shows. Unknown fields are passed over."""
+
+
+class Receipt(Shown, frozen=True, kw_only=True):
+    """One rung of the ladder: what is known to have happened, when, and who says so."""
+
+    rung: str
+    at: str
+    by: str
+    attempt: int | None = None
+
+
+class Ack(Shown, frozen=True, kw_only=True):
+    """What the recipient last said about it."""
+
+    status: str | None = None
+    position: int | None = None
+    eta: str | None = None
+    next_update: str | None = None
+
+
+class Chain(Shown, frozen=True, kw_only=True):
+    """The place of a handoff in its chain."""
+
+    origin: str
+    done: tuple[dict[str, str], ...] = ()
+    here: int = 0
+    next: tuple[str, ...] = ()
+
+
+class Caution(Shown, frozen=True, kw_only=True):
+    """Something the requester should know; nothing was refused."""
+
+    code: str
+    detail: str = ""
+
+
+class Question(Shown, frozen=True, kw_only=True):
+    """What a blocked handoff waits for."""
+
+    seq: int
+    kind: str
+    asked: str
+    asked_at: str
+    question: str | None = None
+    name: str | None = None
+    terms: dict[str, str] | None = None
+    reason: str | None = None
+
+
+class Entry(Shown, frozen=True, kw_only=True):
+    """One entry of the log. `body` is there for the parties of its handoff only."""
+
+    seq: int
+    at: str
+    type: str
+    actor: str
+    handoff_id: str | None = None
+    correlation_id: str | None = None
+    data: Any = None
+    body: Any = None
+    body_digest: str | None = None
+    prev_hash: str = ""
+    hash: str = ""
+
+
+class AgentShown(Shown, frozen=True, kw_only=True):
+    """An agent of the team: its manifest, and what the relay sees of it."""
+
+    agent_id: str
+    version: int = 0
+    manifest: dict[str, Any] | None = None
+    connected: bool = False
+    queued: int = 0
+    registered_at: str = ""
+
+
+_FINAL: Final = frozenset(state.value for state in FINAL)
+
+
+class HandoffShown:
+    """A handoff as the relay last showed it."""
+
+    def __init__(self, view: dict[str, Any]) -> None:
+        self._view = view
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The whole answer, as it came."""
+        return self._view
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.ref} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.view["id"]
+
+    @property
+    def ref(self) -> str:
+        """`inbox_monitor/msg_123`, or the id where no idempotency key was given."""
+        return self.view.get("ref") or self.id
+
+    @property
+    def state(self) -> str:
+        """offered, delivered, accepted, blocked; completed, failed, rejected, expired, cancelled."""
+        return self.view["state"]
+
+    @property
+    def finished(self) -> bool:
+        """Whether an outcome exists."""
+        return self.state in _FINAL
+
+    @property
+    def holder(self) -> str | None:
+        """Who owes the next move; None once nothing is owed."""
+        return self.view.get("holder")
+
+    @property
+    def due_at(self) -> str | None:
+        """When the relay acts if nobody else does."""
+        return self.view.get("due_at")
+
+    @property
+    def attempt(self) -> int:
+        """The number of the last delivery; 0 before the first."""
+        return self.view.get("attempt", 0)
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """What is known to have happened, in order."""
+        return msgspec.convert(self.view.get("receipts", ()), tuple[Receipt, ...])
+
+    @property
+    def rung(self) -> str:
+        """The last rung reached."""
+        receipts: list[dict[str, Any]] = self.view.get("receipts") or [{"rung": "stored"}]
+        return receipts[-1]["rung"]
+
+    @property
+    def ack(self) -> Ack | None:
+        """What the recipient last said; None until it acknowledged."""
+        return msgspec.convert(self.view.get("ack"), Ack | None)
+
+    @property
+    def chain(self) -> Chain:
+        """Its place in the chain."""
+        return msgspec.convert(self.view["chain"], Chain)
+
+    @property
+    def question(self) -> Question | None:
+        """What it waits for, if it is blocked."""
+        return msgspec.convert(self.view.get("question"), Question | None)
+
+    @property
+    def warnings(self) -> tuple[Caution, ...]:
+        """What the requester should know."""
+        return msgspec.convert(self.view.get("warnings", ()), tuple[Caution, ...])
+
+    @property
+    def sender(self) -> str:
+        """Who handed it off: the protocol's `from`."""
+        return self.view["from"]
+
+    @property
+    def origin(self) -> str:
+        """Who gets the outcome: the one who began the chain."""
+        return self.view["chain"]["origin"]
+
+    @property
+    def recipient(self) -> str:
+        """Who shall do it: the protocol's `to`."""
+        return self.view["to"]
+
+    @property
+    def capability(self) -> str | None:
+        """What is asked of the recipient; None for an untyped handoff."""
+        return self.view.get("capability")
+
+    @property
+    def title(self) -> str | None:
+        """Its title."""
+        return self.view.get("title")
+
+    @property
+    def trigger(self) -> str | None:
+        """What set it off."""
+        return self.view.get("trigger")
+
+    @property
+    def priority(self) -> str:
+        """low, medium, high or urgent."""
+        return self.view["priority"]
+
+    @property
+    def payload(self) -> Any:
+        """What was handed over."""
+        return self.view.get("payload")
+
+    @property
+    def deadline(self) -> str:
+        """When it expires."""
+        return self.view["deadline"]
+
+    @property
+    def correlation_id(self) -> str:
+        """What all legs of its chain share."""
+        return self.view["correlation_id"]
+
+    @property
+    def next_leg(self) -> str | None:
+        """The handoff that the chain went on with."""
+        return self.view.get("next_leg")
+
+    @property
+    def successor(self) -> str | None:
+        """The handoff that took its place when it was redriven or its late result accepted."""
+        return self.view.get("successor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How it ended. `handoff` is the leg that did."""
+
+    state: str
+    at: str
+    by: str
+    code: str | None
+    reason: str | None
+    result: Any
+    handoff: HandoffShown
+
+    @property
+    def completed(self) -> bool:
+        """Whether there is a result."""
+        return self.state == State.COMPLETED.value
+
+
+def outcome_of(handoff: HandoffShown) -> Outcome:
+    """Return how a finished handoff ended."""
+    said: dict[str, Any] = handoff.view["outcome"]
+    return Outcome(
+        state=said["state"],
+        at=said["at"],
+        by=said["by"],
+        code=said.get("code"),
+        reason=said.get("reason"),
+        result=said.get("result"),
+        handoff=handoff,
+    )

@@ -1,0 +1,30 @@
+"""What people pass and return, as plain JSON values.
+
+Dataclasses, msgspec structs, enums, dates and the like become what JSON has; a pydantic model, or
+anything else with `model_dump`, dumps itself, so that no framework has to be imported here.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+def plain(value: Any) -> Any:
+    """Return `value` in the terms of JSON.
+
+    Raises:
+        TypeError: something in it has no JSON form.
+    """
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not None: only what was said is sent."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _dumped(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"a {type(value).__name__} has no JSON form")
+    return dump(mode="json")

@@ -1,0 +1,113 @@
+"""The gate before every networked door: requests must name this relay, pages must come from it.
+
+A web page that the user has open elsewhere can reach a relay on loopback: by a name of its own
+that it lets resolve to 127.0.0.1 (DNS rebinding), or by a plain cross-site request. The first
+shows in `Host`, the second in `Origin`. Who is asking, and for what, is for the doors behind.
+"""
+
+import functools
+import ipaddress
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from nodrop.core.errors import ForbiddenError
+from nodrop.wire.errors import document
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_POLICY_VIOLATION: Final = 1008
+
+
+class Gate:
+    """One ASGI application: HTTP and WebSocket requests that may come in, to the door they want."""
+
+    def __init__(
+        self,
+        *,
+        http: ASGIApp,
+        websocket: ASGIApp,
+        hosts: Collection[str] = LOOPBACK,
+        addresses: bool = False,
+        origins: Collection[str] = (),
+    ) -> None:
+        """Let in what names one of `hosts`.
+
+        With `addresses` any bare IP address will do, for a relay that listens on all of its own:
+        an address cannot be rebound. Pages of this relay's own origin may call it, and pages of
+        `origins`.
+        """
+        self._doors = {"http": http, "websocket": websocket}
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._addresses = addresses
+        self._origins = frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of ASGI."""
+        door = self._doors[scope["type"]]
+        headers = dict[bytes, bytes](scope["headers"])
+        host, origin = headers.get(b"host", b""), headers.get(b"origin")
+        if not self._names_this_relay(host):
+            why = f"the host {_shown(host)} is not a name of this relay"
+            how = "Use an address that the relay listens on, or start it with this host allowed."
+            await _turn_away(scope, send, ForbiddenError(why, next_step=how))
+        elif origin is not None and not self._is_own_page(origin, host):
+            why = f"pages of {_shown(origin)} may not call this relay"
+            how = "Open the relay's own address, or start it with this origin allowed."
+            await _turn_away(scope, send, ForbiddenError(why, next_step=how))
+        else:
+            await door(scope, receive, send)
+
+    def _names_this_relay(self, host: bytes) -> bool:
+        name = _name_in(host)
+        return name in self._hosts or (self._addresses and _is_address(name))
+
+    def _is_own_page(self, origin: bytes, host: bytes) -> bool:
+        text = origin.decode("latin-1").lower()
+        return text in self._origins or text in {f"{s}://{_shown(host)}" for s in _SCHEMES}
+
+
+_SCHEMES: Final = ("http", "https")
+_KNOWN_HOSTS_MAX: Final = 256
+
+
+@functools.lru_cache(maxsize=_KNOWN_HOSTS_MAX)
+def _name_in(host: bytes) -> str:
+    """Return the name in a `Host` header, without the port; an empty one if there is none."""
+    try:
+        return urlsplit(f"//{host.decode('ascii')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(header: bytes) -> str:
+    return header.decode("latin-1")[:200].lower()
+
+
+async def _turn_away(scope: Scope, send: Send, error: ForbiddenError) -> None:
+    problem = document(error)
+    if scope["type"] == "http":
+        kind = "http.response"
+    elif "websocket.http.response" in scope.get("extensions", {}):
+        kind = "websocket.http.response"
+    else:
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        return
+    body = msgspec.json.encode(problem)
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    await send({"type": f"{kind}.start", "status": problem.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})

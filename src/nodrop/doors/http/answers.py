@@ -1,0 +1,74 @@
+"""How answers leave over HTTP: two ASGI messages, headers as good as made beforehand."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from starlette.types import Send
+
+from nodrop.core.errors import NodropError, UnauthenticatedError
+from nodrop.wire.errors import RETRY_AFTER_SECONDS, document
+
+Header = tuple[bytes, bytes]
+
+_JSON: Final[Header] = (b"content-type", b"application/json")
+_PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
+_RETRY_AFTER: Final[Header] = (b"retry-after", b"%d" % RETRY_AFTER_SECONDS)
+_CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
+_REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
+_CLOSE: Final[Header] = (b"connection", b"close")
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+class RefusedError(Exception):
+    """A refusal that HTTP has a status of its own for, such as 405."""
+
+    def __init__(self, error: NodropError, *, status: int, headers: Sequence[Header] = ()) -> None:
+        super().__init__(error.detail)
+        self.error = error
+        self.status = status
+        self.headers = headers
+
+
+class GoneError(Exception):
+    """The client went away; nobody is there to be answered."""
+
+
+async def send_answer(send: Send, status: int, answer: object, *, replayed: bool = False) -> None:
+    """Send what the relay answered."""
+    body = _ENCODER.encode(answer)
+    headers = [_JSON, (b"content-length", b"%d" % len(body))]
+    if replayed:
+        headers.append(_REPLAYED)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_problem(
+    send: Send, error: NodropError, *, status: int | None = None, headers: Sequence[Header] = ()
+) -> None:
+    """Send the problem document of `error`."""
+    problem = document(error)
+    if status is not None:
+        problem = msgspec.structs.replace(problem, status=status)
+    body = _ENCODER.encode(problem)
+    sent = [_PROBLEM, (b"content-length", b"%d" % len(body)), *headers]
+    if problem.retryable:
+        sent.append(_RETRY_AFTER)
+    if isinstance(error, UnauthenticatedError):
+        sent.append(_CHALLENGE)
+    await send({"type": "http.response.start", "status": problem.status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_options(send: Send, allow: Header) -> None:
+    """Send what a path allows, and nothing about other origins: they are not let in."""
+    headers = [allow, (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def closing(headers: Sequence[Header] = ()) -> Sequence[Header]:
+    """Return `headers` and that the connection ends: the rest of a body will not be read."""
+    return (*headers, _CLOSE)

@@ -1,0 +1,99 @@
+"""Reading a request's body within bounds of size and time."""
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.types import Receive
+
+from nodrop.core.errors import InvalidRequestError, TooLargeError
+from nodrop.doors.http.answers import GoneError, RefusedError, closing
+
+BODY_SECONDS_MAX: Final = 30.0
+
+_JSON_TYPES: Final = frozenset(
+    {
+        b"application/json",
+        # What `curl -d` says when nobody told it otherwise; the body must still be JSON, and a
+        # page that sends it across sites is stopped by its Origin.
+        b"application/x-www-form-urlencoded",
+    }
+)
+
+
+async def read_body(
+    receive: Receive,
+    headers: Mapping[bytes, bytes],
+    *,
+    bytes_max: int,
+    seconds_max: float = BODY_SECONDS_MAX,
+) -> bytes:
+    """Return the whole body.
+
+    Raises:
+        RefusedError: it is too large, too slow, or not JSON by its own account.
+        GoneError: the client went away.
+    """
+    _check_kind(headers)
+    declared = headers.get(b"content-length")
+    if declared is not None and _number(declared) > bytes_max:
+        raise _too_large(bytes_max)
+    try:
+        async with asyncio.timeout(seconds_max):
+            return await _read(receive, bytes_max)
+    except TimeoutError:
+        error = InvalidRequestError(
+            f"the body did not arrive within {seconds_max:g} s",
+            next_step="Send the whole body at once.",
+        )
+        raise RefusedError(error, status=HTTPStatus.REQUEST_TIMEOUT, headers=closing()) from None
+
+
+async def _read(receive: Receive, bytes_max: int) -> bytes:
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise GoneError
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _number(value: bytes) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise InvalidRequestError("Content-Length is not a number") from None
+
+
+def _too_large(bytes_max: int) -> RefusedError:
+    error = TooLargeError(f"the body is larger than {bytes_max} bytes")
+    return RefusedError(error, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, headers=closing())
+
+
+def _check_kind(headers: Mapping[bytes, bytes]) -> None:
+    encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+    if encoding != b"identity":
+        raise _unsupported(f"Content-Encoding {_shown(encoding)} is not supported", "plain")
+    content_type = headers.get(b"content-type")
+    if content_type is None:
+        return
+    kind = content_type.partition(b";")[0].strip().lower()
+    if kind not in _JSON_TYPES and not (kind[:12] == b"application/" and kind[-5:] == b"+json"):
+        raise _unsupported(f"Content-Type {_shown(kind)} is not JSON", "application/json")
+
+
+def _unsupported(why: str, expected: str) -> RefusedError:
+    error = InvalidRequestError(why, next_step=f"Send the body as {expected}.")
+    return RefusedError(error, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, headers=closing())
+
+
+def _shown(value: bytes) -> str:
+    return value[:100].decode("latin-1")

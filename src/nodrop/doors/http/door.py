@@ -1,0 +1,159 @@
+"""The HTTP door: one request, one operation.
+
+Bare ASGI, because every command passes here: no request object, no middleware, one pass over the
+headers. Whatever is not an operation goes to `pages`.
+"""
+
+import logging
+from http import HTTPStatus
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from nodrop.core.errors import (
+    InvalidRequestError,
+    NodropError,
+    NotFoundError,
+    RelayFaultError,
+    UnauthenticatedError,
+)
+from nodrop.doors.http import stream
+from nodrop.doors.http.answers import (
+    GoneError,
+    Header,
+    RefusedError,
+    send_answer,
+    send_options,
+    send_problem,
+)
+from nodrop.doors.http.bodies import read_body
+from nodrop.doors.http.pages import pages
+from nodrop.doors.http.parking import Parking
+from nodrop.engine.relay import Caller, Relay
+from nodrop.wire import routes
+from nodrop.wire.requests import GetLog
+
+log = logging.getLogger(__name__)
+
+Headers = dict[bytes, bytes]
+
+_VERSION: Final = b"/v1/"
+_TEAMS: Final = b"/teams/"
+
+
+class HTTPDoor:
+    """The operations of one relay, and the pages around them."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._parking = Parking()
+        self._pages: ASGIApp = pages(self._parking)
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the relay is about to stop."""
+        self._parking.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            team, path = _split(scope["raw_path"])
+            if path is None:
+                await self._pages(scope, receive, send)
+            else:
+                await self._serve(scope, receive, send, team=team, path=path)
+        except NodropError as error:
+            await send_problem(send, error)
+        except RefusedError as refused:
+            await send_problem(send, refused.error, status=refused.status, headers=refused.headers)
+        except GoneError:
+            pass  # nobody is there to be answered
+        except Exception:
+            log.exception("a request could not be carried out")
+            await send_problem(send, RelayFaultError())
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, *, team: str | None, path: str
+    ) -> None:
+        found = routes.find(path)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        route = found.methods.get(method)
+        if route is None:
+            allow = _allow(found)
+            if method == "OPTIONS":
+                await send_options(send, allow)
+                return
+            raise _method_not_allowed(method, allow)
+        headers = Headers(scope["headers"])
+        caller = await self._relay.authenticate(_bearer(headers))
+        if team is not None and team != caller.team:
+            raise NotFoundError("no such team")
+        if route.operation.changes:
+            limits = self._relay.limits
+            body = await read_body(receive, headers, bytes_max=limits.frame_bytes_max)
+            request = route.from_body(
+                body, name=found.name, command_id=_command_id(headers), limits=limits
+            )
+        else:
+            request = route.from_query(scope["query_string"], name=found.name)
+            if isinstance(request, GetLog) and stream.wants_stream(headers):
+                await self._stream(caller, request, headers, receive, send)
+                return
+        operation = route.operation
+        call = self._relay.call(
+            caller, operation.name, request, reference=found.reference, name=found.name
+        )
+        waits = route.parks and getattr(request, "wait", 0)
+        reply = await (self._parking.park(call, receive) if waits else call)
+        status = HTTPStatus.OK if reply.replayed else operation.status
+        await send_answer(send, status, reply.answer, replayed=reply.replayed)
+
+    async def _stream(
+        self, caller: Caller, request: GetLog, headers: Headers, receive: Receive, send: Send
+    ) -> None:
+        await stream.stream_log(
+            self._relay,
+            caller,
+            stream.resumed(request, headers),
+            parking=self._parking,
+            receive=receive,
+            send=send,
+        )
+
+
+def _split(raw_path: bytes) -> tuple[str | None, str | None]:
+    """Return the team that a path names and the rest below `/v1/`; no rest for anything else."""
+    path = raw_path
+    team = None
+    if path.startswith(_TEAMS):
+        name, slash, below = path.removeprefix(_TEAMS).partition(b"/")
+        team, path = name.decode("latin-1"), slash + below
+    if not path.startswith(_VERSION):
+        return None, None
+    return team, path[len(_VERSION) :].decode("latin-1")
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"bearer" or not secret:
+        raise UnauthenticatedError
+    return secret.strip().decode("latin-1")
+
+
+def _command_id(headers: Headers) -> str | None:
+    key = headers.get(b"idempotency-key")
+    return None if key is None else key.decode("latin-1").strip('"')
+
+
+def _allow(found: routes.Found) -> Header:
+    methods: set[str] = {*found.methods, "OPTIONS"}
+    if "GET" in methods:
+        methods.add("HEAD")
+    return (b"allow", ", ".join(sorted(methods)).encode())
+
+
+def _method_not_allowed(method: str, allow: Header) -> RefusedError:
+    allowed = allow[1].decode()
+    error = InvalidRequestError(
+        f"{method} is not what this path is for", next_step=f"Use one of {allowed}."
+    )
+    return RefusedError(error, status=HTTPStatus.METHOD_NOT_ALLOWED, headers=(allow,))

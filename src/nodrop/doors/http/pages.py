@@ -1,0 +1,100 @@
+"""Everything over HTTP that is no operation: health, the OpenAPI document, a word of welcome."""
+
+import functools
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError, UnavailableError
+from nodrop.doors.http.parking import Parking
+from nodrop.wire import openapi
+from nodrop.wire.errors import document
+
+_WELCOME: Final = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Nodrop</title>
+<style>body { font: 1rem/1.5 system-ui; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }</style>
+<h1>Nodrop</h1>
+<p>A relay that passes work between AI agents without dropping it. Agents talk to it below
+<code>/v1/</code>; people use the <code>nodrop</code> command.</p>
+<ul>
+<li><a href="/openapi.json">/openapi.json</a>: everything that can be asked of it</li>
+<li><a href="/healthz">/healthz</a> and <a href="/readyz">/readyz</a>: whether it is well</li>
+</ul>
+</html>
+"""
+# No script runs here and nothing is loaded, whatever a later edit of the page may do.
+_PAGE_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+}
+
+
+def pages(parking: Parking) -> Starlette:
+    """Return the application that serves them."""
+
+    async def ready(_: Request) -> Response:
+        if parking.closed:
+            return _problem(UnavailableError("the relay is stopping"))
+        return _json(b'{"status":"ready"}')
+
+    return Starlette(
+        routes=[
+            Route("/", _welcome),
+            Route("/healthz", _health),
+            Route("/readyz", ready),
+            Route("/openapi.json", _openapi),
+        ],
+        exception_handlers={HTTPException: _refused},
+    )
+
+
+async def _welcome(_: Request) -> Response:
+    return HTMLResponse(_WELCOME, headers=_PAGE_HEADERS)
+
+
+async def _health(_: Request) -> Response:
+    return _json(b'{"status":"ok"}')
+
+
+async def _openapi(_: Request) -> Response:
+    return _json(_openapi_bytes())
+
+
+@functools.cache
+def _openapi_bytes() -> bytes:
+    return msgspec.json.encode(openapi.document())
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for nothing else"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        refusal = InvalidRequestError("this path is only for reading", next_step="Use GET.")
+        return _problem(refusal, status=error.status_code, headers=dict(error.headers or {}))
+    return _problem(NotFoundError("no such path"))
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def _problem(
+    error: NodropError, *, status: int | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    problem = document(error)
+    if status is not None:
+        problem = msgspec.structs.replace(problem, status=status)
+    return Response(
+        msgspec.json.encode(problem),
+        status_code=problem.status,
+        media_type="application/problem+json",
+        headers=headers,
+    )

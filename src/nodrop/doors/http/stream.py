@@ -1,0 +1,91 @@
+"""The log as server-sent events: `GET /v1/log` with `Accept: text/event-stream`.
+
+Pulled page by page, so a slow reader holds up nobody but itself. Every event's id is its `seq`; a
+reader that comes back names the last one it saw and misses nothing.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.types import Receive, Send
+
+from nodrop.core.errors import InvalidRequestError, NodropError, Problem
+from nodrop.doors.http.answers import GoneError
+from nodrop.doors.http.parking import Parking
+from nodrop.engine.relay import Caller, Relay
+from nodrop.wire.requests import GetLog
+from nodrop.wire.views import LogAnswer
+
+HEARTBEAT_SECONDS: Final = 15
+SEND_SECONDS_MAX: Final = 60.0
+"""A reader that takes nothing for so long is gone."""
+
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+]
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def wants_stream(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a client asks for events rather than for a page."""
+    return b"text/event-stream" in headers.get(b"accept", b"")
+
+
+def resumed(request: GetLog, headers: Mapping[bytes, bytes]) -> GetLog:
+    """Return `request`, beginning after the last event that the client saw."""
+    last = headers.get(b"last-event-id")
+    if last is None:
+        return request
+    if not last.isdigit() or len(last) > len(str(2**63)) - 1:
+        problem = Problem(path="Last-Event-ID", message="expected the seq of an entry")
+        raise InvalidRequestError(f"{problem.path}: {problem.message}", errors=(problem,))
+    return msgspec.structs.replace(request, after=int(last))
+
+
+async def stream_log(
+    relay: Relay, caller: Caller, request: GetLog, *, parking: Parking, receive: Receive, send: Send
+) -> None:
+    """Send the log as it grows until the client goes away or the relay stops.
+
+    Raises:
+        NodropError: the request was refused before anything was sent.
+    """
+    page = await _page(relay, caller, msgspec.structs.replace(request, wait=0))
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    await _write(send, _events(page) if page.entries else _comment("following"))
+    while True:
+        following = msgspec.structs.replace(request, after=page.after, wait=HEARTBEAT_SECONDS)
+        try:
+            page = await parking.park(_page(relay, caller, following), receive)
+        except NodropError:
+            break  # the client reconnects with the last id it has, and is told then
+        await _write(send, _events(page) if page.entries else _comment("still here"))
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _page(relay: Relay, caller: Caller, request: GetLog) -> LogAnswer:
+    answer = (await relay.call(caller, "log", request)).answer
+    assert isinstance(answer, LogAnswer), "the operation `log` answers with a page of it"
+    return answer
+
+
+def _events(page: LogAnswer) -> bytes:
+    return b"".join(
+        b"id: %d\ndata: %b\n\n" % (entry.seq, _ENCODER.encode(entry)) for entry in page.entries
+    )
+
+
+def _comment(text: str) -> bytes:
+    return b": %b\n\n" % text.encode()
+
+
+async def _write(send: Send, chunk: bytes) -> None:
+    message: dict[str, Any] = {"type": "http.response.body", "body": chunk, "more_body": True}
+    try:
+        async with asyncio.timeout(SEND_SECONDS_MAX):
+            await send(message)
+    except TimeoutError:
+        raise GoneError from None

@@ -1,0 +1,149 @@
+"""One connection after its hello: commands run side by side, answers come as they are ready."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.core.errors import (
+    InvalidRequestError,
+    NodropError,
+    Problem,
+    QueueFullError,
+    RelayFaultError,
+)
+from nodrop.doors.websocket import frames
+from nodrop.doors.websocket.frames import Credit, Frame, Hello, Id
+from nodrop.doors.websocket.outbox import Outbox
+from nodrop.engine.relay import Caller, Listening, Relay, Subscription
+from nodrop.wire.decoding import decode_strict, peek
+from nodrop.wire.requests import Heartbeat, Request, Take
+from nodrop.wire.views import DeliveryView, ItemView
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT_MAX: Final = 4_096
+"""Commands of one connection that may wait for their answers."""
+
+_NOTHING: Final = object()
+"""In place of an answer that nobody asked for."""
+
+
+class Connection:
+    """A client that said hello."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        caller: Caller,
+        hello: Hello,
+        *,
+        process: str,
+        outbox: Outbox,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self._relay = relay
+        self._caller = caller
+        self._hello = hello
+        self._process = process
+        self._outbox = outbox
+        self._in_flight_max = in_flight_max
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._subscription: Subscription | None = None
+        self._listening: Listening | None = None
+        if hello.inbox:
+            self._listening = relay.listen(caller, self._push_item)
+
+    def receive(self, data: bytes) -> None:
+        """Begin what a WebSocket message asks for."""
+        try:
+            for frame in frames.split(data):
+                self._begin(frame)
+        except NodropError as error:
+            self._outbox.put(frames.refusal(None, error))
+
+    async def close(self) -> None:
+        """Let go: nobody waits for the answers any more, and no more work is taken."""
+        if self._subscription is not None:
+            self._subscription.close()
+        if self._listening is not None:
+            self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, data: bytes) -> None:
+        frame_id: Id = None
+        try:
+            frame = peek(data, Frame)
+            frame_id = frame.id
+            work = self._work(frame, data)
+        except NodropError as error:
+            self._outbox.put(frames.refusal(frame_id, error))
+            return
+        task = asyncio.create_task(self._answer(frame_id, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _work(self, frame: Frame, data: bytes) -> Coroutine[Any, Any, object]:
+        if len(self._tasks) >= self._in_flight_max:
+            raise QueueFullError(f"{self._in_flight_max} commands wait on this connection")
+        limits = self._relay.limits
+        match frame.op:
+            case "hello":
+                problem = Problem(path="op", message="hello is said once, at the beginning")
+                raise InvalidRequestError(problem.message, errors=(problem,))
+            case "credit":
+                return self._credit(decode_strict(data, Credit, limits))
+            case _:
+                return self._call(frames.read_call(frame, data, limits))
+
+    async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            answer = await work
+            message = None if answer is _NOTHING else frames.ok(frame_id, answer)
+        except NodropError as error:
+            message = frames.refusal(frame_id, error)
+        except Exception:
+            log.exception("a frame could not be carried out")
+            message = frames.refusal(frame_id, RelayFaultError())
+        if message is not None:
+            self._outbox.put(message)
+
+    async def _call(self, call: frames.Call) -> object:
+        reply = await self._relay.call(
+            self._caller,
+            call.operation,
+            self._as_this_process(call.request),
+            reference=call.reference,
+            name=call.name,
+        )
+        return reply.answer
+
+    def _as_this_process(self, request: Request) -> Request:
+        """Return `request`; where it leaves its process out, it means this connection's."""
+        if isinstance(request, Heartbeat | Take) and request.process is None:
+            return msgspec.structs.replace(request, process=self._process)
+        return request
+
+    async def _credit(self, credit: Credit) -> object:
+        if self._subscription is None:
+            self._subscription = self._relay.subscribe(
+                self._caller,
+                process=self._process,
+                heartbeat_seconds=self._hello.heartbeat_seconds,
+                deliver=self._push_deliveries,
+            )
+            if self._hello.resume is not None:
+                await self._subscription.resume()
+        self._subscription.grant(credit.n)
+        return _NOTHING if credit.id is None else {}
+
+    def _push_deliveries(self, deliveries: Sequence[DeliveryView]) -> None:
+        for delivery in deliveries:
+            self._outbox.put(frames.delivery(delivery))
+
+    def _push_item(self, item: ItemView) -> None:
+        self._outbox.put(frames.item(item))

@@ -1,0 +1,209 @@
+"""The WebSocket door: takes a connection from its upgrade over its hello to its end."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from nodrop.core.errors import NodropError, NotFoundError, UnauthenticatedError
+from nodrop.doors.websocket import frames
+from nodrop.doors.websocket.connection import IN_FLIGHT_MAX, Connection
+from nodrop.doors.websocket.frames import Frame, Hello, Id
+from nodrop.doors.websocket.outbox import Outbox
+from nodrop.engine.relay import Relay
+from nodrop.wire.decoding import decode_strict, peek
+from nodrop.wire.errors import document
+
+log = logging.getLogger(__name__)
+
+HELLO_SECONDS_MAX: Final = 10.0
+_CLOSE_SECONDS_MAX: Final = 2.0
+
+TOO_BIG: Final = 1009
+FAULT: Final = 1011
+TOO_SLOW: Final = 1013
+UNAUTHENTICATED: Final = 4401
+
+_CHANNEL: Final = b"/v1/channel"
+_TEAMS: Final = b"/teams/"
+
+
+class _EndedError(Exception):
+    """The connection is to end; with a code where the client is to be told one."""
+
+    def __init__(self, code: int | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class WebSocketDoor:
+    """The channel of one relay."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        *,
+        new_id: Callable[[], str],
+        hello_seconds_max: float = HELLO_SECONDS_MAX,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self._relay = relay
+        self._new_id = new_id
+        self._hello_seconds_max = hello_seconds_max
+        self._in_flight_max = in_flight_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        try:
+            team = _team_in(scope["raw_path"])
+        except NotFoundError as error:
+            await _reject(scope, send, error)
+            return
+        await receive()  # websocket.connect
+        await send({"type": "websocket.accept"})
+        limits = self._relay.limits
+        outbox = Outbox(
+            send, bytes_max=limits.outgoing_bytes_max, frame_bytes_max=limits.frame_bytes_max
+        )
+        try:
+            connection, rest = await self._greet(scope, receive, outbox, team)
+            for frame in rest:
+                connection.receive(frame)
+            await self._serve(connection, receive, outbox)
+        except _EndedError as ended:
+            if ended.code is not None:
+                await _close(send, ended.code)
+
+    # --- hello ---
+
+    async def _greet(
+        self, scope: Scope, receive: Receive, outbox: Outbox, team: str | None
+    ) -> tuple[Connection, Iterable[bytes]]:
+        """Return the connection once its client said who it is, and what it said besides."""
+        frame_id: Id = None
+        try:
+            async with asyncio.timeout(self._hello_seconds_max):
+                first, *rest = frames.split(self._data_in(await receive())) or (b"",)
+                frame = peek(first, Frame)
+                frame_id = frame.id
+                connection = await self._welcome(frame, first, scope, outbox, team)
+        except TimeoutError:
+            error = UnauthenticatedError(f"no hello within {self._hello_seconds_max:g} s")
+            raise await self._turned_away(outbox, None, error) from None
+        except NodropError as error:
+            raise await self._turned_away(outbox, frame_id, error) from None
+        return connection, rest
+
+    async def _welcome(
+        self, frame: Frame, data: bytes, scope: Scope, outbox: Outbox, team: str | None
+    ) -> Connection:
+        if frame.op != "hello":
+            raise UnauthenticatedError("the first frame must be a hello")
+        hello = decode_strict(data, Hello, self._relay.limits)
+        caller = await self._relay.authenticate(hello.token or _bearer(scope))
+        if team is not None and team != caller.team:
+            raise NotFoundError("no such team")
+        process = hello.resume or self._new_id()
+        outbox.batch = hello.batch
+        welcome = frames.Welcome(team=caller.team, agent=caller.agent, process=process)
+        outbox.put(frames.ok(hello.id, welcome))
+        return Connection(
+            self._relay,
+            caller,
+            hello,
+            process=process,
+            outbox=outbox,
+            in_flight_max=self._in_flight_max,
+        )
+
+    async def _turned_away(self, outbox: Outbox, frame_id: Id, error: NodropError) -> _EndedError:
+        outbox.put(frames.refusal(frame_id, error))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS_MAX):
+                await outbox.flush()
+        return _EndedError(UNAUTHENTICATED)
+
+    # --- after it ---
+
+    async def _serve(self, connection: Connection, receive: Receive, outbox: Outbox) -> None:
+        reader = asyncio.create_task(self._read(connection, receive))
+        sender = asyncio.create_task(outbox.run())
+        try:
+            await asyncio.wait(
+                {reader, sender, outbox.overflowed}, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            reader.cancel()
+            sender.cancel()
+            await asyncio.gather(reader, sender, return_exceptions=True)
+            await connection.close()
+        if outbox.overflowed.done():
+            raise _EndedError(TOO_SLOW)
+        if sender.cancelled() and not reader.cancelled():
+            raise _why(reader)
+        log.debug("a connection was lost while sending")
+
+    async def _read(self, connection: Connection, receive: Receive) -> None:
+        while True:
+            connection.receive(self._data_in(await receive()))
+
+    def _data_in(self, message: Message) -> bytes:
+        if message["type"] == "websocket.disconnect":
+            raise _EndedError
+        text: str | None = message.get("text")
+        data: bytes = message["bytes"] if text is None else text.encode()
+        if len(data) > self._relay.limits.frame_bytes_max:
+            raise _EndedError(TOO_BIG)
+        return data
+
+
+def _why(reader: asyncio.Task[None]) -> _EndedError:
+    error = reader.exception()
+    if isinstance(error, _EndedError):
+        return error
+    log.error("a connection could not be served", exc_info=error)
+    return _EndedError(FAULT)
+
+
+def _team_in(raw_path: bytes) -> str | None:
+    """Return the team that a channel's path names; None for the token's own."""
+    team = None
+    path = raw_path
+    if path.startswith(_TEAMS):
+        name, slash, below = path.removeprefix(_TEAMS).partition(b"/")
+        team, path = name.decode("latin-1"), slash + below
+    if path != _CHANNEL:
+        raise NotFoundError("no such path")
+    return team
+
+
+def _bearer(scope: Scope) -> str:
+    headers = dict[bytes, bytes](scope["headers"])
+    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"bearer" or not secret:
+        raise UnauthenticatedError
+    return secret.strip().decode("latin-1")
+
+
+async def _reject(scope: Scope, send: Send, error: NodropError) -> None:
+    problem = document(error)
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close"})
+        return
+    body = msgspec.json.encode(problem)
+    headers = [(b"content-type", b"application/problem+json")]
+    await send(
+        {"type": "websocket.http.response.start", "status": problem.status, "headers": headers}
+    )
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
+async def _close(send: Send, code: int) -> None:
+    # A client that reads nothing does not read this either, and one that left needs no goodbye.
+    with suppress(TimeoutError, OSError):
+        async with asyncio.timeout(_CLOSE_SECONDS_MAX):
+            await send({"type": "websocket.close", "code": code})

@@ -1,0 +1,184 @@
+"""What is said on the channel: the client's frames, and the relay's messages.
+
+A frame is flat: `{"id": 1, "op": "ack", "handoff_id": "0199…", "attempt": 1}`. It is read twice,
+first for what every frame has, then as the struct of its operation, so that unknown fields are
+refused here as everywhere.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import msgspec
+
+from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError, Problem
+from nodrop.core.limits import Limits
+from nodrop.wire import routes
+from nodrop.wire.decoding import decode_strict
+from nodrop.wire.errors import Document, document
+from nodrop.wire.requests import Request
+from nodrop.wire.routes import ROUTES, Route
+from nodrop.wire.views import DeliveryView, ItemView
+
+Id = int | str | None
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What every frame of a client has."""
+
+    id: Id = None
+    op: str
+    handoff_id: str | None = None
+    name: str | None = None
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first frame of a connection: who is there, and what it wants to hear."""
+
+    id: Id = None
+    op: str = "hello"
+    token: str | None = None
+    resume: str | None = None
+    """The process that this connection goes on for."""
+    heartbeat_seconds: float | None = None
+    batch: bool = False
+    """Whether the client takes several messages in one frame."""
+    inbox: bool = False
+    """Whether the client wants to be told of outcomes and notices."""
+
+
+class Credit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """So many more deliveries may come."""
+
+    id: Id = None
+    op: str = "credit"
+    n: int
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame that asks for an operation."""
+
+    operation: str
+    request: Request
+    reference: str | None
+    name: str | None
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a hello."""
+
+    team: str
+    agent: str
+    process: str
+
+
+class _Ok(msgspec.Struct, frozen=True, kw_only=True):
+    id: Id
+    ok: Any
+
+
+class _Refused(msgspec.Struct, frozen=True, kw_only=True):
+    id: Id
+    error: Document
+
+
+class _Delivery(msgspec.Struct, frozen=True, kw_only=True, tag_field="push", tag="delivery"):
+    delivery: DeliveryView
+
+
+class _Item(msgspec.Struct, frozen=True, kw_only=True):
+    push: str
+    item: ItemView
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_FRAMES: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def split(data: bytes) -> Iterable[bytes]:
+    """Return the frames in a WebSocket message: itself, or the elements of an array.
+
+    Raises:
+        InvalidRequestError: it is no JSON.
+    """
+    if data.lstrip()[:1] != b"[":
+        return (data,)
+    try:
+        return [bytes(frame) for frame in _FRAMES.decode(data)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        problem = Problem(path="", message="the frame is not an array of JSON objects")
+        raise InvalidRequestError(problem.message, errors=(problem,)) from None
+
+
+def read_call(frame: Frame, data: bytes, limits: Limits) -> Call:
+    """Return the operation that a frame asks for.
+
+    Raises:
+        NodropError: there is no such operation, or this is no request for it.
+    """
+    route, reference, name = _route(frame)
+    said = decode_strict(data, _KINDS[route.operation.name], limits)
+    # The engine sees requests only, whatever a frame has besides.
+    request = route.with_name(route.exact(said), name)
+    name = name or route.name_in(request)
+    route.check_address(reference=reference, name=name)
+    return Call(operation=route.operation.name, request=request, reference=reference, name=name)
+
+
+def _route(frame: Frame) -> tuple[Route, str | None, str | None]:
+    """Return the operation called `op`, and what the frame is about; a path may say both."""
+    route = ROUTES.get(frame.op)
+    if route is not None:
+        return route, frame.handoff_id, frame.name if route.named else None
+    try:
+        found = routes.find(frame.op)
+        route = found.methods.get("POST")
+    except NotFoundError:
+        route = found = None
+    if route is None or found is None:
+        raise NotFoundError(f"no operation is called {frame.op[:100]!r}")
+    return route, found.reference or frame.handoff_id, found.name
+
+
+def _kind(route: Route) -> type[Request]:
+    """Return the struct of a frame for `route`: its request's fields, and what every frame has."""
+    own = set(route.kind.__struct_fields__)
+    envelope: list[tuple[str, Any, Any]] = [
+        ("id", Id, None),
+        ("op", str, ""),
+        ("handoff_id", str | None, None),
+        ("name", str | None, None),
+    ]
+    fields = [field for field in envelope if field[0] not in own]
+    name = route.kind.__name__
+    kind = msgspec.defstruct(name, fields, bases=(route.kind,), frozen=True, kw_only=True)
+    return cast("type[Request]", kind)
+
+
+_KINDS: Final = {name: _kind(route) for name, route in ROUTES.items()}
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def ok(frame_id: Id, answer: object) -> bytes:
+    """Return the message that answers a frame."""
+    return _ENCODER.encode(_Ok(id=frame_id, ok=answer))
+
+
+def refusal(frame_id: Id, error: NodropError) -> bytes:
+    """Return the message that refuses a frame."""
+    return _ENCODER.encode(_Refused(id=frame_id, error=document(error)))
+
+
+def delivery(view: DeliveryView) -> bytes:
+    """Return the message that pushes a delivery."""
+    return _ENCODER.encode(_Delivery(delivery=view))
+
+
+def item(view: ItemView) -> bytes:
+    """Return the message that pushes an inbox item."""
+    push = "outcome" if view.kind == "outcome" else "notice"
+    return _ENCODER.encode(_Item(push=push, item=view))

@@ -1,0 +1,257 @@
+"""The working set of one commit: what the commands in it have decided so far.
+
+A later command of the batch sees what an earlier one did. A refused command leaves no trace: each
+one runs inside `attempt()`, which undoes its part. Nothing here is durable yet, and nothing here
+talks to a store: `engine.engine` loads what is wanted before and writes what came of it after.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from nodrop.core import clocks, commands, machine, mail
+from nodrop.core.commands import Actor
+from nodrop.core.contract import Agent
+from nodrop.core.decisions import Surroundings
+from nodrop.core.errors import NotFoundError
+from nodrop.core.events import Event
+from nodrop.core.model import DEAD, Handoff, State
+from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Row, Token
+from nodrop.wire import events as wire_events
+from nodrop.wire.log import Draft
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the batch, for those who wait for it."""
+
+    handoff: Handoff
+    entry: int
+    """Its place among the batch's entries."""
+    type: str
+    actor: str
+    mail: tuple[mail.Item, ...]
+
+
+class Batch:
+    """Commands decided together, committed together."""
+
+    def __init__(self, loaded: Loaded, *, now: int) -> None:
+        self.now = now
+        self.happened: list[Happened] = []
+        self.bodies: dict[tuple[str, str, int], bytes] = {}
+        self._loaded = loaded
+        self._handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
+        self._drafts: list[Draft] = []
+        self._touched: dict[Key, None] = {}
+        self._keys: dict[tuple[str, str, str], KeyUse] = {}
+        self._commands: dict[tuple[str, str, str], list[Place]] = {}
+        self._processes: dict[Key, Process] = {}
+        self._processes_gone: set[Key] = set()
+        self._agents: list[tuple[Agent, bytes]] = []
+        self._tokens: list[Token] = []
+        self._held: dict[Key, list[str]] = {}
+        self._undo: list[tuple[Key, Handoff | None]] = []
+
+    # --- what is there ---
+
+    def find(self, team: str, handoff_id: str) -> Handoff | None:
+        """Return a handoff as the batch has it now."""
+        return self._handoffs.get((team, handoff_id))
+
+    def handoff(self, team: str, handoff_id: str) -> Handoff:
+        """Return a handoff that must exist."""
+        found = self.find(team, handoff_id)
+        if found is None:
+            raise NotFoundError
+        return found
+
+    def admit(self, rows: Sequence[Handoff]) -> list[Handoff]:
+        """Take rows the store returned into the working set; return them as the batch has them."""
+        keys = [(row.team, row.id) for row in rows]
+        for key, row in zip(keys, rows, strict=True):
+            self._handoffs.setdefault(key, row)
+        return [self._handoffs[key] for key in keys]
+
+    def admit_held(self, team: str, process: str, rows: Sequence[Handoff]) -> None:
+        """Know what a process holds."""
+        self._held[team, process] = [row.id for row in self.admit(rows)]
+
+    def held(self, team: str, process: str) -> list[Handoff]:
+        """Return what a process holds, as the batch has it now."""
+        return [self._handoffs[team, handoff_id] for handoff_id in self._held[team, process]]
+
+    def claimable(self, team: str, agent: str) -> list[Handoff]:
+        """Return what this batch itself put, or left, within reach of `agent`."""
+        return [
+            h
+            for key in self._touched
+            if (h := self._handoffs[key]).team == team and h.recipient == agent and takeable(h)
+        ]
+
+    def key_use(self, team: str, sender: str, key: str) -> KeyUse | None:
+        """Return what an idempotency key was used for, by this batch or before."""
+        use = (team, sender, key)
+        return self._keys.get(use) or self._loaded.keys.get(use)
+
+    def places(self, team: str, actor: str, command_id: str | None) -> Sequence[Place]:
+        """Return what a command of this id did, in this batch or before; nothing if it is new."""
+        if command_id is None:
+            return ()
+        command = (team, actor, command_id)
+        return self._commands.get(command) or self._loaded.commands.get(command, ())
+
+    def entry(self, team: str, seq: int) -> Place | None:
+        """Return the entry at `seq`, if it was asked for and exists."""
+        return self._loaded.entries.get((team, seq))
+
+    # --- what happens ---
+
+    def apply(
+        self,
+        team: str,
+        handoff_id: str,
+        command: commands.Command,
+        *,
+        by: Actor,
+        around: Surroundings,
+        command_id: str | None = None,
+    ) -> Handoff:
+        """Decide `command` and take what comes of it into the working set."""
+        handoff = self.find(team, handoff_id)
+        facts = machine.decide(handoff, command, by=by, now=self.now, around=around)
+        for fact in facts:
+            handoff = machine.evolve(
+                handoff, fact.event, team=team, handoff_id=handoff_id, by=by.agent, at=self.now
+            )
+            self._record(handoff, fact.event, fact.body, by=by, command_id=command_id)
+        assert handoff is not None, "deciding on nothing makes something or raises"
+        if facts:
+            key = (team, handoff_id)
+            self._undo.append((key, self._handoffs.get(key)))
+            self._handoffs[key] = handoff
+            self._touched[key] = None
+        return handoff
+
+    def _record(
+        self, after: Handoff, event: Event, body: bytes | None, *, by: Actor, command_id: str | None
+    ) -> None:
+        name, data = wire_events.encode(event)
+        items = mail.items(event, after)
+        self._drafts.append(
+            Draft(
+                team=after.team,
+                at=self.now,
+                type=name,
+                actor=by.agent,
+                handoff_id=after.id,
+                version=after.version,
+                correlation_id=after.correlation_id,
+                command_id=command_id,
+                data=msgspec.Raw(data),
+                body=body,
+                mail=tuple((item.reader, item.kind.value) for item in items),
+            )
+        )
+        self.happened.append(
+            Happened(
+                handoff=after,
+                entry=len(self._drafts) - 1,
+                type=name,
+                actor=by.agent,
+                mail=items,
+            )
+        )
+        if body is not None:
+            self.bodies[after.team, after.id, after.version] = body
+        if command_id is not None:
+            place = Place(seq=0, handoff_id=after.id, version=after.version, type=name)
+            self._commands.setdefault((after.team, by.agent, command_id), []).append(place)
+
+    def write(self, draft: Draft) -> int:
+        """Add an entry that is about the team; return its index among the batch's entries."""
+        self._drafts.append(draft)
+        return len(self._drafts) - 1
+
+    def use_key(self, use: KeyUse) -> None:
+        """Remember what an idempotency key was used for."""
+        self._keys[use.team, use.sender, use.key] = use
+
+    def see(self, process: Process) -> None:
+        """Keep a sign of life of a process."""
+        self._processes[process.team, process.id] = process
+
+    def forget(self, team: str, process: str) -> None:
+        """Drop a process that is gone and holds nothing."""
+        self._processes_gone.add((team, process))
+
+    def register(self, agent: Agent, manifest: bytes) -> None:
+        """Keep an agent and its manifest as sent."""
+        self._agents.append((agent, manifest))
+
+    def keep_token(self, token: Token) -> None:
+        """Keep a token, new or revoked."""
+        self._tokens.append(token)
+
+    @contextmanager
+    def attempt(self) -> Generator[None]:
+        """Undo what the block did to the working set if it raises."""
+        drafts, happened = len(self._drafts), len(self.happened)
+        self._undo.clear()
+        try:
+            yield
+        except BaseException:
+            for draft in self._drafts[drafts:]:
+                if draft.command_id is not None:
+                    self._commands.pop((draft.team, draft.actor, draft.command_id), None)
+            del self._drafts[drafts:]
+            del self.happened[happened:]
+            for key, before in reversed(self._undo):
+                self._restore(key, before)
+            raise
+
+    def _restore(self, key: Key, before: Handoff | None) -> None:
+        if before is None:
+            del self._handoffs[key]
+        else:
+            self._handoffs[key] = before
+        if before is None or before is self._loaded.handoffs.get(key):
+            self._touched.pop(key, None)
+
+    # --- what came of it ---
+
+    def changes(self) -> Changes:
+        """Return everything that must be written."""
+        return Changes(
+            entries=self._drafts,
+            rows=[row(self._handoffs[key]) for key in self._touched],
+            keys=list(self._keys.values()),
+            processes=list(self._processes.values()),
+            processes_gone=list(self._processes_gone),
+            agents=self._agents,
+            tokens=self._tokens,
+        )
+
+    @property
+    def touched(self) -> list[Handoff]:
+        """Every handoff that changed, as it is now."""
+        return [self._handoffs[key] for key in self._touched]
+
+
+def takeable(handoff: Handoff) -> bool:
+    """Whether the recipient may be handed it now: in its inbox, and no retry is waited for."""
+    waits = clocks.running(handoff, clocks.ClockName.RETRY)
+    return handoff.state is State.OFFERED and waits is None
+
+
+def row(handoff: Handoff) -> Row:
+    """Return a handoff with what a store finds it by."""
+    undecided = handoff.state in DEAD and handoff.decision is None
+    return Row(
+        handoff=handoff,
+        due_at=clocks.due_at(handoff),
+        rank=clocks.rank(handoff) if takeable(handoff) else None,
+        held=handoff.process is not None and not handoff.final,
+        open=handoff.settled_at is None or undecided,
+        dead=undecided,
+    )

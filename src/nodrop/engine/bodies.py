@@ -1,0 +1,78 @@
+"""Bodies lately used, kept at hand.
+
+A handoff's words and data are read again within milliseconds of being written, by the recipient
+and then by the requester; this saves the store those reads. Bounded in bytes, oldest out first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from nodrop.store import Store
+
+BodyKey = tuple[str, str, int]
+"""(team, handoff id, version)."""
+
+BYTES_MAX: Final = 64 * 1024 * 1024
+_OVERHEAD_BYTES: Final = 200
+
+
+class MissingBodyError(Exception):
+    """A body must be fetched from the store before a decision can be made."""
+
+    def __init__(self, key: BodyKey) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class Bodies:
+    """A bounded cache in front of the store's bodies."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[BodyKey, bytes | None] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, key: BodyKey, body: bytes | None) -> None:
+        """Keep a body that is committed; None: the store has none."""
+        self.drop(key)
+        self._kept[key] = body
+        self._bytes += _OVERHEAD_BYTES + len(body or b"")
+        while self._bytes > BYTES_MAX:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= _OVERHEAD_BYTES + len(oldest or b"")
+
+    def drop(self, key: BodyKey) -> None:
+        """Forget a body."""
+        if key in self._kept:
+            self._bytes -= _OVERHEAD_BYTES + len(self._kept.pop(key) or b"")
+
+    def forget_handoff(self, team: str, handoff_id: str) -> None:
+        """Forget every body of a handoff: it was erased."""
+        for key in [k for k in self._kept if k[:2] == (team, handoff_id)]:
+            self.drop(key)
+
+    def at_hand(self, key: BodyKey) -> bytes | None:
+        """Return a body without waiting.
+
+        Raises:
+            MissingBodyError: it is not at hand; fetch it and try again.
+        """
+        if key not in self._kept:
+            raise MissingBodyError(key)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    async def fetch(self, keys: Iterable[BodyKey]) -> dict[BodyKey, bytes | None]:
+        """Return the bodies of `keys`, from the store where they are not at hand."""
+        wanted = set(keys)
+        missing = [key for key in wanted if key not in self._kept]
+        found: dict[BodyKey, bytes | None] = {}
+        for team in {key[0] for key in missing}:
+            places = [(h, v) for t, h, v in missing if t == team]
+            bodies = await self._store.bodies(team, places)
+            for place in places:
+                found[team, *place] = bodies.get(place)
+        for key, body in found.items():
+            self.put(key, body)
+        return {key: found[key] if key in found else self._kept.get(key) for key in wanted}

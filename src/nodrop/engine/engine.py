@@ -1,0 +1,427 @@
+"""Group commit: commands that arrive together become one transaction.
+
+    load → decide → append → commit → answer
+
+Whatever arrives while a commit is on its way forms the next batch, so there is no timer to tune:
+a lone command commits at once, and a thousand share one sync. Answers, deliveries and wake-ups
+leave only after the commit. The engine is the only writer; it knows nothing of doors or of
+requests: a `Job` brings what it wants loaded and a function that decides.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from nodrop.core import commands
+from nodrop.core.clocks import due_at, rank
+from nodrop.core.commands import RELAY, Actor
+from nodrop.core.decisions import Surroundings
+from nodrop.core.errors import (
+    NodropError,
+    QueueFullError,
+    RelayFaultError,
+    StoreUnavailableError,
+    UnavailableError,
+)
+from nodrop.core.limits import SECOND, Limits
+from nodrop.core.model import Handoff
+from nodrop.engine.batch import Batch, Happened
+from nodrop.engine.bodies import Bodies, MissingBodyError
+from nodrop.engine.leases import Leases
+from nodrop.engine.ports import Clock
+from nodrop.engine.register import MissingManifestError, Register
+from nodrop.engine.waiters import Taker, Takers
+from nodrop.store import Key, Process, Store, Transaction, Wanted
+
+log = logging.getLogger("nodrop.engine")
+
+T = TypeVar("T")
+_TICKS_PER_HANDOFF_MAX: Final = 64
+"""Clocks of one handoff that one batch looks after; the rest wait for the next."""
+_FETCHES_MAX: Final = 5
+
+
+class Job(Generic[T]):
+    """A decision to be made in some batch, and whoever waits for it."""
+
+    def __init__(
+        self, wanted: Wanted, run: Callable[[Batch], T], *, held: Key | None = None
+    ) -> None:
+        self.wanted = wanted
+        self.held = held
+        """(team, process) whose deliveries must be loaded too."""
+        self.run = run
+        self.fetches = 0
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit made true, for those who wait."""
+
+    at: int
+    handoffs: Sequence[Handoff]
+    happened: Sequence[Happened]
+    seqs: Sequence[int]
+    teams: frozenset[str]
+
+
+class Engine:
+    """The only writer of a store."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock, register: Register, bodies: Bodies, limits: Limits
+    ) -> None:
+        self.limits = limits
+        self.takers = Takers()
+        self.leases = Leases(limits)
+        self.on_commit: Callable[[Committed], None] = lambda _: None
+        self.on_outcome: Callable[[Handoff], bool] = lambda _: False
+        """Whether the requester of a handoff that just ended waits on a connection right now."""
+        self._store = store
+        self._clock = clock
+        self._register = register
+        self._bodies = bodies
+        self._queue: deque[Job[Any]] = deque()
+        self._wake = asyncio.Event()
+        self._rearm = asyncio.Event()
+        self._next_due: int | None = None
+        self._up_since = 0
+        self._armed_at: int | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fetching: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Take up service: whatever came due meanwhile is looked after first."""
+        self._up_since = self._clock.now()
+        self.leases.restore(list(await self._store.processes()), up_since=self._up_since)
+        self._next_due = await self._store.next_due()
+        self._tasks = [
+            asyncio.create_task(self._commit_forever(), name="nodrop commits"),
+            asyncio.create_task(self._watch_the_clock(), name="nodrop clock"),
+        ]
+
+    async def stop(self) -> None:
+        """Finish the commit under way, refuse the rest."""
+        self._stopping = True
+        self._wake.set()
+        if self._tasks:
+            committer, clock = self._tasks
+            clock.cancel()
+            await asyncio.wait({committer})
+            await asyncio.gather(clock, return_exceptions=True)
+        self._refuse(self._queue, UnavailableError("the relay is stopping"))
+        self._queue.clear()
+
+    def surroundings(self, **known: Any) -> Surroundings:
+        """Return what a decision may depend on besides the handoff."""
+        return Surroundings(up_since=self._up_since, limits=self.limits, **known)
+
+    # --- what callers do ---
+
+    def submit(self, job: Job[T]) -> asyncio.Future[T]:
+        """Have `job` decided in the next batch; its future holds the answer once committed."""
+        if self._stopping:
+            raise UnavailableError("the relay is stopping")
+        if len(self._queue) >= self.limits.queue_commands_max:
+            raise QueueFullError(f"{len(self._queue)} commands wait for a commit")
+        self._queue.append(job)
+        self._wake.set()
+        return job.future
+
+    def join(self, taker: Taker, *, free: int) -> None:
+        """Let a connection wait for work."""
+        self.takers.join(taker, free=free)
+        self._wake.set()
+
+    def grant(self, taker: Taker, n: int) -> None:
+        """Let a connection have more work."""
+        self.takers.grant(taker, n)
+        if taker.free > 0:
+            self._wake.set()
+
+    # --- the loop ---
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._stopping:
+                return
+            jobs = [
+                self._queue.popleft()
+                for _ in range(min(len(self._queue), self.limits.batch_commands_max))
+            ]
+            if self._queue:
+                self._wake.set()
+            await self._commit(jobs)
+
+    async def _commit(self, jobs: list[Job[Any]]) -> None:
+        hungry = self.takers.hungry()
+        try:
+            await self._transact(jobs, hungry)
+        except NodropError as error:
+            self._failed(jobs, hungry, error)
+        except Exception:
+            log.exception("a commit failed")
+            self._failed(jobs, hungry, StoreUnavailableError())
+
+    async def _transact(self, jobs: list[Job[Any]], hungry: list[Key]) -> None:
+        now = self._clock.now()
+        async with self._store.transaction() as tx:
+            batch = Batch(await tx.load(_union(job.wanted for job in jobs)), now=now)
+            checked = await self._look_after_processes(tx, batch)
+            await self._tick(tx, batch)
+            for team, process in {job.held for job in jobs if job.held}:
+                batch.admit_held(team, process, await tx.held(team, process))
+            answers = [self._decide(job, batch) for job in jobs]
+            served = await self._serve(tx, batch, hungry)
+            self._mark_outcomes(batch)
+            changes = batch.changes()
+            seqs = await tx.append(changes)
+        # From here on it is true.
+        for process, again_at in checked:
+            if again_at is None:
+                self.leases.forget(process.team, process.id)
+            else:
+                self.leases.check_at(process, again_at)
+        for key, body in batch.bodies.items():
+            self._bodies.put(key, body)
+        await self._note_due(batch, now)
+        self._answer(jobs, answers, seqs)
+        for taker, handoffs in served.values():
+            self.takers.served(taker, handoffs)
+        teams = frozenset(draft.team for draft in changes.entries)
+        if teams:
+            self.on_commit(
+                Committed(
+                    at=now, handoffs=batch.touched, happened=batch.happened, seqs=seqs, teams=teams
+                )
+            )
+
+    def _failed(self, jobs: list[Job[Any]], hungry: list[Key], error: NodropError) -> None:
+        """Tell everybody in the batch; nothing of it may be believed."""
+        self._refuse(jobs, error)
+        self.takers.starve(hungry)
+        # Timers and waiting takers are tried again, not at once: a full disk stays full a while.
+        self._next_due = self._clock.now() + SECOND
+        self._rearm.set()
+
+    # --- the parts of a batch ---
+
+    def _decide(self, job: Job[Any], batch: Batch) -> Any:
+        try:
+            with batch.attempt():
+                return job.run(batch)
+        except (NodropError, MissingBodyError, MissingManifestError) as error:
+            return error
+        except Exception:
+            log.exception("a command could not be decided")
+            return RelayFaultError()
+
+    def _answer(self, jobs: list[Job[Any]], answers: list[Any], seqs: Sequence[int]) -> None:
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, MissingBodyError | MissingManifestError):
+                self._fetch_and_try_again(job, answer)
+            elif job.future.done():
+                continue  # the caller went away; the commit stands
+            elif isinstance(answer, NodropError):
+                job.future.set_exception(answer)
+            else:
+                job.future.set_result(answer(seqs) if callable(answer) else answer)
+
+    def _fetch_and_try_again(
+        self, job: Job[Any], missing: MissingBodyError | MissingManifestError
+    ) -> None:
+        async def fetch() -> None:
+            try:
+                if isinstance(missing, MissingBodyError):
+                    await self._bodies.fetch([missing.key])
+                else:
+                    await self._recall(missing)
+                job.fetches += 1
+                if job.fetches > _FETCHES_MAX:
+                    raise RelayFaultError  # told to the caller like any other
+                self._queue.append(job)
+                self._wake.set()
+            except NodropError as error:
+                self._refuse([job], error)
+
+        task = asyncio.create_task(fetch())
+        self._fetching.add(task)  # a task that nobody refers to may be collected unfinished
+        task.add_done_callback(self._fetching.discard)
+
+    async def _recall(self, missing: MissingManifestError) -> None:
+        manifest = await self._store.manifest(missing.team, missing.agent, missing.version)
+        if manifest is None:
+            raise RelayFaultError
+        self._register.recall(missing.team, missing.agent, missing.version, manifest)
+
+    @staticmethod
+    def _refuse(jobs: Iterable[Job[Any]], error: NodropError) -> None:
+        for job in jobs:
+            if not job.future.done():
+                job.future.set_exception(error)
+
+    async def _serve(
+        self, tx: Transaction, batch: Batch, hungry: list[Key]
+    ) -> dict[int, tuple[Taker, list[Handoff]]]:
+        """Deliver what waits to whom waits, in the commit that made it possible."""
+        served: dict[int, tuple[Taker, list[Handoff]]] = {}
+        fresh = {(h.team, h.recipient) for h in batch.touched}
+        for team, agent in {**dict.fromkeys(hungry), **dict.fromkeys(sorted(fresh))}:
+            free = self.takers.free(team, agent)
+            if not free:
+                continue
+            limit = min(free, self.limits.deliveries_max)
+            mine = batch.claimable(team, agent)
+            known = {h.id for h in batch.touched if h.recipient == agent}
+            stored = await tx.claimable(team, agent, limit=limit + len(known))
+            others = batch.admit([h for h in stored if h.id not in known])
+            queue = sorted((*mine, *others), key=lambda h: (rank(h), h.id))[:limit]
+            for taker, handoff in self.takers.assign(team, agent, queue):
+                delivered = self._deliver(batch, taker, handoff)
+                served.setdefault(id(taker), (taker, []))[1].append(delivered)
+            if len(stored) > limit and free > limit:
+                self.takers.starve([(team, agent)])
+                self._wake.set()
+        return served
+
+    def _deliver(self, batch: Batch, taker: Taker, handoff: Handoff) -> Handoff:
+        if taker.heartbeat_ms is not None:
+            process = Process(
+                team=taker.team,
+                id=taker.process,
+                agent=taker.agent,
+                heartbeat_ms=taker.heartbeat_ms,
+                seen_at=batch.now,
+            )
+            batch.see(process)
+            self.leases.see(process)
+        return batch.apply(
+            handoff.team,
+            handoff.id,
+            commands.Deliver(process=taker.process, heartbeat_ms=taker.heartbeat_ms),
+            by=Actor(agent=taker.agent),
+            around=self.surroundings(),
+            command_id=taker.command_id,
+        )
+
+    def _mark_outcomes(self, batch: Batch) -> None:
+        """Record that an outcome is sent, in the commit of the outcome, where somebody waits."""
+        for handoff in batch.touched:
+            if handoff.final and handoff.settled_at is None and self.on_outcome(handoff):
+                batch.apply(
+                    handoff.team,
+                    handoff.id,
+                    commands.MarkOutcomeDelivered(),
+                    by=RELAY,
+                    around=self.surroundings(),
+                )
+
+    # --- time ---
+
+    async def _tick(self, tx: Transaction, batch: Batch) -> None:
+        if self._next_due is None or batch.now < self._next_due:
+            return
+        due = await tx.due(now=batch.now, limit=self.limits.batch_commands_max)
+        for handoff in batch.admit(due):
+            self._tick_one(batch, handoff)
+        if len(due) >= self.limits.batch_commands_max:
+            self._wake.set()
+
+    def _tick_one(self, batch: Batch, handoff: Handoff) -> None:
+        candidates = self._register.candidates(handoff.team, handoff.capability)
+        around = self.surroundings(candidates=candidates)
+        for _ in range(_TICKS_PER_HANDOFF_MAX):
+            version = handoff.version
+            handoff = batch.apply(
+                handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around
+            )
+            if handoff.version == version:
+                return
+
+    async def _look_after_processes(
+        self, tx: Transaction, batch: Batch
+    ) -> list[tuple[Process, int | None]]:
+        """Take back what silent processes hold; return when to look after each again."""
+        checked: list[tuple[Process, int | None]] = []
+        for process in self.leases.to_check(batch.now):
+            ends: list[int] = []
+            for handoff in batch.admit(await tx.held(process.team, process.id)):
+                until = self.leases.until(handoff)
+                if until is not None and until <= batch.now:
+                    batch.apply(
+                        handoff.team,
+                        handoff.id,
+                        commands.LapseLease(process=process.id),
+                        by=RELAY,
+                        around=self.surroundings(),
+                    )
+                elif until is not None:
+                    ends.append(until)
+            if not ends:
+                batch.forget(process.team, process.id)
+            checked.append((process, min(ends, default=None)))
+        return checked
+
+    async def _note_due(self, batch: Batch, now: int) -> None:
+        """Know the earliest due time: of what this batch changed, or of what was left."""
+        if self._next_due is not None and self._next_due <= now:
+            self._next_due = await self._store.next_due()
+        for handoff in batch.touched:
+            due = due_at(handoff)
+            if due is not None and (self._next_due is None or due < self._next_due):
+                self._next_due = due
+        if self._earliest() != self._armed_at:
+            self._rearm.set()
+
+    def _earliest(self) -> int | None:
+        times = (self._next_due, self.leases.next_check())
+        return min((t for t in times if t is not None), default=None)
+
+    async def _watch_the_clock(self) -> None:
+        """Wake the committer when something comes due. Sleeps for as long as nothing does."""
+        while True:
+            self._rearm.clear()
+            self._armed_at = self._earliest()
+            waits = {asyncio.create_task(self._rearm.wait())}
+            alarm: asyncio.Task[Any] | None = None
+            if self._armed_at is not None:
+                alarm = asyncio.create_task(self._clock.sleep_until(self._armed_at))
+            try:
+                tasks = waits | ({alarm} if alarm else set[asyncio.Task[Any]]())
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*waits, *([alarm] if alarm else [])):
+                    task.cancel()
+            if alarm is not None and alarm.done():
+                # The committer re-arms the clock once it has looked after what came due.
+                self._rearm.clear()
+                self._armed_at = None
+                self._wake.set()
+                await self._rearm.wait()
+
+
+def _union(wanted: Iterable[Wanted]) -> Wanted:
+    handoffs: set[Key] = set()
+    keys: set[tuple[str, str, str]] = set()
+    commands_: set[tuple[str, str, str]] = set()
+    entries: set[tuple[str, int]] = set()
+    for w in wanted:
+        handoffs |= w.handoffs
+        keys |= w.keys
+        commands_ |= w.commands
+        entries |= w.entries
+    return Wanted(
+        handoffs=frozenset(handoffs),
+        keys=frozenset(keys),
+        commands=frozenset(commands_),
+        entries=frozenset(entries),
+    )

@@ -1,0 +1,219 @@
+"""The operations about agents and people themselves: joining, tokens, notes on the team's log."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from nodrop.core.contract import Agent, Manifest
+from nodrop.core.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    Problem,
+)
+from nodrop.engine.access import ROLES, Access, hashed
+from nodrop.engine.batch import Batch
+from nodrop.engine.engine import Engine, Job
+from nodrop.engine.intake import Intake
+from nodrop.engine.ports import Ids
+from nodrop.engine.register import Register, read_manifest
+from nodrop.engine.shows import Caller
+from nodrop.store import Token, Wanted
+from nodrop.wire import canonical, requests, views
+from nodrop.wire.log import Draft
+
+
+class People:
+    """Keeps the register of agents and their tokens, in the log like everything else."""
+
+    def __init__(
+        self, engine: Engine, *, register: Register, access: Access, intake: Intake, ids: Ids
+    ) -> None:
+        self._engine = engine
+        self._register = register
+        self._access = access
+        self._intake = intake
+        self._ids = ids
+
+    # --- agents ---
+
+    async def register(
+        self, caller: Caller, agent: str, manifest: bytes, command_id: str | None
+    ) -> None:
+        """Publish a manifest. The same one again changes nothing."""
+        self._intake.agent(agent, "agent_id")
+        if caller.agent != agent and not caller.operator:
+            raise ForbiddenError(f"{caller.agent} cannot publish a manifest for {agent}")
+        self._intake.bounded(manifest)
+        read = read_manifest(manifest, agent, self._engine.limits)
+        known = self._register.get(caller.team, agent)
+        if known is not None and known[1] == manifest and known[0].version > 0:
+            return
+
+        def run(batch: Batch) -> tuple[Agent, bytes]:
+            version = self._register.last_version(caller.team, agent) + 1
+            made = Agent(
+                team=caller.team,
+                id=agent,
+                version=version,
+                manifest=read,
+                registered_at=batch.now,
+            )
+            batch.register(made, manifest)
+            data = {
+                "agent": agent,
+                "version": version,
+                "capabilities": [c.name for c in read.capabilities],
+            }
+            batch.write(
+                _draft(
+                    caller, batch, "agent.registered.v1", data, body=manifest, command_id=command_id
+                )
+            )
+            return made, manifest
+
+        self._register.put(*await self._engine.submit(Job(Wanted(), run)))
+
+    async def remove(self, caller: Caller, agent: str, command_id: str | None) -> None:
+        """Take an agent off the register. Its mail is kept."""
+        if caller.agent != agent and not caller.operator:
+            raise ForbiddenError(f"{caller.agent} cannot remove {agent}")
+        known = self._register.get(caller.team, agent)
+        if known is None:
+            raise NotFoundError("no such agent")
+
+        def run(batch: Batch) -> tuple[Agent, bytes]:
+            gone = msgspec.structs.replace(known[0], removed_at=batch.now)
+            batch.register(gone, known[1])
+            data = {"agent": agent}
+            batch.write(_draft(caller, batch, "agent.removed.v1", data, command_id=command_id))
+            return gone, known[1]
+
+        self._register.put(*await self._engine.submit(Job(Wanted(), run)))
+
+    # --- tokens ---
+
+    async def create_token(
+        self, caller: Caller, request: requests.CreateToken
+    ) -> views.TokenAnswer:
+        """Mint a token. An operator may mint for anybody, an agent for itself."""
+        self._intake.agent(request.agent, "agent")
+        if request.role not in ROLES:
+            problem = Problem(path="role", message=f"expected one of {', '.join(ROLES)}")
+            raise InvalidRequestError("no such role", errors=(problem,))
+        itself = request.agent == caller.agent and request.role == "agent"
+        if not caller.operator and not itself:
+            raise ForbiddenError("only an operator mints tokens for others")
+        secret = f"nd_{self._ids.secret()}"
+        token = await self._mint(caller, request.agent, request.role, secret, request.label)
+        return views.TokenAnswer(
+            token_id=token.id, agent=token.agent, role=token.role, token=secret
+        )
+
+    async def ensure_token(self, caller: Caller, *, agent: str, role: str, secret: str) -> None:
+        """Make `secret` a token, unless it is one."""
+        if not any(
+            t.secret_sha256 == hashed(secret) and t.revoked_at is None for t in self._access.all()
+        ):
+            await self._mint(caller, agent, role, secret, None)
+
+    async def _mint(
+        self, caller: Caller, agent: str, role: str, secret: str, label: str | None
+    ) -> Token:
+        token_id = self._ids.new()
+
+        def run(batch: Batch) -> tuple[Token, Agent | None, bytes]:
+            token = Token(
+                team=caller.team,
+                id=token_id,
+                secret_sha256=hashed(secret),
+                agent=agent,
+                role=role,
+                label=label,
+                created_at=batch.now,
+            )
+            batch.keep_token(token)
+            data = {"token_id": token_id, "agent": agent, "role": role}
+            batch.write(_draft(caller, batch, "token.created.v1", data))
+            joined: Agent | None = None
+            manifest = b""
+            if self._register.get(caller.team, agent) is None:
+                # Whoever holds a token has joined, even before it says what it can do.
+                read = Manifest(agent_id=agent)
+                manifest = msgspec.json.encode({"agent_id": agent})
+                version = self._register.last_version(caller.team, agent)
+                joined = Agent(
+                    team=caller.team,
+                    id=agent,
+                    version=version,
+                    manifest=read,
+                    registered_at=batch.now,
+                )
+                batch.register(joined, manifest)
+            return token, joined, manifest
+
+        token, joined, manifest = await self._engine.submit(Job(Wanted(), run))
+        self._access.put(token)
+        if joined is not None:
+            self._register.put(joined, manifest)
+        return token
+
+    async def revoke_token(self, caller: Caller, token_id: str) -> views.TokenAnswer:
+        """End a token at once."""
+        token = self._access.find(caller.team, token_id)
+        if token is None or not (caller.operator or token.agent == caller.agent):
+            raise NotFoundError("no such token")
+
+        def run(batch: Batch) -> Token:
+            revoked = msgspec.structs.replace(token, revoked_at=batch.now)
+            batch.keep_token(revoked)
+            data = {"token_id": token_id, "agent": token.agent}
+            batch.write(_draft(caller, batch, "token.revoked.v1", data))
+            return revoked
+
+        if token.revoked_at is None:
+            self._access.put(await self._engine.submit(Job(Wanted(), run)))
+        return views.TokenAnswer(token_id=token.id, agent=token.agent, role=token.role)
+
+    # --- notes ---
+
+    async def note(self, caller: Caller, body: bytes, command_id: str | None) -> int:
+        """Write on the team's log; return where it stands."""
+        wanted = Wanted()
+        if command_id is not None:
+            wanted = Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
+
+        def run(batch: Batch) -> Callable[[Sequence[int]], int]:
+            places = batch.places(caller.team, caller.agent, command_id)
+            if places:
+                before = places[0].seq
+                return lambda _: before
+            at = batch.write(
+                _draft(caller, batch, "team.noted.v1", {}, body=body, command_id=command_id)
+            )
+            return lambda seqs: seqs[at]
+
+        job: Job[object] = Job(wanted, run)
+        seq = await self._engine.submit(job)
+        assert isinstance(seq, int), "the engine fills in the sequence numbers"
+        return seq
+
+
+def _draft(
+    caller: Caller,
+    batch: Batch,
+    name: str,
+    data: Mapping[str, object],
+    *,
+    body: bytes | None = None,
+    command_id: str | None = None,
+) -> Draft:
+    return Draft(
+        team=caller.team,
+        at=batch.now,
+        type=name,
+        actor=caller.agent,
+        command_id=command_id,
+        data=msgspec.Raw(canonical.dumps(data)),
+        body=body,
+    )

@@ -1,0 +1,40 @@
+"""What varies between runs and is handed to the engine: time, ids, the relay's signature."""
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The only source of time. Milliseconds since the epoch; never runs backwards."""
+
+    def now(self) -> int:
+        """Return the current time."""
+        ...
+
+    async def sleep_until(self, at: int) -> None:
+        """Return when `now()` has reached `at`, not before."""
+        ...
+
+
+class Ids(Protocol):
+    """The only source of ids and secrets."""
+
+    def new(self) -> str:
+        """Return a fresh id. Ids made later sort later (UUIDv7)."""
+        ...
+
+    def secret(self) -> str:
+        """Return a fresh secret that cannot be guessed."""
+        ...
+
+
+class Signer(Protocol):
+    """The relay's own key, for statements that must hold outside of it."""
+
+    @property
+    def public_key(self) -> str:
+        """The Ed25519 public key, base64url."""
+        ...
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature of `message`, base64url."""
+        ...

@@ -1,0 +1,80 @@
+"""Pruning: cutting the log's old end off at a signed horizon.
+
+What is cut can no longer be checked, so the horizon says, under the relay's signature, where the
+log was and how every handoff stood that goes on beyond it.
+"""
+
+from typing import Final
+
+from nodrop.core.machine import evolve
+from nodrop.core.model import DEAD, Handoff
+from nodrop.engine.ports import Clock, Signer
+from nodrop.store import Horizon, LogPage, Store
+from nodrop.wire import canonical
+from nodrop.wire import events as wire_events
+from nodrop.wire.log import Entry
+
+PAGE: Final = 1_000
+
+
+class Pruning:
+    """Forgets what was settled long ago."""
+
+    def __init__(self, store: Store, *, clock: Clock, signer: Signer) -> None:
+        self._store = store
+        self._clock = clock
+        self._signer = signer
+
+    async def prune(self, team: str, *, older_than_ms: int) -> int:
+        """Cut everything older than that off; return how many entries went."""
+        before = self._clock.now() - older_than_ms
+        last, standing = await self._stand_at(team, before)
+        if last is None:
+            return 0
+        kept = [h for h in standing.values() if not _forgettable(h, before)]
+        now = self._clock.now()
+        stated = {
+            "team": team,
+            "seq": last.seq,
+            "hash": last.hash,
+            "at": now,
+            "snapshots": canonical.sha256(canonical.dumps(kept)),
+        }
+        horizon = Horizon(
+            team=team,
+            seq=last.seq,
+            hash=last.hash,
+            at=now,
+            snapshots=kept,
+            public_key=self._signer.public_key,
+            signature=self._signer.sign(canonical.dumps(stated)),
+        )
+        return await self._store.prune(horizon, forget_before=before)
+
+    async def _stand_at(self, team: str, before: int) -> tuple[Entry | None, dict[str, Handoff]]:
+        """Fold the log up to `before`, from the horizon of an earlier pruning on."""
+        earlier = await self._store.horizon(team)
+        standing = {h.id: h for h in earlier.snapshots} if earlier else {}
+        after, last = (earlier.seq if earlier else 0), None
+        while True:
+            page = await self._store.log(LogPage(team=team, after=after, limit=PAGE))
+            for entry in page:
+                if entry.at >= before:
+                    return last, standing
+                last, after = entry, entry.seq
+                if entry.handoff_id is not None and entry.version is not None:
+                    standing[entry.handoff_id] = evolve(
+                        standing.get(entry.handoff_id),
+                        wire_events.decode(entry.type, bytes(entry.data)),
+                        team=team,
+                        handoff_id=entry.handoff_id,
+                        by=entry.actor,
+                        at=entry.at,
+                    )
+            if len(page) < PAGE:
+                return last, standing
+
+
+def _forgettable(handoff: Handoff, before: int) -> bool:
+    undecided = handoff.state in DEAD and handoff.decision is None
+    return handoff.settled_at is not None and handoff.settled_at < before and not undecided

@@ -1,0 +1,49 @@
+"""How much each agent has on its hands: the position an ack tells where the agent does not.
+
+Counted from commits, read from the store once per agent. A count and no promise: it may be a
+moment old.
+"""
+
+from typing import Final
+
+from nodrop.core.model import Handoff, State
+from nodrop.store import Key, Page, Store
+
+COUNTED_MAX: Final = 1_000
+"""A queue longer than this is told as this long."""
+
+
+class Queues:
+    """The work in progress of every agent that was lately asked about."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._working: dict[Key, set[str]] = {}
+
+    async def know(self, team: str, agent: str) -> None:
+        """Read an agent's work in progress, unless it is known."""
+        if (team, agent) in self._working:
+            return
+        page = Page(team=team, recipient=agent, state=State.ACCEPTED.value, limit=COUNTED_MAX)
+        rows = await self._store.list_handoffs(page)
+        self._working.setdefault((team, agent), set()).update(h.id for h in rows)
+
+    def position(self, handoff: Handoff) -> int:
+        """Return the place `handoff` would have: 1 is the one being worked on."""
+        working = self._working.get((handoff.team, handoff.recipient), set())
+        return len(working - {handoff.id}) + 1
+
+    def note(self, handoff: Handoff) -> None:
+        """Count a handoff that changed."""
+        for agent in handoff.asked:
+            working = self._working.get((handoff.team, agent))
+            if working is None:
+                continue
+            if handoff.state is State.ACCEPTED and agent == handoff.recipient:
+                working.add(handoff.id)
+            else:
+                working.discard(handoff.id)
+
+    def forget(self) -> None:
+        """Count anew: a commit failed and nobody knows what it would have changed."""
+        self._working.clear()

@@ -1,0 +1,219 @@
+"""The operations that read. None of them changes anything, and none polls.
+
+A read with a wait watches first and looks then, so that nothing slips between the two.
+"""
+
+import asyncio
+
+from nodrop.core.errors import AmbiguousReferenceError, InvalidRequestError, NotFoundError, Problem
+from nodrop.core.machine import evolve
+from nodrop.core.model import Decision, Handoff, Rung
+from nodrop.engine.intake import Intake
+from nodrop.engine.ports import Clock
+from nodrop.engine.shows import Caller, require_sight
+from nodrop.engine.waiters import Watchers
+from nodrop.store import Key, LogPage, Mail, Page, Place, Store
+from nodrop.wire import events as wire_events
+from nodrop.wire import requests
+from nodrop.wire.log import Entry
+
+ID_CHARS = 36
+"""A whole id; anything shorter is a prefix or a reference."""
+
+
+class Reading:
+    """Looks things up, and waits for them to change."""
+
+    def __init__(self, store: Store, *, clock: Clock, intake: Intake) -> None:
+        self.handoffs: Watchers[Key] = Watchers()
+        self.outcomes: Watchers[Key] = Watchers()
+        """Requesters that wait for an outcome on a connection right now."""
+        self.inboxes: Watchers[Key] = Watchers()
+        self.logs: Watchers[str] = Watchers()
+        self._store = store
+        self._clock = clock
+        self._intake = intake
+
+    # --- handoffs ---
+
+    async def resolve(self, caller: Caller, reference: str) -> str:
+        """Return the id that a reference means: an id, its beginning, or `sender/key`."""
+        if len(reference) == ID_CHARS and "/" not in reference:
+            return reference
+        found = await self._store.resolve(caller.team, reference) if reference else ()
+        if len(found) > 1:
+            # A caller learns of a second handoff only if it may see both.
+            keys = [(caller.team, handoff_id) for handoff_id in found]
+            for handoff in await self._store.handoffs(keys):
+                require_sight(caller, handoff)
+            raise AmbiguousReferenceError(f"{reference} fits more than one handoff")
+        if not found:
+            raise NotFoundError("no such handoff")
+        return found[0]
+
+    async def find(self, caller: Caller, handoff_id: str) -> Handoff:
+        """Return a handoff that the caller may see."""
+        found = await self._store.handoffs([(caller.team, handoff_id)])
+        return require_sight(caller, found[0] if found else None)
+
+    async def wait_for_rung(
+        self, caller: Caller, handoff_id: str, request: requests.GetHandoff
+    ) -> tuple[Handoff, bool]:
+        """Return a handoff when it has reached a rung, or as it is when the wait is over."""
+        rung = _rung(request.until)
+        follow_chain = _follows_chain(request.of)
+        until = self._intake.wait(request.wait, now=self._clock.now())
+        while True:
+            key = (caller.team, handoff_id)
+            with self.handoffs.watch(key) as changed:
+                handoff = await self.find(caller, handoff_id)
+                onwards = _onwards(handoff, chain=follow_chain)
+                if onwards is not None:
+                    handoff_id = onwards
+                    continue
+                if _reached(handoff, rung):
+                    return handoff, False
+                if self._clock.now() >= until:
+                    return handoff, request.wait != 0
+                if caller.agent == handoff.origin:
+                    with self.outcomes.watch(key):
+                        await self._first(changed, until)
+                else:
+                    await self._first(changed, until)
+
+    async def list_handoffs(self, caller: Caller, request: requests.ListHandoffs) -> list[Handoff]:
+        """Return a page of the caller's handoffs, newest first."""
+        page = Page(
+            team=caller.team,
+            party=None if caller.operator else caller.agent,
+            state=request.state,
+            sender=request.from_,
+            recipient=request.to,
+            correlation_id=request.correlation_id,
+            before=request.before,
+            limit=self._intake.limit(request.limit),
+        )
+        return list(await self._store.list_handoffs(page))
+
+    async def dead_letters(
+        self, caller: Caller, request: requests.ListDeadLetters
+    ) -> list[Handoff]:
+        """Return a page of dead letters that wait for a decision."""
+        page = Page(
+            team=caller.team,
+            party=None if caller.operator else caller.agent,
+            dead=True,
+            before=request.before,
+            limit=self._intake.limit(request.limit),
+        )
+        return list(await self._store.list_handoffs(page))
+
+    async def trace(self, caller: Caller, correlation_id: str) -> list[Handoff]:
+        """Return every handoff of a chain that the caller may see, oldest first."""
+        page = Page(
+            team=caller.team,
+            party=None if caller.operator else caller.agent,
+            correlation_id=correlation_id,
+            limit=self._intake.limit(None),
+        )
+        found = list(await self._store.list_handoffs(page))
+        if not found:
+            raise NotFoundError("no such chain")
+        return found[::-1]
+
+    async def as_of(self, team: str, places: tuple[Place, ...]) -> list[Handoff]:
+        """Return the handoffs of an earlier command as they were right after it."""
+        versions: dict[str, int] = {}
+        for place in places:
+            if place.handoff_id is not None and place.version is not None:
+                versions[place.handoff_id] = place.version
+        return [await self._fold(team, handoff_id, v) for handoff_id, v in versions.items()]
+
+    async def _fold(self, team: str, handoff_id: str, version: int) -> Handoff:
+        entries = await self._store.log(LogPage(team=team, handoff_id=handoff_id, limit=version))
+        handoff: Handoff | None = None
+        for e in entries:
+            if e.version is None or e.version > version:
+                continue
+            event = wire_events.decode(e.type, bytes(e.data))
+            if handoff is None and e.version > 1:
+                break  # the beginning was pruned; the handoff as it is now has to do
+            handoff = evolve(handoff, event, team=team, handoff_id=handoff_id, by=e.actor, at=e.at)
+        if handoff is not None and handoff.version == version:
+            return handoff
+        return (await self._store.handoffs([(team, handoff_id)]))[0]
+
+    # --- inbox and log ---
+
+    async def inbox(self, caller: Caller, request: requests.GetInbox) -> list[Mail]:
+        """Return what concerns the caller after a cursor; wait if there is nothing."""
+        until = self._intake.wait(request.wait, now=self._clock.now())
+        limit = self._intake.limit(request.limit)
+        while True:
+            with self.inboxes.watch((caller.team, caller.agent)) as changed:
+                mails = await self._store.inbox(
+                    caller.team, caller.agent, after=request.after, limit=limit
+                )
+                if mails or self._clock.now() >= until:
+                    return list(mails)
+                await self._first(changed, until)
+
+    async def log(self, caller: Caller, request: requests.GetLog) -> list[Entry]:
+        """Return what the log holds after a cursor; wait if there is nothing."""
+        until = self._intake.wait(request.wait, now=self._clock.now())
+        handoff_id = request.handoff_id and await self.resolve(caller, request.handoff_id)
+        page = LogPage(
+            team=caller.team,
+            after=request.after,
+            limit=self._intake.limit(request.limit),
+            handoff_id=handoff_id,
+            correlation_id=request.correlation_id,
+            actor=request.actor,
+            type=request.type,
+        )
+        while True:
+            with self.logs.watch(caller.team) as changed:
+                entries = await self._store.log(page)
+                if entries or self._clock.now() >= until:
+                    return list(entries)
+                await self._first(changed, until)
+
+    # --- waiting ---
+
+    async def _first(self, changed: asyncio.Future[None], until: int) -> None:
+        """Return when something changed or the time is up, whichever is first."""
+        alarm = asyncio.ensure_future(self._clock.sleep_until(until))
+        try:
+            await asyncio.wait({changed, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+
+
+def _rung(name: str) -> Rung:
+    try:
+        return Rung(name)
+    except ValueError:
+        problem = Problem(path="until", message=f"expected one of {', '.join(Rung)}")
+        raise InvalidRequestError("no such rung", errors=(problem,)) from None
+
+
+def _follows_chain(of: str) -> bool:
+    if of not in {"handoff", "chain"}:
+        problem = Problem(path="of", message="expected handoff or chain")
+        raise InvalidRequestError("nothing to wait for", errors=(problem,))
+    return of == "chain"
+
+
+def _onwards(handoff: Handoff, *, chain: bool) -> str | None:
+    """Return where a waiter goes on: to the successor, and along the chain if it follows that."""
+    if handoff.decision in {Decision.REDRIVEN, Decision.ACCEPTED_LATE}:
+        return handoff.successor
+    return handoff.next_leg if chain else None
+
+
+def _reached(handoff: Handoff, rung: Rung) -> bool:
+    """Whether waiting for `rung` is over: it is there, or nothing more will come before it."""
+    if any(receipt.rung is rung for receipt in handoff.receipts):
+        return True
+    early = {Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED}
+    return handoff.final and (rung in early or handoff.settled_at is not None)

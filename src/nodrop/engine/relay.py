@@ -1,0 +1,562 @@
+"""Everything a door may ask for: one call per operation of `wire.operations`.
+
+Doors authenticate, translate and call; the client in the same process does the same. Every answer
+is a view, every refusal a `NodropError`.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from nodrop.core.contract import Manifest
+from nodrop.core.errors import (
+    InvalidRequestError,
+    NodropError,
+    NotFoundError,
+    Problem,
+    RelayFaultError,
+)
+from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.mail import Kind
+from nodrop.core.model import Handoff, State
+from nodrop.engine.access import Access
+from nodrop.engine.batch import Happened
+from nodrop.engine.bodies import Bodies
+from nodrop.engine.engine import Committed, Engine
+from nodrop.engine.intake import Intake
+from nodrop.engine.people import People
+from nodrop.engine.ports import Clock, Ids, Signer
+from nodrop.engine.pruning import Pruning
+from nodrop.engine.queues import Queues
+from nodrop.engine.reading import Reading
+from nodrop.engine.register import Register
+from nodrop.engine.shows import Caller, Shows
+from nodrop.engine.waiters import Taker
+from nodrop.engine.writing import Done, DoneBefore, Existing, Writing
+from nodrop.store import Key, Mail, Store, Team
+from nodrop.wire import canonical, requests, views
+from nodrop.wire.operations import OPERATIONS
+from nodrop.wire.requests import Request
+from nodrop.wire.times import format_time
+
+__all__ = ["Caller", "Listening", "Relay", "Reply", "Subscription"]
+
+log = logging.getLogger("nodrop.relay")
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, and whether it was given before."""
+
+    answer: views.View
+    replayed: bool = False
+
+
+class Relay:
+    """A running relay on one store."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock, ids: Ids, signer: Signer, limits: Limits
+    ) -> None:
+        self.limits = limits
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._signer = signer
+        self._register = Register(limits)
+        self._bodies = Bodies(store)
+        self._queues = Queues(store)
+        self._access = Access(store)
+        intake = self._intake = Intake(limits)
+        self._engine = Engine(
+            store, clock=clock, register=self._register, bodies=self._bodies, limits=limits
+        )
+        self._shows = Shows(store, self._bodies, self._engine.leases, self._engine.takers)
+        self._reading = Reading(store, clock=clock, intake=intake)
+        self._writing = Writing(
+            self._engine,
+            intake=intake,
+            register=self._register,
+            bodies=self._bodies,
+            queues=self._queues,
+            clock=clock,
+            ids=ids,
+        )
+        self._people = People(
+            self._engine,
+            register=self._register,
+            access=self._access,
+            intake=intake,
+            ids=ids,
+        )
+        self._pruning = Pruning(store, clock=clock, signer=signer)
+        self._listeners: defaultdict[Key, set[Listening]] = defaultdict(set)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._engine.on_commit = self._committed
+        self._engine.on_outcome = lambda h: (h.team, h.id) in self._reading.outcomes
+
+    @classmethod
+    async def start(
+        cls, store: Store, *, clock: Clock, ids: Ids, signer: Signer, limits: Limits = DEFAULT
+    ) -> Self:
+        """Return a relay that serves `store` from now on."""
+        relay = cls(store, clock=clock, ids=ids, signer=signer, limits=limits)
+        for team in await store.teams():
+            await relay._know(team.id)
+        await relay._access.load()
+        await relay._engine.start()
+        return relay
+
+    async def stop(self) -> None:
+        """Stop serving. What was answered is kept; what was not is the caller's to repeat."""
+        await self._engine.stop()
+        for watchers in (self._reading.handoffs, self._reading.inboxes, self._reading.logs):
+            watchers.wake_all()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- teams and callers ---
+
+    async def ensure_team(self, team: str) -> None:
+        """Create a team, with the person `me` in it, unless it exists."""
+        key = self._ids.secret().encode()
+        kept = await self._store.create_team(
+            Team(id=team, digest_key=key, created_at=self._clock.now())
+        )
+        await self._know(kept.id)
+        if self._register.get(team, "me") is None:
+            me = Manifest(agent_id="me", description="The person this relay works for")
+            manifest = msgspec.json.encode(me)
+            await self._people.register(operator_of(team), "me", manifest, None)
+
+    async def ensure_token(self, team: str, *, agent: str, role: str, secret: str) -> None:
+        """Make `secret` a token of `agent`, unless it is one."""
+        await self._people.ensure_token(operator_of(team), agent=agent, role=role, secret=secret)
+
+    async def _know(self, team: str) -> None:
+        for agent, manifest in await self._store.agents(team):
+            self._register.put(agent, manifest)
+
+    async def authenticate(self, secret: str) -> Caller:
+        """Return who holds a token."""
+        return self._access.authenticate(secret)
+
+    # --- the one way in ---
+
+    async def call(
+        self,
+        caller: Caller,
+        operation: str,
+        request: Request,
+        *,
+        reference: str | None = None,
+        name: str | None = None,
+    ) -> Reply:
+        """Carry out an operation.
+
+        Raises:
+            NodropError: why not.
+        """
+        if operation not in OPERATIONS:
+            raise NotFoundError(f"no operation is called {operation!r}")
+        try:
+            if OPERATIONS[operation].about_handoff:
+                handoff_id = await self._reading.resolve(caller, reference or "")
+                return await self._about_handoff(caller, operation, request, handoff_id, name)
+            return await self._about_team(caller, operation, request, name)
+        except NodropError:
+            raise
+        except Exception as error:
+            log.exception("%s failed", operation)
+            raise RelayFaultError from error
+
+    async def _about_handoff(  # one flat match over the operations
+        self, caller: Caller, operation: str, request: Request, handoff_id: str, name: str | None
+    ) -> Reply:
+        match request:
+            case requests.GetHandoff():
+                return await self._get_handoff(caller, request, handoff_id)
+            case requests.GetStep():
+                handoff = await self._reading.find(caller, handoff_id)
+                return Reply(answer=await self._shows.step(handoff, name or request.name))
+            case requests.Step():
+                named = msgspec.structs.replace(request, name=name or request.name)
+                done = await self._writing.command(caller, named, handoff_id)
+                handoff = await self._reading.find(caller, handoff_id)
+                answer = await self._shows.step(handoff, named.name)
+                return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
+            case requests.Answer() | requests.Agree() | requests.Decline():
+                done = await self._writing.answer(caller, request, handoff_id)
+            case requests.Reassign():
+                done = await self._writing.reassign(caller, request, handoff_id)
+            case requests.Redrive() | requests.AcceptLate():
+                dead = await self._reading.find(caller, handoff_id)
+                done = await self._writing.decide_dead_letter(caller, request, dead)
+            case requests.Command():
+                done = await self._writing.command(caller, request, handoff_id)
+            case _:
+                raise NotFoundError(f"no operation is called {operation!r}")
+        return await self._show_done(caller, done)
+
+    async def _about_team(  # one flat match over the operations
+        self, caller: Caller, operation: str, request: Request, name: str | None
+    ) -> Reply:
+        match request:
+            case requests.Offer():
+                return await self._offer(caller, request)
+            case requests.Take():
+                return await self._take(caller, request)
+            case requests.Heartbeat():
+                process = self._intake.process(request.process, caller.agent)
+                held = await self._writing.heartbeat(caller, process_id(caller, process))
+                return Reply(answer=views.HeldAnswer(held=held))
+            case requests.Note():
+                body = self._intake.note(request)
+                seq = await self._people.note(caller, body, request.command_id)
+                return Reply(answer=views.NotedAnswer(seq=seq))
+            case requests.ListHandoffs():
+                return await self._page(caller, await self._reading.list_handoffs(caller, request))
+            case requests.ListDeadLetters():
+                return await self._page(caller, await self._reading.dead_letters(caller, request))
+            case requests.GetTrace():
+                found = await self._reading.trace(caller, name or "")
+                shown = await self._shows.handoffs(found, reader=caller.agent)
+                return Reply(answer=views.HandoffsAnswer(handoffs=shown))
+            case requests.GetInbox():
+                return await self._inbox(caller, request)
+            case requests.GetLog():
+                entries = await self._reading.log(caller, request)
+                after = entries[-1].seq if entries else request.after
+                shown_entries = await self._shows.entries(caller, entries)
+                return Reply(answer=views.LogAnswer(entries=shown_entries, after=after))
+            case requests.GetCheckpoint():
+                return await self._checkpoint(caller)
+            case _:
+                return await self._about_agents(caller, operation, request, name)
+
+    async def _about_agents(
+        self, caller: Caller, operation: str, request: Request, name: str | None
+    ) -> Reply:
+        match request:
+            case requests.ListAgents():
+                found = [
+                    await self._shows.agent(agent, manifest)
+                    for agent, manifest in self._register.all(caller.team)
+                    if request.capability is None
+                    or agent.manifest.capability(request.capability) is not None
+                ]
+                return Reply(answer=views.AgentsAnswer(agents=tuple(found)))
+            case requests.GetAgent():
+                return await self._show_agent(caller.team, name or request.agent)
+            case requests.Register():
+                agent = name or request.agent
+                manifest = bytes(request.manifest)
+                await self._people.register(caller, agent, manifest, request.command_id)
+                return await self._show_agent(caller.team, agent)
+            case requests.RemoveAgent():
+                shown = await self._show_agent(caller.team, name or request.agent)
+                await self._people.remove(caller, name or request.agent, request.command_id)
+                return shown
+            case requests.CreateToken():
+                return Reply(answer=await self._people.create_token(caller, request))
+            case requests.RevokeToken():
+                token_id = name or request.token_id
+                return Reply(answer=await self._people.revoke_token(caller, token_id))
+            case _:
+                raise NotFoundError(f"no operation is called {operation!r}")
+
+    # --- handoffs ---
+
+    async def _offer(self, caller: Caller, request: requests.Offer) -> Reply:
+        parent: Handoff | None = None
+        if request.parent_id is not None:
+            parent_id = await self._reading.resolve(caller, request.parent_id)
+            parent = await self._reading.find(caller, parent_id)
+        done = await self._writing.offer(caller, request, parent=parent)
+        if isinstance(done, Existing):
+            handoff = await self._reading.find(caller, done.handoff_id)
+            done = Done(handoff=handoff, replayed=True)
+        return await self._show_done(caller, done, offered=True)
+
+    async def _show_done(
+        self, caller: Caller, done: Done | DoneBefore, *, offered: bool = False
+    ) -> Reply:
+        """Return the answer to a command; to a repeated one, what it was the first time."""
+        replayed = isinstance(done, DoneBefore)
+        if isinstance(done, DoneBefore):
+            handoff = (await self._reading.as_of(caller.team, done.places))[0]
+        else:
+            handoff = done.handoff
+        warnings = self._warnings(handoff) if offered else ()
+        view = await self._shows.handoff(handoff, reader=caller.agent, warnings=warnings)
+        repeated = isinstance(done, Done) and done.replayed
+        answer = views.HandoffAnswer(handoff=view, replayed=repeated)
+        return Reply(answer=answer, replayed=replayed or repeated)
+
+    def _warnings(self, handoff: Handoff) -> tuple[views.WarningView, ...]:
+        """Tell a sender what it should know about the recipient; the mail is kept all the same."""
+        to = handoff.recipient
+        if handoff.state is not State.OFFERED or to == "me":
+            return ()
+        if self._register.get(handoff.team, to) is None:
+            detail = f"no agent called {to} has joined yet; the handoff waits in its inbox"
+            return (views.WarningView(code="recipient_unknown", detail=detail),)
+        if not self._engine.takers.connected(handoff.team, to):
+            detail = f"{to} is not connected now; the handoff waits in its inbox"
+            return (views.WarningView(code="recipient_asleep", detail=detail),)
+        return ()
+
+    async def _get_handoff(
+        self, caller: Caller, request: requests.GetHandoff, handoff_id: str
+    ) -> Reply:
+        handoff, elapsed = await self._reading.wait_for_rung(caller, handoff_id, request)
+        unmarked = not any(r.rung == "outcome_delivered" for r in handoff.receipts)
+        if handoff.final and caller.agent == handoff.origin and unmarked:
+            # The outcome leaves with this answer, and the log says so first.
+            handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
+        view = await self._shows.handoff(handoff, reader=caller.agent)
+        return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+    async def _page(self, caller: Caller, found: list[Handoff]) -> Reply:
+        shown = await self._shows.handoffs(found, reader=caller.agent)
+        before = found[-1].id if found else None
+        return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
+
+    # --- taking work ---
+
+    async def _take(self, caller: Caller, request: requests.Take) -> Reply:
+        if not 1 <= request.max <= self.limits.deliveries_max:
+            problem = Problem(path="max", message=f"between 1 and {self.limits.deliveries_max}")
+            raise InvalidRequestError("take at least one", errors=(problem,))
+        heartbeat_ms = self._intake.heartbeat_ms(request.heartbeat_seconds)
+        process = self._intake.process(request.process, caller.agent)
+        until = self._intake.wait(request.wait, now=self._clock.now())
+        if request.command_id is not None:
+            before = await self._writing.taken_before(caller, request.command_id)
+            if before is not None:
+                again = await self._reading.as_of(caller.team, before.places)
+                deliveries = await self._shows.deliveries(again)
+                answer = views.DeliveriesAnswer(deliveries=deliveries, process=process)
+                return Reply(answer=answer, replayed=True)
+        taken: asyncio.Future[Sequence[Handoff]] = asyncio.get_running_loop().create_future()
+
+        def deliver(handoffs: Sequence[Handoff]) -> None:
+            if not taken.done():
+                taken.set_result(handoffs)
+
+        taker = Taker(
+            team=caller.team,
+            agent=caller.agent,
+            process=process_id(caller, process),
+            heartbeat_ms=heartbeat_ms,
+            deliver=deliver,
+            command_id=request.command_id,
+            once=True,
+        )
+        self._engine.join(taker, free=request.max)
+        try:
+            await self._writing.barrier()
+            if not taken.done() and self._clock.now() < until:
+                await self._wait_until(taken, until)
+        finally:
+            self._engine.takers.leave(taker)
+        handoffs = taken.result() if taken.done() else ()
+        deliveries = await self._shows.deliveries(handoffs)
+        return Reply(answer=views.DeliveriesAnswer(deliveries=deliveries, process=process))
+
+    async def _wait_until(self, future: asyncio.Future[Any], until: int) -> None:
+        alarm = asyncio.ensure_future(self._clock.sleep_until(until))
+        try:
+            await asyncio.wait({future, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+
+    def subscribe(
+        self,
+        caller: Caller,
+        *,
+        process: str,
+        heartbeat_seconds: float | None,
+        deliver: Callable[[Sequence[views.DeliveryView]], None],
+    ) -> "Subscription":
+        """Push deliveries to a connection, as many as it has credit for."""
+        heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
+        name = process_id(caller, self._intake.process(process, caller.agent))
+
+        def push(handoffs: Sequence[Handoff]) -> None:
+            self._spawn(self._push(handoffs, deliver))
+
+        taker = Taker(
+            team=caller.team,
+            agent=caller.agent,
+            process=name,
+            heartbeat_ms=heartbeat_ms,
+            deliver=push,
+        )
+        self._engine.join(taker, free=0)
+        return Subscription(self._engine, taker, self._resume, self.limits)
+
+    async def _push(
+        self,
+        handoffs: Sequence[Handoff],
+        deliver: Callable[[Sequence[views.DeliveryView]], None],
+    ) -> None:
+        deliver(await self._shows.deliveries(handoffs))
+
+    async def _resume(self, taker: Taker) -> None:
+        """Send again what a process holds and never acknowledged: it may not have arrived."""
+        caller = Caller(team=taker.team, agent=taker.agent)
+        held = await self._writing.heartbeat(caller, taker.process)
+        keys = [(taker.team, handoff_id) for handoff_id, _ in held]
+        rows = await self._store.handoffs(keys) if keys else ()
+        unseen = [h for h in rows if h.state is State.DELIVERED]
+        taker.free -= len(unseen)
+        if unseen:
+            taker.deliver(unseen)
+
+    # --- inbox and log ---
+
+    async def _inbox(self, caller: Caller, request: requests.GetInbox) -> Reply:
+        mails = await self._reading.inbox(caller, request)
+        items = await self._shows.items(caller.team, caller.agent, mails, everything=request.all)
+        after = mails[-1].seq if mails else request.after
+        return Reply(answer=views.InboxAnswer(items=items, after=after))
+
+    def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> "Listening":
+        """Push inbox items as they are committed: outcomes, questions, counters and notices."""
+        key = (caller.team, caller.agent)
+        listening = Listening(push, self._listeners[key].discard)
+        self._listeners[key].add(listening)
+        return listening
+
+    def _committed(self, committed: Committed) -> None:
+        for handoff in committed.handoffs:
+            self._queues.note(handoff)
+            self._reading.handoffs.wake((handoff.team, handoff.id))
+        for team in committed.teams:
+            self._reading.logs.wake(team)
+        mails: defaultdict[Key, list[Mail]] = defaultdict(list)
+        for happened in committed.happened:
+            for item in happened.mail:
+                key = (happened.handoff.team, item.reader)
+                self._reading.inboxes.wake(key)
+                if self._listeners.get(key) and item.kind is not Kind.HANDOFF:
+                    mails[key].append(_mail(happened, item.kind, committed))
+        for key, items in mails.items():
+            self._spawn(self._tell(key, items))
+
+    async def _tell(self, key: Key, mails: list[Mail]) -> None:
+        team, reader = key
+        items = await self._shows.items(team, reader, mails, everything=True)
+        for listening in list(self._listeners.get(key, ())):
+            for item in items:
+                listening.push(item)
+
+    async def _checkpoint(self, caller: Caller) -> Reply:
+        head = await self._store.head(caller.team)
+        now = self._clock.now()
+        stated = {"team": caller.team, "size": head.seq, "head": head.hash, "at": now}
+        return Reply(
+            answer=views.CheckpointAnswer(
+                team=caller.team,
+                size=head.seq,
+                head=head.hash,
+                at=format_time(now),
+                public_key=self._signer.public_key,
+                signature=self._signer.sign(canonical.dumps(stated)),
+            )
+        )
+
+    async def prune(self, team: str, *, older_than_ms: int) -> int:
+        """Cut a team's log; return how many entries went."""
+        return await self._pruning.prune(team, older_than_ms=older_than_ms)
+
+    # --- agents ---
+
+    async def _show_agent(self, team: str, agent: str) -> Reply:
+        known = self._register.get(team, agent)
+        if known is None:
+            raise NotFoundError("no such agent")
+        return Reply(answer=views.AgentAnswer(agent=await self._shows.agent(*known)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a push failed", exc_info=error)
+
+
+class Subscription:
+    """A connection that takes deliveries."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        taker: Taker,
+        resume: Callable[[Taker], Coroutine[Any, Any, None]],
+        limits: Limits,
+    ) -> None:
+        self._engine = engine
+        self._taker = taker
+        self._resume = resume
+        self._limits = limits
+
+    def grant(self, n: int) -> None:
+        """Let `n` more deliveries be in flight."""
+        most = self._limits.credit_max
+        if not 1 <= n <= most:
+            problem = Problem(path="n", message=f"between 1 and {most}")
+            raise InvalidRequestError("no such credit", errors=(problem,))
+        self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
+
+    async def resume(self) -> None:
+        """Push again what this process holds unacknowledged."""
+        await self._resume(self._taker)
+
+    def close(self) -> None:
+        """Take no more. What was delivered stays with the process until its lease lapses."""
+        self._engine.takers.leave(self._taker)
+
+
+class Listening:
+    """A connection that hears of its agent's inbox."""
+
+    def __init__(
+        self, push: Callable[[views.ItemView], None], gone: Callable[["Listening"], None]
+    ) -> None:
+        self.push = push
+        self._gone = gone
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._gone(self)
+
+
+def operator_of(team: str) -> Caller:
+    """Return the relay itself, acting as an operator of a team."""
+    return Caller(team=team, agent="relay", operator=True)
+
+
+def process_id(caller: Caller, process: str) -> str:
+    """Return a process's id within its team: nobody can keep another agent's deliveries alive."""
+    return f"{caller.agent}:{process}"
+
+
+def _mail(happened: Happened, kind: Kind, committed: Committed) -> Mail:
+    return Mail(
+        seq=committed.seqs[happened.entry],
+        kind=kind.value,
+        at=committed.at,
+        actor=happened.actor,
+        type=happened.type,
+        handoff_id=happened.handoff.id,
+        version=happened.handoff.version,
+    )

@@ -1,0 +1,289 @@
+"""What callers are shown: handoffs, deliveries, inbox items and log entries, made for a reader.
+
+Reads only. Who may see a handoff is decided here, and nowhere else.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from nodrop.core import mail
+from nodrop.core.contract import Agent
+from nodrop.core.errors import NotFoundError
+from nodrop.core.mail import Kind
+from nodrop.core.model import Answer, BodyRef, Handoff
+from nodrop.engine.bodies import Bodies, BodyKey
+from nodrop.engine.leases import Leases
+from nodrop.engine.waiters import Takers
+from nodrop.store import Mail, Store
+from nodrop.wire import canonical, views
+from nodrop.wire.bodies import decode_content
+from nodrop.wire.log import Entry
+from nodrop.wire.times import format_time
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as the door authenticated it."""
+
+    team: str
+    agent: str
+    operator: bool = False
+    token_id: str | None = None
+
+
+def may_see(caller: Caller, handoff: Handoff) -> bool:
+    """Whether `caller` is a party to `handoff`, or an operator of its team."""
+    if handoff.team != caller.team:
+        return False
+    return caller.operator or caller.agent in parties(handoff)
+
+
+def parties(handoff: Handoff) -> set[str]:
+    """Return everybody whom a handoff concerns."""
+    concerned = {handoff.sender, handoff.origin, *handoff.asked, *handoff.watchers}
+    concerned.update(step.notify for step in handoff.terms.escalation)
+    for question in (handoff.question, handoff.withdrawn):
+        if question is not None:
+            concerned.add(question.asked)
+    return concerned
+
+
+def require_sight(caller: Caller, handoff: Handoff | None) -> Handoff:
+    """Return `handoff`; unknown and foreign ones cannot be told apart."""
+    if handoff is None or not may_see(caller, handoff):
+        raise NotFoundError("no such handoff")
+    return handoff
+
+
+class Shows:
+    """Makes views of what the store holds."""
+
+    def __init__(self, store: Store, bodies: Bodies, leases: Leases, takers: Takers) -> None:
+        self._store = store
+        self._bodies = bodies
+        self._leases = leases
+        self._takers = takers
+
+    async def handoff(
+        self,
+        handoff: Handoff,
+        *,
+        reader: str | None,
+        warnings: tuple[views.WarningView, ...] = (),
+    ) -> views.HandoffView:
+        """Return one handoff as `reader` sees it."""
+        shown = await self.handoffs([handoff], reader=reader)
+        return msgspec.structs.replace(shown[0], warnings=warnings) if warnings else shown[0]
+
+    async def handoffs(
+        self, handoffs: Sequence[Handoff], *, reader: str | None
+    ) -> tuple[views.HandoffView, ...]:
+        """Return several handoffs, reading all their bodies at once."""
+        wanted: set[BodyKey] = set()
+        for h in handoffs:
+            wanted.add((h.team, h.id, 1))
+            wanted.update((h.team, h.id, version) for version in views.bodies_needed(h))
+            if reader == h.recipient:
+                wanted.update(_answer_keys(h))
+        bodies = await self._bodies.fetch(wanted)
+        seqs = await self._question_seqs(handoffs)
+        return tuple(self._view(h, bodies, seqs.get(h.id), reader=reader) for h in handoffs)
+
+    def _view(
+        self,
+        h: Handoff,
+        bodies: dict[BodyKey, bytes | None],
+        question_seq: int | None,
+        *,
+        reader: str | None,
+    ) -> views.HandoffView:
+        needed = {
+            version: canonical.loads(body)
+            for version in views.bodies_needed(h)
+            if (body := bodies.get((h.team, h.id, version))) is not None
+        }
+        known = views.Known(
+            content=decode_content(bodies.get((h.team, h.id, 1))),
+            bodies=needed,
+            question_seq=question_seq,
+            lease_until=self._leases.until(h),
+            answers=_answers(h, bodies) if reader == h.recipient else {},
+        )
+        return views.handoff_view(h, known)
+
+    async def _question_seqs(self, handoffs: Iterable[Handoff]) -> dict[str, int]:
+        blocked = [h for h in handoffs if h.question is not None]
+        seqs: dict[str, int] = {}
+        for team in {h.team for h in blocked}:
+            asked = [(h.id, h.question.version) for h in blocked if h.question and h.team == team]
+            places = await self._store.places(team, asked)
+            seqs.update({handoff_id: seq for (handoff_id, _), seq in places.items()})
+        return seqs
+
+    async def deliveries(self, handoffs: Sequence[Handoff]) -> tuple[views.DeliveryView, ...]:
+        """Return deliveries, each with what earlier attempts left."""
+        wanted: set[BodyKey] = set()
+        for h in handoffs:
+            wanted.update(_key(h, step.value) for step in h.steps)
+            wanted.update(_answer_keys(h))
+            if h.checkpoint is not None:
+                wanted.add(_key(h, h.checkpoint))
+        bodies = await self._bodies.fetch(wanted)
+        shown = [await self.handoff(h, reader=h.recipient) for h in handoffs]
+        return tuple(
+            self._delivery(h, view, bodies) for h, view in zip(handoffs, shown, strict=True)
+        )
+
+    def _delivery(
+        self, h: Handoff, view: views.HandoffView, bodies: dict[BodyKey, bytes | None]
+    ) -> views.DeliveryView:
+        lease = self._leases.until(h)
+        return views.DeliveryView(
+            handoff=view,
+            attempt=h.attempt,
+            lease_until=None if lease is None else format_time(lease),
+            checkpoint=_value(bodies, h, h.checkpoint, "checkpoint") if h.checkpoint else None,
+            steps={step.name: _value(bodies, h, step.value, "value") for step in h.steps},
+            answers=_answers(h, bodies),
+        )
+
+    async def step(self, handoff: Handoff, name: str) -> views.StepAnswer:
+        """Return a recorded step, or that there is none."""
+        step = next((s for s in handoff.steps if s.name == name), None)
+        if step is None:
+            return views.StepAnswer(name=name, recorded=False)
+        bodies = await self._bodies.fetch([_key(handoff, step.value)])
+        value = _value(bodies, handoff, step.value, "value")
+        return views.StepAnswer(name=name, recorded=True, value=value)
+
+    async def items(
+        self, team: str, reader: str, mails: Sequence[Mail], *, everything: bool
+    ) -> tuple[views.ItemView, ...]:
+        """Return inbox items; without `everything`, those that still wait for the reader."""
+        ids = {m.handoff_id for m in mails if m.handoff_id is not None}
+        handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
+        contents = await self._bodies.fetch([(team, i, 1) for i in handoffs])
+        shown: list[views.ItemView] = []
+        latest: dict[tuple[str, str], int] = {}
+        for m in mails:
+            if m.handoff_id is not None and m.kind == Kind.HANDOFF:
+                latest[m.kind, m.handoff_id] = m.seq
+        for m in mails:
+            handoff = handoffs.get(m.handoff_id or "")
+            is_open = handoff is not None and mail.is_open(Kind(m.kind), m.version, handoff, reader)
+            # A handoff that came back to the inbox is one thing to do, not two.
+            stale = m.kind == Kind.HANDOFF and latest.get((m.kind, m.handoff_id or "")) != m.seq
+            if everything or (is_open and not stale):
+                body = contents.get((team, m.handoff_id or "", 1))
+                title = decode_content(body).title if handoff is not None else None
+                shown.append(_item(m, handoff, title, is_open=is_open))
+        return tuple(shown)
+
+    async def entries(
+        self, caller: Caller, entries: Sequence[Entry]
+    ) -> tuple[views.EntryView, ...]:
+        """Return log entries; bodies only where the caller is a party."""
+        ids = {e.handoff_id for e in entries if e.handoff_id is not None}
+        keys = [(caller.team, i) for i in ids]
+        seen = {h.id for h in await self._store.handoffs(keys) if may_see(caller, h)}
+        mine = [
+            (caller.team, e.handoff_id, e.version)
+            for e in entries
+            if e.body_digest and e.handoff_id in seen and e.version is not None
+        ]
+        bodies = await self._bodies.fetch(mine)
+        loose = [e.seq for e in entries if e.body_digest and e.version is None]
+        free = await self._store.entry_bodies(caller.team, loose)
+        return tuple(
+            _entry(
+                e,
+                free.get(e.seq)
+                if e.version is None
+                else bodies.get((caller.team, e.handoff_id or "", e.version)),
+            )
+            for e in entries
+        )
+
+    async def agent(self, agent: Agent, manifest: bytes) -> views.AgentView:
+        """Return an agent as its team sees it."""
+        return views.AgentView(
+            agent_id=agent.id,
+            version=agent.version,
+            manifest=msgspec.Raw(manifest),
+            connected=self._takers.connected(agent.team, agent.id),
+            queued=await self._store.queued(agent.team, agent.id),
+            registered_at=format_time(agent.registered_at),
+        )
+
+
+def _key(h: Handoff, ref: BodyRef) -> BodyKey:
+    return (h.team, ref.of or h.id, ref.version)
+
+
+def _answer_keys(h: Handoff) -> list[BodyKey]:
+    return [_key(h, ref) for a in h.answers for ref in (a.question, a.answer)]
+
+
+def _value(bodies: dict[BodyKey, bytes | None], h: Handoff, ref: BodyRef, name: str) -> Any:
+    body = bodies.get(_key(h, ref))
+    return None if body is None else canonical.loads(body).get(name)
+
+
+def _answers(h: Handoff, bodies: dict[BodyKey, bytes | None]) -> dict[str, Any]:
+    return {
+        _question_name(h, bodies, answer): _value(bodies, h, answer.answer, "answer")
+        for answer in h.answers
+    }
+
+
+def _question_name(h: Handoff, bodies: dict[BodyKey, bytes | None], answer: Answer) -> str:
+    name = _value(bodies, h, answer.question, "name")
+    return name or _value(bodies, h, answer.question, "question") or str(answer.question.version)
+
+
+_SUMMARIES = {
+    Kind.HANDOFF: "{title}",
+    Kind.OUTCOME: "{state}: {title}",
+    Kind.QUESTION: "asks: {title}",
+    Kind.COUNTER: "proposes other terms: {title}",
+    Kind.NOTICE: "{what}: {title}",
+    Kind.MESSAGE: "{title}",
+}
+
+
+def _item(m: Mail, handoff: Handoff | None, title: str | None, *, is_open: bool) -> views.ItemView:
+    what = m.type.removeprefix("handoff.").removesuffix(".v1").replace("_", " ")
+    named = title or (handoff.capability if handoff else None) or "(untitled)"
+    summary = _SUMMARIES[Kind(m.kind)].format(
+        title=named, state=handoff.state if handoff else "", what=what
+    )
+    return views.ItemView(
+        kind=m.kind,
+        seq=m.seq,
+        at=format_time(m.at),
+        handoff_id=m.handoff_id,
+        ref=views.ref(handoff) if handoff else None,
+        from_=handoff.sender if handoff and m.kind == Kind.HANDOFF else m.actor,
+        state=handoff.state.value if handoff else None,
+        summary=summary,
+        open=is_open,
+    )
+
+
+def _entry(e: Entry, body: bytes | None) -> views.EntryView:
+    return views.EntryView(
+        seq=e.seq,
+        at=format_time(e.at),
+        type=e.type,
+        handoff_id=e.handoff_id,
+        version=e.version,
+        correlation_id=e.correlation_id,
+        actor=e.actor,
+        command_id=e.command_id,
+        data=e.data,
+        body=None if body is None else canonical.loads(body),
+        body_digest=e.body_digest,
+        prev_hash=e.prev_hash,
+        hash=e.hash,
+    )

@@ -1,0 +1,144 @@
+"""Those who wait: for work, for a handoff to move, for mail, for the log.
+
+Waiting costs a place in a dict and nothing else: nobody polls. A commit wakes exactly those whom
+it concerns; being woken is a hint, and whoever is woken looks again.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from nodrop.core.model import Handoff
+from nodrop.store import Key
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Taker:
+    """A connection of an agent that can take so many more deliveries."""
+
+    def __init__(
+        self,
+        *,
+        team: str,
+        agent: str,
+        process: str,
+        heartbeat_ms: int | None,
+        deliver: Callable[[Sequence[Handoff]], None],
+        command_id: str | None = None,
+        once: bool = False,
+    ) -> None:
+        self.team = team
+        self.agent = agent
+        self.process = process
+        self.heartbeat_ms = heartbeat_ms
+        self.deliver = deliver
+        self.command_id = command_id
+        self.once = once
+        self.free = 0
+
+
+class Takers:
+    """Who waits for work, by agent. Takers of one agent are served in turn."""
+
+    def __init__(self) -> None:
+        self._by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
+        self._hungry: dict[Key, None] = {}
+
+    def join(self, taker: Taker, *, free: int) -> None:
+        """Let `taker` wait for `free` deliveries."""
+        self._by_agent[taker.team, taker.agent].append(taker)
+        self.grant(taker, free)
+
+    def grant(self, taker: Taker, n: int) -> None:
+        """Let `taker` have `n` more."""
+        taker.free += n
+        if taker.free > 0:
+            self._hungry[taker.team, taker.agent] = None
+
+    def leave(self, taker: Taker) -> None:
+        """Forget `taker`. Harmless if it is not there."""
+        key = (taker.team, taker.agent)
+        waiting = self._by_agent.get(key)
+        if waiting is not None and taker in waiting:
+            waiting.remove(taker)
+            if not waiting:
+                del self._by_agent[key]
+
+    def connected(self, team: str, agent: str) -> bool:
+        """Whether anybody waits for this agent's work."""
+        return (team, agent) in self._by_agent
+
+    def hungry(self) -> list[Key]:
+        """Return, once, the agents for which the inbox must be looked through."""
+        keys = [key for key in self._hungry if self.free(*key)]
+        self._hungry.clear()
+        return keys
+
+    def starve(self, keys: Iterable[Key]) -> None:
+        """Look through these inboxes again: the commit that should have fed them failed."""
+        self._hungry.update(dict.fromkeys(keys))
+
+    def free(self, team: str, agent: str) -> int:
+        """Return how many deliveries the agent's takers can have."""
+        return sum(max(t.free, 0) for t in self._by_agent.get((team, agent), ()))
+
+    def assign(
+        self, team: str, agent: str, handoffs: Sequence[Handoff]
+    ) -> list[tuple[Taker, Handoff]]:
+        """Return who gets what, in turn; credit is used up only by `served`."""
+        waiting = self._by_agent.get((team, agent), deque[Taker]())
+        left = {id(t): t.free for t in waiting}
+        assigned: list[tuple[Taker, Handoff]] = []
+        for handoff in handoffs:
+            taker = next((t for t in waiting if left[id(t)] > 0), None)
+            if taker is None:
+                break
+            left[id(taker)] -= 1
+            assigned.append((taker, handoff))
+            waiting.rotate(-1)
+        return assigned
+
+    def served(self, taker: Taker, handoffs: Sequence[Handoff]) -> None:
+        """Hand over what was committed."""
+        taker.free -= len(handoffs)
+        if taker.once:
+            self.leave(taker)
+        taker.deliver(handoffs)
+
+
+class Watchers(Generic[K]):
+    """Who waits for something about `K` to change."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[K, set[asyncio.Future[None]]] = defaultdict(set)
+
+    @contextmanager
+    def watch(self, key: K) -> Generator[asyncio.Future[None]]:
+        """Wait for the next change of `key`. Enter before looking, so that none is missed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[key].add(future)
+        try:
+            yield future
+        finally:
+            waiting = self._waiting.get(key)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[key]
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._waiting
+
+    def wake(self, key: K) -> None:
+        """Wake everybody who waits for `key`."""
+        for future in self._waiting.get(key, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def wake_all(self) -> None:
+        """Wake everybody: the relay is about to stop."""
+        for key in list(self._waiting):
+            self.wake(key)

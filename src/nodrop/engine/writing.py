@@ -1,0 +1,496 @@
+"""The operations that change a handoff: each one a job for some batch.
+
+A job first looks whether its command was carried out before: a repeat is answered as the first
+time. Everything else it does is decided by `core.machine`; what follows from an outcome is done in
+the same batch (`chains`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from nodrop.core import commands
+from nodrop.core.commands import RELAY, Actor, Candidate
+from nodrop.core.decisions import Surroundings
+from nodrop.core.errors import (
+    ForbiddenError,
+    IdempotencyConflictError,
+    PayloadInvalidError,
+    ResultInvalidError,
+    StaleQuestionError,
+)
+from nodrop.core.model import Handoff, State
+from nodrop.engine import chains
+from nodrop.engine.batch import Batch
+from nodrop.engine.bodies import Bodies
+from nodrop.engine.engine import Engine, Job
+from nodrop.engine.intake import Intake
+from nodrop.engine.ports import Clock, Ids
+from nodrop.engine.queues import Queues
+from nodrop.engine.register import Register
+from nodrop.engine.shows import Caller, require_sight
+from nodrop.store import KeyUse, Place, Process, Wanted
+from nodrop.wire import canonical, requests
+from nodrop.wire.bodies import decode_content
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that was carried out: the handoff as it is now."""
+
+    handoff: Handoff
+    replayed: bool = False
+    """The same offer was made before: this is the handoff it made."""
+
+
+class DoneBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that was carried out earlier, under the same id."""
+
+    places: tuple[Place, ...]
+
+
+class Existing(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer whose key is in use for the same request: that handoff is the answer."""
+
+    handoff_id: str
+
+
+class Writing:
+    """Turns requests into jobs and has them decided."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        intake: Intake,
+        register: Register,
+        bodies: Bodies,
+        queues: Queues,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._engine = engine
+        self._intake = intake
+        self._register = register
+        self._bodies = bodies
+        self._queues = queues
+        self._clock = clock
+        self._ids = ids
+
+    # --- offers ---
+
+    async def offer(
+        self, caller: Caller, request: requests.Offer, *, parent: Handoff | None
+    ) -> Done | DoneBefore | Existing:
+        """Put a new handoff into somebody's inbox."""
+        sender = request.from_ or caller.agent
+        if sender != caller.agent and not caller.operator:
+            raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
+        team, now = caller.team, self._clock.now()
+        terms = self._intake.terms(request, now=now)
+        legs = self._intake.legs(request)
+        body = self._intake.content(request)
+        target = self._register.target(team, request.to, request.capability)
+        problems = self._register.problems(
+            team, target.candidate, target.capability, "input", request.payload
+        )
+        if problems:
+            detail = f"{target.candidate.agent} does not take this payload"
+            raise PayloadInvalidError(detail, errors=problems)
+        handoff_id = self._ids.new()
+        correlation_id = request.correlation_id or (parent.correlation_id if parent else handoff_id)
+        offer = commands.Offer(
+            sender=sender,
+            origin=sender,
+            to=target.candidate,
+            capability=target.capability,
+            routed=target.routed,
+            terms=terms,
+            correlation_id=correlation_id,
+            parent_id=request.parent_id and (parent.id if parent else request.parent_id),
+            legs=legs,
+            watchers=request.watchers,
+            key=request.idempotency_key,
+            traceparent=request.traceparent,
+            body=body,
+        )
+        key = request.idempotency_key
+        digest = _digest(request, sender) if key else ""
+
+        def run(batch: Batch) -> Done | DoneBefore | Existing:
+            if before := _done_before(batch, caller, request.command_id):
+                return before
+            if key is not None:
+                use = batch.key_use(team, sender, key)
+                if use is not None:
+                    return _existing(use, digest)
+            made = self._apply(batch, handoff_id, offer, caller, command_id=request.command_id)
+            if key is not None:
+                batch.use_key(
+                    KeyUse(team=team, sender=sender, key=key, handoff_id=handoff_id, digest=digest)
+                )
+            return Done(handoff=made)
+
+        wanted = _wanted(caller, request.command_id)
+        if key is not None:
+            keys = frozenset({(team, sender, key)})
+            wanted = msgspec.structs.replace(wanted, keys=keys)
+        return await self._engine.submit(Job(wanted, run))
+
+    # --- commands about a handoff ---
+
+    async def command(
+        self, caller: Caller, request: requests.Command, handoff_id: str
+    ) -> Done | DoneBefore:
+        """Carry out a command whose meaning is all in the request."""
+        if isinstance(request, requests.Ack):
+            await self._queues.know(caller.team, caller.agent)
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            command = self._intake.command(request, now=batch.now)
+            around = self._around(handoff)
+            if isinstance(command, commands.Complete):
+                self._check_result(handoff, command, caller)
+            done = self._apply(
+                batch, handoff.id, command, caller, command_id=request.command_id, around=around
+            )
+            self._queues.note(done)
+            if isinstance(command, commands.Complete):
+                return self._follow(batch, done, command.body)
+            return done
+
+        return await self._about(caller, handoff_id, request.command_id, decide)
+
+    def _check_result(self, handoff: Handoff, command: commands.Complete, caller: Caller) -> None:
+        if caller.agent != handoff.recipient:
+            return  # the machine says why
+        held_to = Candidate(
+            agent=handoff.recipient, manifest_version=handoff.manifest_version or None
+        )
+        result = canonical.loads(command.body)["result"]
+        problems = self._register.problems(
+            handoff.team, held_to, handoff.capability, "output", result
+        )
+        if problems:
+            raise ResultInvalidError(
+                f"{handoff.capability} promises another result", errors=problems
+            )
+
+    async def answer(
+        self,
+        caller: Caller,
+        request: requests.Answer | requests.Agree | requests.Decline,
+        handoff_id: str,
+    ) -> Done | DoneBefore:
+        """Answer the question, or decide on the terms, that stand in the log at `seq`."""
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            place = batch.entry(caller.team, request.seq)
+            if place is None or place.handoff_id != handoff.id or place.version is None:
+                raise StaleQuestionError
+            question = place.version
+            command: commands.Command
+            match request:
+                case requests.Answer():
+                    body = self._intake.answer(request)
+                    command = commands.AnswerQuestion(question=question, body=body)
+                case requests.Agree():
+                    command = commands.Agree(question=question)
+                case requests.Decline():
+                    body = self._intake.reason(request.reason)
+                    command = commands.Decline(question=question, body=body)
+            around = self._around(handoff)
+            return self._apply(
+                batch, handoff.id, command, caller, command_id=request.command_id, around=around
+            )
+
+        entries = frozenset({(caller.team, request.seq)})
+        return await self._about(caller, handoff_id, request.command_id, decide, entries=entries)
+
+    async def reassign(
+        self, caller: Caller, request: requests.Reassign, handoff_id: str
+    ) -> Done | DoneBefore:
+        """Give a handoff to somebody else."""
+        self._intake.agent(request.to, "to")
+        body = self._intake.reason(request.reason)
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            target = self._register.target(
+                caller.team, request.to, request.capability or handoff.capability
+            )
+            self._check_payload(handoff, target.candidate, target.capability)
+            command = commands.Reassign(
+                to=target.candidate, capability=target.capability, routed=target.routed, body=body
+            )
+            return self._apply(batch, handoff.id, command, caller, command_id=request.command_id)
+
+        return await self._about(caller, handoff_id, request.command_id, decide)
+
+    async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
+        """Record that the outcome is being sent to the requester."""
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            command = commands.MarkOutcomeDelivered()
+            return batch.apply(
+                caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
+            )
+
+        done = await self._about(caller, handoff_id, None, decide)
+        assert isinstance(done, Done), "no command id, no earlier answer"
+        return done.handoff
+
+    # --- dead letters ---
+
+    async def decide_dead_letter(
+        self,
+        caller: Caller,
+        request: requests.Redrive | requests.AcceptLate,
+        dead: Handoff,
+    ) -> Done | DoneBefore:
+        """Carry on a dead letter: try again, or take the result that came too late."""
+        successor_id = self._ids.new()
+        now = self._clock.now()
+        length = max(dead.terms.deadline_at - dead.stored_at, 1)
+        deadline = now + length
+        body: bytes | None = None
+        if isinstance(request, requests.Redrive):
+            self._intake.agent(request.to, "to")
+            body = self._intake.reason(request.reason)
+            deadline = self._intake.due(request.deadline, "deadline", length, now=now)
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            late: bytes | None = None
+            command: commands.Command
+            if isinstance(request, requests.Redrive):
+                command = commands.Redrive(successor=successor_id, body=body)
+            else:
+                command = commands.AcceptLate(successor=successor_id)
+            self._apply(batch, handoff.id, command, caller, command_id=request.command_id)
+            if isinstance(request, requests.AcceptLate):
+                assert handoff.late_result is not None, "the machine has checked it"
+                key = (handoff.team, handoff.id, handoff.late_result)
+                late = self._bodies.at_hand(key) or b'{"result":null}'
+            return self._succeed(
+                batch,
+                handoff,
+                successor_id,
+                request,
+                caller,
+                deadline_at=deadline,
+                late_result=late,
+            )
+
+        keys = frozenset({(dead.team, dead.sender, dead.key)}) if dead.key else frozenset[Any]()
+        return await self._about(caller, dead.id, request.command_id, decide, keys=keys)
+
+    def _succeed(
+        self,
+        batch: Batch,
+        dead: Handoff,
+        successor_id: str,
+        request: requests.Redrive | requests.AcceptLate,
+        caller: Caller,
+        *,
+        deadline_at: int,
+        late_result: bytes | None,
+    ) -> Handoff:
+        to, capability = dead.recipient, dead.capability
+        if isinstance(request, requests.Redrive) and (request.to or request.capability):
+            capability = request.capability or dead.capability
+            target = self._register.target(caller.team, request.to, capability)
+            candidate, capability, routed = target.candidate, target.capability, target.routed
+            self._check_payload(dead, candidate, capability)
+        else:
+            candidate = Candidate(
+                agent=to,
+                manifest_version=dead.manifest_version,
+                timeout_ms=dead.terms.timeout_ms,
+            )
+            routed = dead.routed
+        content = self._bodies.at_hand((dead.team, dead.id, 1)) or b"{}"
+        offer = chains.successor(
+            dead,
+            content,
+            to=candidate,
+            capability=capability,
+            routed=routed,
+            deadline_at=deadline_at,
+            late_result=late_result,
+        )
+        made = self._apply(batch, successor_id, offer, caller)
+        if dead.key is not None:
+            use = batch.key_use(dead.team, dead.sender, dead.key)
+            if use is not None:
+                batch.use_key(msgspec.structs.replace(use, handoff_id=successor_id))
+        if late_result is not None:
+            self._follow(batch, made, late_result)
+        return batch.handoff(dead.team, dead.id)
+
+    # --- leases ---
+
+    async def heartbeat(self, caller: Caller, process_id: str) -> tuple[tuple[str, int], ...]:
+        """Keep what a process holds; return (handoff id, attempt) of each delivery."""
+
+        def run(batch: Batch) -> tuple[tuple[str, int], ...]:
+            rows = [h for h in batch.held(caller.team, process_id) if h.recipient == caller.agent]
+            self._see(batch, caller, process_id, rows)
+            held: list[tuple[str, int]] = []
+            for row in rows:
+                command = commands.Revive(process=process_id)
+                handoff = self._apply(batch, row.id, command, caller)
+                if handoff.live:
+                    held.append((handoff.id, handoff.attempt))
+            return tuple(held)
+
+        job = Job(Wanted(), run, held=(caller.team, process_id))
+        return await self._engine.submit(job)
+
+    def _see(self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff]) -> None:
+        known = self._engine.leases.get(caller.team, process_id)
+        beats = [h.heartbeat_ms for h in rows if h.heartbeat_ms is not None]
+        heartbeat_ms = known.heartbeat_ms if known else min(beats, default=None)
+        if heartbeat_ms is None:
+            return  # it holds nothing that a heartbeat could keep
+        process = Process(
+            team=caller.team,
+            id=process_id,
+            agent=caller.agent,
+            heartbeat_ms=heartbeat_ms,
+            seen_at=batch.now,
+        )
+        batch.see(process)
+        self._engine.leases.see(process)
+
+    async def taken_before(self, caller: Caller, command_id: str) -> DoneBefore | None:
+        """Return what a `take` of this id took, if it was carried out before."""
+
+        def run(batch: Batch) -> DoneBefore | None:
+            return _done_before(batch, caller, command_id)
+
+        return await self._engine.submit(Job(_wanted(caller, command_id), run))
+
+    async def barrier(self) -> None:
+        """Return when a batch has been through that saw everything asked for until now."""
+        await self._engine.submit(Job(Wanted(), lambda _: None))
+
+    # --- shared ---
+
+    async def _about(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        command_id: str | None,
+        decide: Callable[[Batch, Handoff], Handoff],
+        *,
+        entries: frozenset[tuple[str, int]] = frozenset(),
+        keys: frozenset[tuple[str, str, str]] = frozenset(),
+    ) -> Done | DoneBefore:
+        def run(batch: Batch) -> Done | DoneBefore:
+            handoff = require_sight(caller, batch.find(caller.team, handoff_id))
+            if before := _done_before(batch, caller, command_id, handoff_id):
+                return before
+            return Done(handoff=decide(batch, handoff))
+
+        wanted = msgspec.structs.replace(
+            _wanted(caller, command_id),
+            handoffs=frozenset({(caller.team, handoff_id)}),
+            entries=entries,
+            keys=keys,
+        )
+        return await self._engine.submit(Job(wanted, run))
+
+    def _apply(
+        self,
+        batch: Batch,
+        handoff_id: str,
+        command: commands.Command,
+        caller: Caller,
+        *,
+        command_id: str | None = None,
+        around: Surroundings | None = None,
+    ) -> Handoff:
+        return batch.apply(
+            caller.team,
+            handoff_id,
+            command,
+            by=Actor(agent=caller.agent, operator=caller.operator),
+            around=around or self._engine.surroundings(),
+            command_id=command_id,
+        )
+
+    def _around(self, handoff: Handoff) -> Surroundings:
+        return self._engine.surroundings(
+            candidates=self._register.candidates(handoff.team, handoff.capability)
+            if handoff.routed
+            else (),
+            position=self._queues.position(handoff),
+        )
+
+    def _check_payload(
+        self, handoff: Handoff, candidate: Candidate, capability: str | None
+    ) -> None:
+        content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
+        payload = canonical.loads(bytes(content.payload))
+        problems = self._register.problems(handoff.team, candidate, capability, "input", payload)
+        if problems:
+            raise PayloadInvalidError(f"{candidate.agent} does not take it", errors=problems)
+
+    def _follow(self, batch: Batch, done: Handoff, result: bytes) -> Handoff:
+        """Open the next leg of the chain, if there is one, and settle this one."""
+        if done.state is not State.COMPLETED or not done.legs:
+            return done
+        content = decode_content(self._bodies_or_batch(batch, done))
+        leg = chains.next_leg(
+            done,
+            content,
+            result,
+            now=batch.now,
+            register=self._register,
+            limits=self._engine.limits,
+        )
+        leg_id = self._ids.new()
+        around = self._engine.surroundings()
+        batch.apply(done.team, leg_id, leg, by=RELAY, around=around)
+        settle = commands.Settle(next_leg=leg_id)
+        return batch.apply(done.team, done.id, settle, by=RELAY, around=around)
+
+    def _bodies_or_batch(self, batch: Batch, handoff: Handoff) -> bytes | None:
+        key = (handoff.team, handoff.id, 1)
+        return batch.bodies[key] if key in batch.bodies else self._bodies.at_hand(key)
+
+
+def _wanted(caller: Caller, command_id: str | None) -> Wanted:
+    if command_id is None:
+        return Wanted()
+    return Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
+
+
+def _done_before(
+    batch: Batch, caller: Caller, command_id: str | None, handoff_id: str | None = None
+) -> DoneBefore | None:
+    places = batch.places(caller.team, caller.agent, command_id)
+    if not places:
+        return None
+    if handoff_id is not None and all(p.handoff_id != handoff_id for p in places):
+        raise IdempotencyConflictError(
+            f"command_id {command_id} was used for another command",
+            next_step="Make a new command_id for every command.",
+        )
+    return DoneBefore(places=tuple(places))
+
+
+def _existing(use: KeyUse, digest: str) -> Existing:
+    if use.digest != digest:
+        raise IdempotencyConflictError(
+            f"{use.sender}/{use.key} is handoff {use.handoff_id}, made by another request"
+        )
+    return Existing(handoff_id=use.handoff_id)
+
+
+def _digest(request: requests.Offer, sender: str) -> str:
+    """Return the digest of an offer as sent: what must be equal for a key to be a repeat."""
+    sent = msgspec.to_builtins(request)
+    for name in ("command_id", "traceparent", "signature"):
+        sent.pop(name, None)
+    sent["from"] = sender
+    return canonical.sha256(canonical.dumps(sent))

@@ -1,0 +1,113 @@
+"""Opening a database file, and what its errors mean.
+
+Here are the settings that the store's guarantees rest on. Not here: any table; `migrations` makes
+them and `database` uses them.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from nodrop.core.errors import (
+    NodropError,
+    RelayFaultError,
+    StoreFullError,
+    StoreInUseError,
+    StoreUnavailableError,
+)
+from nodrop.stores.sqlite import migrations
+
+PAGE_BYTES: Final = 4_096
+"""The disk's own unit: a change of one row rewrites no more than it must."""
+CACHE_KIB: Final = 65_536
+"""Holds the pages that a busy relay changes between two checkpoints, and its indexes."""
+CHECKPOINT_PAGES: Final = 4_000
+"""16 MiB of log between checkpoints: a page that changes often is copied back once, and a
+checkpoint still takes only tens of milliseconds."""
+WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
+"""What a burst left of the write-ahead log beyond this is given back to the disk."""
+
+
+def connect(path: Path, *, vfs: str | None, synchronous: str) -> apsw.Connection:
+    """Open `path`, made if missing, for this process alone, with its schema up to date.
+
+    Raises:
+        StoreInUseError: another relay has it open.
+        StoreUnavailableError: it cannot be opened, or is not a file for this Nodrop.
+    """
+    connection = None
+    try:
+        _make(path)
+        connection = apsw.Connection(str(path), vfs=vfs)
+        _take(connection)
+        _configure(connection, synchronous=synchronous)
+        migrations.apply(connection)
+    except (apsw.BusyError, apsw.LockedError) as error:
+        _close(connection)
+        raise StoreInUseError(f"{path} is served by another relay") from error
+    except (apsw.Error, OSError) as error:
+        _close(connection)
+        raise StoreUnavailableError(f"{path} cannot be opened: {error}") from error
+    except BaseException:
+        _close(connection)
+        raise
+    return connection
+
+
+def translated(error: apsw.Error) -> NodropError:
+    """Return what `error`, of a statement on an open database, means to a caller."""
+    match error:
+        case apsw.FullError():
+            return StoreFullError()
+        case apsw.ConstraintError():
+            # Callers are checked long before: what gets here is a contradiction of our own.
+            return RelayFaultError(f"the store refused a contradiction: {error}")
+        case _:
+            return StoreUnavailableError(f"{type(error).__name__}: {error}")
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        # Only ever a file of our own: closing any descriptor of a database that this process
+        # has open already would drop its locks (POSIX).
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        pass
+
+
+def _take(connection: apsw.Connection) -> None:
+    """Lock the file for as long as it is open, and look whether it is ours."""
+    connection.set_busy_timeout(0)
+    # Kept from the first access on, and before WAL: then its index is in our memory, and there is
+    # no shared file through which a second process could get in.
+    connection.pragma("locking_mode", "exclusive")
+    connection.execute("begin exclusive")
+    try:
+        migrations.check(connection)
+    finally:
+        connection.execute("rollback")
+
+
+def _configure(connection: apsw.Connection, *, synchronous: str) -> None:
+    connection.pragma("page_size", PAGE_BYTES)
+    if connection.pragma("journal_mode", "wal") != "wal":
+        raise StoreUnavailableError("the file system does not carry a write-ahead log")
+    # FULL: a commit is on disk before it is answered. The two after it make macOS mean it.
+    connection.pragma("synchronous", synchronous)
+    connection.pragma("fullfsync", 1)
+    connection.pragma("checkpoint_fullfsync", 1)
+    connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+    connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
+    connection.pragma("cache_size", -CACHE_KIB)
+    connection.pragma("temp_store", "memory")
+    # What is erased is overwritten, not merely unlinked.
+    connection.pragma("secure_delete", 1)
+    connection.pragma("trusted_schema", 0)
+
+
+def _close(connection: apsw.Connection | None) -> None:
+    if connection is not None:
+        connection.close(force=True)

@@ -1,0 +1,59 @@
+"""The schema's versions: numbered SQL files, each applied once, in one transaction.
+
+A file that was released is never edited; a change is a new file.
+"""
+
+from importlib.resources import files
+from typing import Final
+
+import apsw
+
+from nodrop.core.errors import StoreUnavailableError
+
+APPLICATION_ID: Final = int.from_bytes(b"Ndrp")
+"""Marks a SQLite file as Nodrop's."""
+
+_STEPS: Final = tuple(
+    sorted(
+        (step for step in files(__package__).joinpath("schema").iterdir() if ".sql" in step.name),
+        key=lambda step: step.name,
+    )
+)
+VERSION: Final = len(_STEPS)
+"""Of the schema this code reads and writes; `PRAGMA user_version` of a file is its own."""
+
+
+def check(connection: apsw.Connection) -> None:
+    """Refuse a file that this code cannot serve. Changes nothing.
+
+    Raises:
+        StoreUnavailableError: the file is another program's, or a later Nodrop's.
+    """
+    empty = not connection.execute("select count(*) from sqlite_schema").get
+    if not empty and connection.pragma("application_id") != APPLICATION_ID:
+        raise StoreUnavailableError(
+            "the file is a SQLite database of another program",
+            next_step="Name another file; Nodrop makes its own.",
+        )
+    version: int = connection.pragma("user_version")
+    if version > VERSION:
+        raise StoreUnavailableError(
+            f"the database has schema {version}, this Nodrop knows {VERSION}",
+            next_step="Serve it with the version of Nodrop that wrote it, or a later one.",
+        )
+
+
+def apply(connection: apsw.Connection) -> None:
+    """Bring the schema up to `VERSION`, step by step."""
+    version: int = connection.pragma("user_version")
+    for number, step in enumerate(_STEPS[version:], start=version + 1):
+        connection.execute("begin immediate")
+        try:
+            connection.execute(step.read_text(encoding="utf-8"))
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", number)
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise

@@ -1,0 +1,103 @@
+"""The statements that write a unit of work. `database` puts them between a begin and a commit."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import apsw
+
+from nodrop.core.model import Handoff
+from nodrop.store import Changes, Row
+from nodrop.stores.sqlite import records
+from nodrop.stores.sqlite.records import Columns
+from nodrop.wire.canonical import keyed_digest
+from nodrop.wire.log import Draft, Head, seal
+
+
+def write_entries(connection: apsw.Connection, drafts: Sequence[Draft]) -> None:
+    """Chain `drafts` to the logs of their teams, with their bodies and inbox items."""
+    ends = {team: _end(connection, team) for team in {draft.team for draft in drafts}}
+    entries: list[Columns] = []
+    bodies: list[Columns] = []
+    items: list[Columns] = []
+    for draft in drafts:
+        head, digest_key = ends[draft.team]
+        digest = keyed_digest(digest_key, draft.body) if draft.body is not None else None
+        entry = seal(draft, head, digest)
+        ends[draft.team] = (Head(seq=entry.seq, hash=entry.hash), digest_key)
+        entries.append(records.entry_columns(entry))
+        if draft.body is not None:
+            bodies.append((*records.body_key(entry), draft.body))
+        shown = (entry.at, entry.actor, entry.type, entry.handoff_id, entry.version)
+        items.extend((entry.team, reader, entry.seq, kind, *shown) for reader, kind in draft.mail)
+    connection.executemany(_INSERT_ENTRY, entries)
+    connection.executemany("insert into body values (?, ?, ?, ?)", bodies)
+    connection.executemany("insert into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)", items)
+    connection.executemany(
+        "update team set head_seq = ?, head_hash = ? where id = ?",
+        [(head.seq, head.hash, team) for team, (head, _) in ends.items()],
+    )
+
+
+def write_handoffs(
+    connection: apsw.Connection, rows: Sequence[Row], strangers: Iterable[Handoff]
+) -> None:
+    """Put each row in the place of the one before it.
+
+    `strangers` are the handoffs whose parties may not be known yet.
+    """
+    connection.executemany(_UPSERT_HANDOFF, map(records.handoff_columns, rows))
+    connection.executemany(
+        "insert into party values (?, ?, ?) on conflict do nothing",
+        [row for handoff in strangers for row in records.party_columns(handoff)],
+    )
+
+
+def write_others(connection: apsw.Connection, changes: Changes) -> None:
+    """Write what `changes` has besides entries and rows."""
+    connection.executemany(
+        "insert or replace into idempotency_key values (?, ?, ?, ?, ?)",
+        map(records.columns, changes.keys),
+    )
+    connection.executemany(
+        "insert or replace into process values (?, ?, ?, ?, ?)",
+        map(records.columns, changes.processes),
+    )
+    connection.executemany(
+        "delete from process where team = ? and id = ?", changes.processes_gone
+    )
+    connection.executemany(
+        "insert or replace into agent values (?, ?, ?, ?)",
+        (records.agent_columns(agent) for agent, _ in changes.agents),
+    )
+    connection.executemany(
+        # A version is what was sent first under its number: it does not change afterwards.
+        "insert into manifest values (?, ?, ?, ?) on conflict do nothing",
+        ((agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents),
+    )
+    connection.executemany(
+        "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
+        map(records.columns, changes.tokens),
+    )
+
+
+def _end(connection: apsw.Connection, team: str) -> tuple[Head, bytes]:
+    row = connection.execute(
+        "select head_seq, head_hash, digest_key from team where id = ?", (team,)
+    ).fetchone()
+    assert row is not None, "a team is created before it is written to"
+    seq, hash_, digest_key = row
+    return Head(seq=seq, hash=hash_), digest_key
+
+
+_INSERT_ENTRY: Final = "insert into entry values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+# Sender, origin and correlation are as the offer made them. Naming them would rewrite their
+# indexes each time.
+_UPSERT_HANDOFF: Final = """
+    insert into handoff values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    on conflict (team, id) do update set
+        version = excluded.version, state = excluded.state, attempt = excluded.attempt,
+        recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
+        rank = excluded.rank, held = excluded.held, open = excluded.open, dead = excluded.dead,
+        ended_at = excluded.ended_at, settled_at = excluded.settled_at, json = excluded.json
+"""
