@@ -115,7 +115,9 @@ def test_a_turn_based_taker_has_no_lease_after_its_ack() -> None:
 
 
 def test_a_retry_waits_longer_each_time() -> None:
-    play = Play(attempts_max=10, backoff=Backoff(first_ms=SECOND, factor=3.0, max_ms=5 * SECOND))
+    play = Play(
+        attempts_max=10, backoff=Backoff(first_ms=SECOND, factor_percent=300, max_ms=5 * SECOND)
+    )
     waits: list[int] = []
     for _ in range(4):
         attempt = play.accept()

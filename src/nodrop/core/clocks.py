@@ -48,7 +48,7 @@ def lease_until(handoff: Handoff, seen_at: int, limits: Limits) -> int | None:
 
 def backoff_ms(backoff: Backoff, tries: int) -> int:
     """Return how long the retry after `tries` used tries waits."""
-    factor = min(backoff.factor ** max(tries - 1, 0), 1e12)
+    factor = min((backoff.factor_percent / 100) ** max(tries - 1, 0), 1e12)
     return int(min(backoff.first_ms * factor, backoff.max_ms))
 
 

@@ -189,9 +189,10 @@ class Reassign(Value, frozen=True, kw_only=True):
 
 
 class Settle(Value, frozen=True, kw_only=True):
-    """The requester has the outcome. `next_leg`: the chain goes on there."""
+    """The requester has the outcome; or the chain goes on at `next_leg`, with `next_agent`."""
 
     next_leg: str | None = None
+    next_agent: str | None = None
 
 
 class MarkOutcomeDelivered(Value, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from nodrop.core.model import (
     Handoff,
     Question,
     QuestionKind,
+    Rung,
     State,
     Terms,
     Timer,
@@ -99,8 +100,8 @@ def propose(
         case commands.Settle():
             return _settle(handoff, command, by)
         case commands.MarkOutcomeDelivered():
-            known = any(r.rung == "outcome_delivered" for r in handoff.receipts)
-            return () if known or not handoff.final else (Fact(event=events.OutcomeDelivered()),)
+            owed = handoff.final and handoff.settled_at is None
+            return _outcome_delivered(handoff, handoff.origin) if owed else ()
         case commands.Redrive() | commands.AcceptLate() | commands.Discard():
             return _decide_dead_letter(handoff, command, by)
         case commands.Note():
@@ -176,7 +177,7 @@ def _fence(handoff: Handoff, attempt: int | None, by: Actor) -> Facts:
     if by.agent != handoff.recipient:
         _not_the_recipient(handoff, by)
     if handoff.final:
-        raise AlreadyFinishedError(f"it is {handoff.state}")
+        raise AlreadyFinishedError(f"the handoff is {handoff.state}")
     if attempt is None:
         raise AttemptRequiredError
     if attempt != handoff.attempt or not (handoff.live or handoff.revivable):
@@ -443,7 +444,7 @@ def _to(
 def _cancel(handoff: Handoff, command: commands.Cancel, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.final:
-        raise AlreadyFinishedError(f"it is {handoff.state}")
+        raise AlreadyFinishedError(f"the handoff is {handoff.state}")
     cancelled = Fact(event=events.Cancelled(), body=command.body)
     # A requester that withdraws its own handoff has the outcome with the answer.
     return (cancelled, Fact(event=events.Settled())) if by.agent == handoff.origin else (cancelled,)
@@ -452,7 +453,7 @@ def _cancel(handoff: Handoff, command: commands.Cancel, by: Actor) -> Facts:
 def _reassign(handoff: Handoff, command: commands.Reassign, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.final:
-        raise AlreadyFinishedError(f"it is {handoff.state}")
+        raise AlreadyFinishedError(f"the handoff is {handoff.state}")
     moved = _to(command.capability, command.to, reason="reassigned", routed=command.routed)
     return (Fact(event=moved, body=command.body),)
 
@@ -460,12 +461,16 @@ def _reassign(handoff: Handoff, command: commands.Reassign, by: Actor) -> Facts:
 def _settle(handoff: Handoff, command: commands.Settle, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if not handoff.final:
-        raise NotFinishedError(f"it is {handoff.state}")
+        raise NotFinishedError(f"the handoff is {handoff.state}")
     if handoff.settled_at is not None:
         return ()
-    known = any(r.rung == "outcome_delivered" for r in handoff.receipts)
-    delivered = () if known or command.next_leg else (Fact(event=events.OutcomeDelivered()),)
+    delivered = _outcome_delivered(handoff, command.next_agent or handoff.origin)
     return (*delivered, Fact(event=events.Settled(next_leg=command.next_leg)))
+
+
+def _outcome_delivered(handoff: Handoff, to: str) -> Facts:
+    known = any(r.rung is Rung.OUTCOME_DELIVERED for r in handoff.receipts)
+    return () if known else (Fact(event=events.OutcomeDelivered(to=to)),)
 
 
 def _decide_dead_letter(
@@ -475,7 +480,7 @@ def _decide_dead_letter(
 ) -> Facts:
     _require(by, "requester", handoff.origin)
     if not handoff.final:
-        raise NotFinishedError(f"it is {handoff.state}")
+        raise NotFinishedError(f"the handoff is {handoff.state}")
     if handoff.decision is not None:
         raise AlreadyDecidedError(f"it was {handoff.decision}")
     # The successor, or the person's decision, takes over what was owed.

@@ -181,7 +181,9 @@ class Cancelled(Value, frozen=True, kw_only=True):
 
 
 class OutcomeDelivered(Value, frozen=True, kw_only=True):
-    """The outcome was sent over a connection that is the requester."""
+    """The outcome is sent over a connection that is the requester, or given to the next leg."""
+
+    to: str
 
 
 class Settled(Value, frozen=True, kw_only=True):

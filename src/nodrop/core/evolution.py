@@ -123,7 +123,7 @@ def _changes(
         case events.Checkpointed():
             return {"checkpoint": BodyRef(version=version)}
         case events.OutcomeDelivered():
-            return _receipt(h, Rung.OUTCOME_DELIVERED, by=h.origin, at=at)
+            return _receipt(h, Rung.OUTCOME_DELIVERED, by=event.to, at=at)
         case events.Settled():
             settled = {"timers": (), "settled_at": at, "next_leg": event.next_leg}
             return settled | _receipt(h, Rung.SETTLED, by=by, at=at)

@@ -39,7 +39,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     attempts_max: int = 3
     attempts_max_max: int = 100
     backoff_first_ms: int = 2 * SECOND
-    backoff_factor: float = 2.0
     backoff_max_ms: int = 5 * MINUTE
     releases_free_max: int = 9
     """From the tenth release on, a release is a try."""

@@ -118,10 +118,14 @@ class Decision(StrEnum):
 
 
 class Backoff(Value, frozen=True, kw_only=True):
-    """How long a retry waits: first, then `factor` times as long, at most `max_ms`."""
+    """How long a retry waits: first, then `factor_percent` as long, at most `max_ms`.
+
+    Whole numbers only: entries of the log hold no floats, so that every JSON library writes the
+    same bytes.
+    """
 
     first_ms: int
-    factor: float
+    factor_percent: int
     max_ms: int
 
 

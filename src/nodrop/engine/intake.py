@@ -58,7 +58,7 @@ class Intake:
             attempts_max=read.attempts(offer.attempts_max, "attempts_max"),
             backoff=Backoff(
                 first_ms=read.duration(backoff.first, "backoff.first", limits.backoff_first_ms),
-                factor=read.between(backoff.factor, "backoff.factor", 1.0, 100.0),
+                factor_percent=round(100 * read.between(backoff.factor, "backoff.factor", 1, 100)),
                 max_ms=read.duration(backoff.max, "backoff.max", limits.backoff_max_ms),
             ),
             escalation=tuple(read.escalations(offer.escalation)),

@@ -130,17 +130,19 @@ class Reading:
         return [await self._fold(team, handoff_id, v) for handoff_id, v in versions.items()]
 
     async def _fold(self, team: str, handoff_id: str, version: int) -> Handoff:
-        entries = await self._store.log(LogPage(team=team, handoff_id=handoff_id, limit=version))
-        handoff: Handoff | None = None
-        for e in entries:
-            if e.version is None or e.version > version:
-                continue
+        page = LogPage(team=team, handoff_id=handoff_id, limit=version + 2)
+        now: Handoff | None = None
+        then: Handoff | None = None
+        for e in await self._store.log(page):
+            if e.version is None or (now is None and e.version > 1):
+                break  # the beginning was pruned; the handoff as it is has to do
             event = wire_events.decode(e.type, bytes(e.data))
-            if handoff is None and e.version > 1:
-                break  # the beginning was pruned; the handoff as it is now has to do
-            handoff = evolve(handoff, event, team=team, handoff_id=handoff_id, by=e.actor, at=e.at)
-        if handoff is not None and handoff.version == version:
-            return handoff
+            now = evolve(now, event, team=team, handoff_id=handoff_id, by=e.actor, at=e.at)
+            opened = then is not None and then.next_leg is None and now.next_leg is not None
+            if now.version <= version or (opened and now.version == version + 2):
+                then = now  # opening the next leg is part of the result that opened it
+        if then is not None and then.version >= version:
+            return then
         return (await self._store.handoffs([(team, handoff_id)]))[0]
 
     # --- inbox and log ---

@@ -22,7 +22,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.mail import Kind
-from nodrop.core.model import Handoff, State
+from nodrop.core.model import Handoff, Rung, State
 from nodrop.engine.access import Access
 from nodrop.engine.batch import Happened
 from nodrop.engine.bodies import Bodies
@@ -314,8 +314,9 @@ class Relay:
         self, caller: Caller, request: requests.GetHandoff, handoff_id: str
     ) -> Reply:
         handoff, elapsed = await self._reading.wait_for_rung(caller, handoff_id, request)
-        unmarked = not any(r.rung == "outcome_delivered" for r in handoff.receipts)
-        if handoff.final and caller.agent == handoff.origin and unmarked:
+        unmarked = not any(r.rung is Rung.OUTCOME_DELIVERED for r in handoff.receipts)
+        owed = handoff.final and handoff.settled_at is None
+        if owed and unmarked and caller.agent == handoff.origin:
             # The outcome leaves with this answer, and the log says so first.
             handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
         view = await self._shows.handoff(handoff, reader=caller.agent)

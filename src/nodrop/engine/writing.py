@@ -451,7 +451,7 @@ class Writing:
         leg_id = self._ids.new()
         around = self._engine.surroundings()
         batch.apply(done.team, leg_id, leg, by=RELAY, around=around)
-        settle = commands.Settle(next_leg=leg_id)
+        settle = commands.Settle(next_leg=leg_id, next_agent=leg.to.agent)
         return batch.apply(done.team, done.id, settle, by=RELAY, around=around)
 
     def _bodies_or_batch(self, batch: Batch, handoff: Handoff) -> bytes | None:

@@ -44,7 +44,7 @@ def terms(**changed: Any) -> Terms:
         "answer_within_ms": 4 * HOUR,
         "outcome_within_ms": DAY,
         "attempts_max": 3,
-        "backoff": Backoff(first_ms=2 * SECOND, factor=2.0, max_ms=5 * MINUTE),
+        "backoff": Backoff(first_ms=2 * SECOND, factor_percent=200, max_ms=5 * MINUTE),
     }
     return Terms(**{**values, **changed})
 

@@ -6,6 +6,7 @@ in time is ISO 8601 with an offset. Inside the relay both are milliseconds.
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from nodrop.core.limits import DAY, HOUR, MINUTE, SECOND
@@ -79,6 +80,7 @@ def _parse_words(text: str) -> int:
     return round(total)
 
 
+@lru_cache(maxsize=1024)  # a relay writes the same few durations over and over
 def format_duration(ms: int) -> str:
     """Return the shortest exact spelling: `"4h"`, `"90s"`, `"1500ms"`."""
     for unit in ("d", "h", "m", "s"):
@@ -108,8 +110,12 @@ def parse_due(value: Duration, *, now: int) -> int:
 
 def format_time(ms: int) -> str:
     """Return a point in time as ISO 8601 in UTC with milliseconds."""
-    moment = _EPOCH + timedelta(milliseconds=ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % SECOND:03d}Z"
+    return f"{_to_the_second(ms // SECOND)}.{ms % SECOND:03d}Z"
+
+
+@lru_cache(maxsize=4096)  # what happens in one second is told many times
+def _to_the_second(seconds: int) -> str:
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -350,7 +350,7 @@ def handoff_view(h: Handoff, known: Known) -> HandoffView:
         attempts_max=h.terms.attempts_max,
         backoff={
             "first": format_duration(h.terms.backoff.first_ms),
-            "factor": h.terms.backoff.factor,
+            "factor": h.terms.backoff.factor_percent / 100,
             "max": format_duration(h.terms.backoff.max_ms),
         },
         escalation=tuple(_escalation(e) for e in h.terms.escalation),

@@ -1,0 +1,119 @@
+"""Chains: the next leg opens in the commit of the result before it."""
+
+from typing import Any
+
+import pytest
+
+from nodrop.core.errors import LoopDetectedError
+
+THEN = [
+    {"to": "inbox_monitor", "title": "Customer-ready response"},
+    {"to": "support_agent", "title": "Final review"},
+]
+
+
+async def finish(agent: Any, result: Any) -> dict[str, Any]:
+    [delivery] = (await agent("take"))["deliveries"]
+    handoff_id = delivery["handoff"]["id"]
+    await agent("ack", handoff_id, attempt=delivery["attempt"])
+    await agent("complete", handoff_id, attempt=delivery["attempt"], result=result)
+    return delivery["handoff"]
+
+
+async def test_the_seeds_chain_goes_from_hand_to_hand(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    offered = (
+        await inbox_monitor(
+            "offer", to="code_agent", title="bug", payload={"email_id": "msg_123"}, then=THEN
+        )
+    )["handoff"]
+    assert offered["chain"] == {
+        "origin": "inbox_monitor", "done": [], "here": 0,
+        "next": ["inbox_monitor", "support_agent"],
+    }  # fmt: skip
+
+    await finish(code_agent, {"cause": "css"})
+    second = await finish(inbox_monitor, "Dear Jane")
+    assert (second["from"], second["title"]) == ("code_agent", "Customer-ready response")
+    assert second["payload"] == {"result": {"cause": "css"}, "origin": {"email_id": "msg_123"}}
+    third = await finish(support, "sent")
+    assert third["payload"] == {"result": "Dear Jane", "origin": {"email_id": "msg_123"}}
+    assert third["chain"]["here"] == 2
+    assert [leg["agent"] for leg in third["chain"]["done"]] == ["code_agent", "inbox_monitor"]
+    assert {offered["correlation_id"]} == {second["correlation_id"], third["correlation_id"]}
+
+    whole = await inbox_monitor("get_handoff", offered["id"], wait="30s", of="chain")
+    assert whole["handoff"]["outcome"]["result"] == "sent"
+    first = (await inbox_monitor("get_handoff", offered["id"]))["handoff"]
+    assert (first["outcome"]["result"], first["next_leg"]) == ({"cause": "css"}, second["id"])
+    assert first["receipts"][-1]["rung"] == "settled"
+    trace = await inbox_monitor("trace", named=offered["correlation_id"])
+    assert [h["id"] for h in trace["handoffs"]] == [offered["id"], second["id"], third["id"]]
+
+
+async def test_only_the_end_of_a_chain_is_an_outcome_for_its_origin(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    then = [{"to": "support_agent"}]
+    await inbox_monitor("offer", to="code_agent", title="bug", then=then)
+    await finish(code_agent, 1)
+    assert (await inbox_monitor("inbox"))["items"] == []
+    last = await finish(support, 2)
+    [item] = (await inbox_monitor("inbox"))["items"]
+    assert (item["kind"], item["handoff_id"]) == ("outcome", last["id"])
+
+
+async def test_a_waiter_for_the_chain_is_woken_by_its_last_leg(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    offered = (
+        await inbox_monitor("offer", to="code_agent", title="bug", then=[{"to": "support_agent"}])
+    )["handoff"]
+    waiting = office.start(inbox_monitor("get_handoff", offered["id"], wait="60s", of="chain"))
+    await finish(code_agent, 1)
+    await finish(support, 2)
+    assert (await waiting)["handoff"]["outcome"]["result"] == 2
+
+
+async def test_a_leg_that_cannot_open_becomes_a_dead_letter_and_the_completion_stands(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    offered = (
+        await inbox_monitor(
+            "offer", to="code_agent", title="bug", then=[{"capability": "nobody_can"}]
+        )
+    )["handoff"]
+    await finish(code_agent, 1)
+    first = (await inbox_monitor("get_handoff", offered["id"]))["handoff"]
+    assert first["state"] == "completed"
+    [dead] = (await inbox_monitor("dead_letters"))["handoffs"]
+    assert (dead["id"], dead["outcome"]["code"]) == (first["next_leg"], "no_match")
+
+
+async def test_a_failed_leg_ends_the_chain_and_redriving_it_finishes_the_chain(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    offered = (
+        await inbox_monitor("offer", to="code_agent", title="bug", then=[{"to": "support_agent"}])
+    )["handoff"]
+    await code_agent("ack", offered["id"])
+    await code_agent("fail", offered["id"], attempt=1, reason="no access")
+    assert (await support("inbox"))["items"] == []
+    await inbox_monitor("redrive", offered["id"])
+    await finish(code_agent, 1)
+    last = await finish(support, 2)
+    assert last["payload"]["result"] == 1
+    whole = await inbox_monitor("get_handoff", offered["id"], of="chain")
+    assert whole["handoff"]["outcome"]["result"] == 2
+
+
+async def test_a_chain_that_comes_back_too_often_is_refused(inbox_monitor: Any) -> None:
+    then = [{"to": "code_agent"}] * 3
+    with pytest.raises(LoopDetectedError):
+        await inbox_monitor("offer", to="code_agent", title="bug", then=then)
+    assert (await inbox_monitor("list_handoffs"))["handoffs"] == []

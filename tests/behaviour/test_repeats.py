@@ -1,0 +1,120 @@
+"""Lost answers: every command may be repeated, and is answered as the first time."""
+
+from typing import Any
+
+import pytest
+
+from nodrop.core.errors import IdempotencyConflictError, NotFinishedError
+
+
+def offer(**changed: Any) -> dict[str, Any]:
+    return {"to": "code_agent", "title": "bug", "idempotency_key": "msg_123", **changed}
+
+
+async def test_a_relay_restarted_between_any_two_commands_repeats_every_answer(
+    office: Any,
+) -> None:
+    """The whole cycle, each command sent, the relay restarted, the command sent again."""
+
+    async def twice(name: str, operation: str, handoff: str | None = None, **fields: Any) -> Any:
+        agent = await office.join(name)
+        first = await agent(operation, handoff, command_id=f"c-{operation}-{name}", **fields)
+        await office.restart(down_ms=1_000)
+        again = await (await office.join(name))(
+            operation, handoff, command_id=f"c-{operation}-{name}", **fields
+        )
+        assert _but_for_leases(again) == _but_for_leases(first), operation
+        return first
+
+    offered = (await twice("inbox_monitor", "offer", **offer()))["handoff"]
+    handoff_id = offered["id"]
+    taken = await twice("code_agent", "take", process="p", heartbeat_seconds=10)
+    assert [d["attempt"] for d in taken["deliveries"]] == [1]
+    await twice("code_agent", "ack", handoff_id, attempt=1, status="queued", eta="2h")
+    await twice("code_agent", "update", handoff_id, attempt=1, status="reproducing")
+    await twice("code_agent", "step", handoff_id, named="open-ticket", attempt=1, value="T-1")
+    await twice("code_agent", "checkpoint", handoff_id, attempt=1, checkpoint={"page": 7})
+    blocked = await twice("code_agent", "block", handoff_id, attempt=1, question="Which app?")
+    seq = blocked["handoff"]["question"]["seq"]
+    await twice("inbox_monitor", "answer", handoff_id, seq=seq, answer="1.2")
+    await twice("code_agent", "note", handoff_id, text="found it")
+    await twice("code_agent", "complete", handoff_id, attempt=1, result="fixed")
+    settled = await twice("inbox_monitor", "settle", handoff_id)
+
+    entries = (await (await office.join("inbox_monitor"))("log", handoff_id=handoff_id))["entries"]
+    kinds = [e["type"].removeprefix("handoff.").removesuffix(".v1") for e in entries]
+    assert kinds == [
+        "offered", "delivered", "accepted", "updated", "step_recorded", "checkpointed", "blocked",
+        "answered", "resumed", "noted", "completed", "outcome_delivered", "settled",
+    ]  # fmt: skip
+    assert settled["handoff"]["state"] == "completed"
+
+
+def _but_for_leases(answer: Any) -> Any:
+    """A restart prolongs leases, so when they end is not part of what is repeated."""
+    if isinstance(answer, dict):
+        kept = {k: v for k, v in answer.items() if k not in {"lease_until", "due_at"}}
+        return {k: _but_for_leases(v) for k, v in kept.items()}
+    return [_but_for_leases(item) for item in answer] if isinstance(answer, list) else answer
+
+
+async def test_the_same_key_is_the_same_handoff(inbox_monitor: Any) -> None:
+    first = await inbox_monitor("offer", **offer())
+    again = await inbox_monitor("offer", **offer())
+    assert again["handoff"]["id"] == first["handoff"]["id"]
+    assert again["replayed"] is True
+    assert "replayed" not in first
+    assert len((await inbox_monitor("list_handoffs"))["handoffs"]) == 1
+
+
+async def test_the_same_key_for_another_request_is_a_conflict_that_names_the_first(
+    inbox_monitor: Any,
+) -> None:
+    first = (await inbox_monitor("offer", **offer()))["handoff"]
+    with pytest.raises(IdempotencyConflictError) as refused:
+        await inbox_monitor("offer", **offer(title="another bug"))
+    assert first["id"] in refused.value.detail
+
+
+async def test_the_order_of_keys_and_the_trace_make_no_other_request(inbox_monitor: Any) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    first = await inbox_monitor("offer", **offer(payload={"a": 1, "b": 2}))
+    again = await inbox_monitor("offer", **offer(payload={"b": 2, "a": 1}, traceparent=trace))
+    assert again["handoff"]["id"] == first["handoff"]["id"]
+
+
+async def test_keys_of_different_senders_do_not_meet(office: Any, inbox_monitor: Any) -> None:
+    mine = await inbox_monitor("offer", **offer())
+    theirs = await (await office.join("support_agent"))("offer", **offer())
+    assert mine["handoff"]["id"] != theirs["handoff"]["id"]
+
+
+async def test_a_command_id_used_for_another_handoff_is_refused(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    one = (await inbox_monitor("offer", to="code_agent", title="one"))["handoff"]
+    two = (await inbox_monitor("offer", to="code_agent", title="two"))["handoff"]
+    await code_agent("ack", one["id"], command_id="c1")
+    with pytest.raises(IdempotencyConflictError):
+        await code_agent("ack", two["id"], command_id="c1")
+
+
+async def test_a_refusal_is_not_remembered(inbox_monitor: Any, code_agent: Any) -> None:
+    offered = (await inbox_monitor("offer", to="code_agent", title="one"))["handoff"]
+    with pytest.raises(NotFinishedError):
+        await inbox_monitor("settle", offered["id"], command_id="s1")
+    await code_agent("reject", offered["id"])
+    settled = await inbox_monitor("settle", offered["id"], command_id="s1")
+    assert settled["handoff"]["settled_at"] is not None
+
+
+async def test_a_step_recorded_twice_keeps_its_first_value(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="code_agent", title="one"))["handoff"]
+    await code_agent("ack", offered["id"])
+    for value in ("T-1", "T-2"):
+        step = await code_agent("step", offered["id"], named="open", attempt=1, value=value)
+        assert (step["recorded"], step["value"]) == (True, "T-1")
+    missing = await code_agent("get_step", offered["id"], named="close")
+    assert (missing["recorded"], missing["value"]) == (False, None)

@@ -1,0 +1,139 @@
+"""Finding the recipient: by name, by capability, and held to what it published."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nodrop.core.errors import (
+    CapabilityRequiredError,
+    NoMatchError,
+    PayloadInvalidError,
+    ResultInvalidError,
+)
+
+SEED_MANIFEST = {
+    "agent_id": "research-agent-001",
+    "capabilities": [
+        {
+            "name": "web_research",
+            "input_schema": {"query": "string", "depth": "int"},
+            "output_schema": {"sources": "array", "summary": "string"},
+            "timeout_seconds": 300,
+            "reliability_sla": 0.95,
+        }
+    ],
+    "discovery_endpoint": "https://agent-registry.example.com/research-agent-001",
+}
+
+
+async def publish(agent: Any, *capabilities: str) -> None:
+    manifest = {"agent_id": agent.name, "capabilities": [{"name": c} for c in capabilities]}
+    await agent("register", named=agent.name, manifest=manifest)
+
+
+async def test_the_seeds_manifest_is_taken_as_it_is_and_enforced(
+    office: Any, inbox_monitor: Any
+) -> None:
+    researcher = await office.join("research-agent-001")
+    answer = await researcher("register", named="research-agent-001", manifest=SEED_MANIFEST)
+    assert json.dumps(answer["agent"]["manifest"]) == json.dumps(SEED_MANIFEST)
+
+    with pytest.raises(PayloadInvalidError) as refused:
+        await inbox_monitor(
+            "offer", capability="web_research", payload={"query": "css", "depth": "deep"}
+        )
+    assert [p.path for p in refused.value.errors] == ["payload.depth"]
+    good = {"query": "css", "depth": 2, "more": "is welcome"}
+    offered = (await inbox_monitor("offer", capability="web_research", payload=good))["handoff"]
+    assert offered["to"] == "research-agent-001"
+
+    await researcher("ack", offered["id"])
+    with pytest.raises(ResultInvalidError) as wrong:
+        await researcher("complete", offered["id"], attempt=1, result={"sources": []})
+    assert [p.path for p in wrong.value.errors] == ["result"]
+    result = {"sources": [], "summary": "nothing"}
+    await researcher("complete", offered["id"], attempt=1, result=result)
+
+
+async def test_a_handoff_is_held_to_the_manifest_it_was_offered_under(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    def manifest(output: str) -> dict[str, Any]:
+        schema = {"days": output}
+        return {
+            "agent_id": "code_agent",
+            "capabilities": [{"name": "bug_triage", "output_schema": schema}],
+        }
+
+    await code_agent("register", named="code_agent", manifest=manifest("int"))
+    offered = (await inbox_monitor("offer", to="code_agent"))["handoff"]
+    await code_agent("register", named="code_agent", manifest=manifest("string"))
+    await office.restart()
+    code_agent = await office.join("code_agent")
+    await code_agent("ack", offered["id"])
+    with pytest.raises(ResultInvalidError):
+        await code_agent("complete", offered["id"], attempt=1, result={"days": "three"})
+    await code_agent("complete", offered["id"], attempt=1, result={"days": 3})
+
+
+async def test_a_recipient_with_one_capability_need_not_be_asked_for_it(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    await publish(code_agent, "bug_triage")
+    offered = (await inbox_monitor("offer", to="code_agent"))["handoff"]
+    assert offered["capability"] == "bug_triage"
+
+
+async def test_a_recipient_with_several_must_be(inbox_monitor: Any, code_agent: Any) -> None:
+    await publish(code_agent, "bug_triage", "review")
+    with pytest.raises(CapabilityRequiredError) as refused:
+        await inbox_monitor("offer", to="code_agent")
+    assert [p.path for p in refused.value.errors] == ["capability"]
+    assert "review" in refused.value.errors[0].message
+    with pytest.raises(NoMatchError):
+        await inbox_monitor("offer", to="code_agent", capability="cooking")
+
+
+async def test_a_rejected_handoff_moves_on_until_nobody_is_left(
+    office: Any, inbox_monitor: Any
+) -> None:
+    agents = [await office.join(name) for name in ("a", "b")]
+    for agent in agents:
+        await publish(agent, "bug_triage")
+    offered = (await inbox_monitor("offer", capability="bug_triage"))["handoff"]
+    assert offered["to"] == "a"
+    moved = (await agents[0]("reject", offered["id"], reason="busy"))["handoff"]
+    assert (moved["to"], moved["state"]) == ("b", "offered")
+    ended = (await agents[1]("reject", offered["id"], reason="busy too"))["handoff"]
+    assert (ended["state"], ended["outcome"]["code"]) == ("rejected", "no_candidate")
+
+
+async def test_a_capability_nobody_offers_is_refused_and_nothing_stored(
+    inbox_monitor: Any,
+) -> None:
+    with pytest.raises(NoMatchError):
+        await inbox_monitor("offer", capability="juggling")
+    assert (await inbox_monitor("list_handoffs"))["handoffs"] == []
+
+
+async def test_mail_is_kept_for_an_agent_that_has_not_joined_and_the_sender_is_told(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="latecomer", title="bug"))["handoff"]
+    assert [w["code"] for w in offered["warnings"]] == ["recipient_unknown"]
+    latecomer = await office.join("latecomer")
+    [delivery] = (await latecomer("take"))["deliveries"]
+    assert delivery["handoff"]["id"] == offered["id"]
+    again = (await inbox_monitor("offer", to="latecomer", title="bug"))["handoff"]
+    assert [w["code"] for w in again["warnings"]] == ["recipient_asleep"]
+
+
+async def test_agents_are_found_by_what_they_can_do(inbox_monitor: Any, code_agent: Any) -> None:
+    await publish(code_agent, "bug_triage")
+    found = await inbox_monitor("agents", capability="bug_triage")
+    assert [a["agent_id"] for a in found["agents"]] == ["code_agent"]
+    everybody = [a["agent_id"] for a in (await inbox_monitor("agents"))["agents"]]
+    assert everybody == ["code_agent", "inbox_monitor", "me"]
+    await code_agent("remove_agent", named="code_agent")
+    assert (await inbox_monitor("agents", capability="bug_triage"))["agents"] == []

@@ -1,0 +1,90 @@
+"""The OpenAPI document: valid, checked in as it is made, and true of what the doors do."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+from openapi_spec_validator import validate
+
+from nodrop.app import schemas
+from nodrop.core.errors import ALL
+from nodrop.wire.openapi import document
+from nodrop.wire.operations import OPERATIONS
+from nodrop.wire.routes import find
+
+SCHEMAS = Path(__file__).parents[2] / "schema"
+DOCUMENT = document()
+
+
+def operations() -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Every described operation by its name: path, method and description."""
+    return {
+        described["operationId"]: (path, method, described)
+        for path, item in DOCUMENT["paths"].items()
+        for method, described in item.items()
+        if method != "parameters"
+    }
+
+
+def test_it_is_valid_openapi() -> None:
+    validate(DOCUMENT)
+
+
+@pytest.mark.parametrize("name", schemas())
+def test_what_is_checked_in_is_what_is_made(name: str) -> None:
+    again = "renew it with nodrop.app.write_schemas"
+    assert (SCHEMAS / name).read_bytes() == schemas()[name], again
+
+
+def test_every_operation_is_described_and_routed() -> None:
+    described = operations()
+    assert described.keys() == OPERATIONS.keys()
+    for name, (path, method, _) in described.items():
+        blank = re.sub(r"\{\w+\}", "x", path.removeprefix("/"))
+        route = find(blank).methods[OPERATIONS[name].method]
+        assert (route.operation.name, route.operation.method.lower()) == (name, method)
+
+
+def test_every_part_of_a_path_is_a_parameter() -> None:
+    for path, item in DOCUMENT["paths"].items():
+        declared = [p["name"] for p in item.get("parameters", ())]
+        assert declared == re.findall(r"\{(\w+)\}", path)
+
+
+def test_every_error_code_is_listed() -> None:
+    codes = DOCUMENT["components"]["schemas"]["Document"]["properties"]["code"]["enum"]
+    assert sorted(codes) == sorted(error.code for error in ALL)
+
+
+def test_a_name_that_the_path_gives_is_not_asked_for_again() -> None:
+    described = operations()
+    assert DOCUMENT["components"]["schemas"]["RemoveAgent"]["required"] == []
+    assert described["remove_agent"][2]["requestBody"]["required"] is False
+    assert [p["name"] for p in described["get_step"][2].get("parameters", ())] == []
+
+
+def test_the_seeds_manifest_fits_the_schema_of_a_manifest() -> None:
+    manifest = {
+        "agent_id": "research-agent-001",
+        "capabilities": [
+            {
+                "name": "web_research",
+                "input_schema": {"query": "string", "depth": "int"},
+                "output_schema": {"sources": "array", "summary": "string"},
+                "timeout_seconds": 300,
+                "reliability_sla": 0.95,
+            }
+        ],
+        "discovery_endpoint": "https://agent-registry.example.com/research-agent-001",
+    }
+    check = validator({"$ref": "#/components/schemas/Manifest"})
+    assert list(check.iter_errors(manifest)) == []
+    assert not check.is_valid(manifest | {"capabilites": []})
+
+
+def validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    components = msgspec.json.decode(msgspec.json.encode(DOCUMENT["components"]))
+    return jsonschema_rs.Draft202012Validator(schema | {"components": components})

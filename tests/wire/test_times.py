@@ -1,0 +1,59 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodrop.core.limits import DAY, HOUR, MINUTE, SECOND
+from nodrop.wire.times import format_duration, format_time, parse_due, parse_duration, parse_time
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        ("4h", 4 * HOUR),
+        ("4 hours", 4 * HOUR),
+        ("1 hour", HOUR),
+        ("30 minutes", 30 * MINUTE),
+        ("1h 30m", 90 * MINUTE),
+        ("1 hour and 30 minutes", 90 * MINUTE),
+        ("2 days, 3 hours", 2 * DAY + 3 * HOUR),
+        ("PT4H", 4 * HOUR),
+        ("P1DT12H", 36 * HOUR),
+        ("PT0.5S", 500),
+        ("250ms", 250),
+        ("1.5h", 90 * MINUTE),
+        (90, 90 * SECOND),
+        (0.25, 250),
+        ("90", 90 * SECOND),
+        (0, 0),
+    ],
+)
+def test_a_duration_is_read_as_people_write_it(written: str | float, ms: int) -> None:
+    assert parse_duration(written) == ms
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", " ", "soon", "4 parsecs", "h", "-4h", "4h!", "P", "PT", "4 4", "١h", "1" * 70, -1, 1e13,
+     float("nan"), float("inf"), True],
+)  # fmt: skip
+def test_what_is_no_duration_is_refused(written: str | float) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(written)
+
+
+@given(st.integers(0, 10_000 * DAY))
+def test_what_is_written_is_read_back(ms: int) -> None:
+    assert parse_duration(format_duration(ms)) == ms
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_a_time_is_written_and_read_back(ms: int) -> None:
+    assert parse_time(format_time(ms)) == ms
+
+
+def test_a_due_time_may_be_a_time_or_a_duration() -> None:
+    now = parse_time("2026-11-15T12:00:00.000Z")
+    assert parse_due("4 hours", now=now) == parse_due("2026-11-15T16:00:00Z", now=now)
+    assert parse_due("2026-11-15T18:00:00+02:00", now=now) == now + 4 * HOUR
+    with pytest.raises(ValueError, match="offset"):
+        parse_due("2026-11-15T16:00:00", now=now)
