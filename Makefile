@@ -15,7 +15,7 @@ DEV := .venv/.stamp-dev
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types imports unit coverage fmt constraints clean
+.PHONY: help run test lint types imports unit coverage fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -46,6 +46,9 @@ coverage: $(DEV) ## The tests in one process, with branch coverage
 fmt: $(DEV) ## Format, and fix what lint can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+docs: $(DEV) ## Renew the pages and schemas that are made from the code
+	$(BIN)/python docs/generate.py
 
 # A fresh environment, so that nothing but our own bounds decides. The oldest supported Python
 # makes it: its pins suit the later ones, the reverse need not hold.

@@ -1,9 +1,9 @@
 """Writes the pages that follow from the code: `make docs`. With --check, says which are stale."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
+from nodrop import app
 from nodrop.core import events
 from nodrop.core.errors import ALL
 from nodrop.core.machine import TRANSITIONS
@@ -11,7 +11,7 @@ from nodrop.core.model import FINAL
 from nodrop.wire.errors import TABLE
 from nodrop.wire.events import NAMES, TEAM_NAMES
 
-DOCS = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 MADE_BY = "<!-- Made by `make docs` from the code. Do not edit. -->\n\n"
 
 
@@ -83,26 +83,25 @@ def _first_line(doc: str | None) -> str:
     return (doc or "").strip().splitlines()[0]
 
 
-PAGES = {"states.md": states, "log-entries.md": log_entries, "errors.md": errors}
-
-
-def stale() -> Iterator[str]:
-    """The pages that no longer say what the code says."""
-    for name, make in PAGES.items():
-        path = DOCS / name
-        if not path.exists() or path.read_text(encoding="utf-8") != make():
-            yield name
+def files() -> dict[Path, bytes]:
+    """Everything that is made from the code, by where it belongs."""
+    pages = {"states.md": states, "log-entries.md": log_entries, "errors.md": errors}
+    made = {ROOT / "docs" / name: make().encode() for name, make in pages.items()}
+    return made | {ROOT / "schema" / name: data for name, data in app.schemas().items()}
 
 
 def main() -> int:
-    """Write the pages, or check them."""
+    """Write the files, or say which are stale."""
+    made = files()
+    stale = [p for p, data in made.items() if not p.exists() or p.read_bytes() != data]
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale) or "nothing"
     if "--check" in sys.argv:
-        names = list(stale())
-        print("stale, run `make docs`: " + ", ".join(names) if names else "up to date")
-        return 1 if names else 0
-    for name, make in PAGES.items():
-        (DOCS / name).write_text(make(), encoding="utf-8")
-        print(f"docs/{name}")
+        print(f"stale: {names}")
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(made[path])
+    print(f"wrote: {names}")
     return 0
 
 

@@ -165,15 +165,11 @@ class Shows:
         handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
         contents = await self._bodies.fetch([(team, i, 1) for i in handoffs])
         shown: list[views.ItemView] = []
-        latest: dict[tuple[str, str], int] = {}
-        for m in mails:
-            if m.handoff_id is not None and m.kind == Kind.HANDOFF:
-                latest[m.kind, m.handoff_id] = m.seq
+        latest = {(m.kind, m.handoff_id): m.seq for m in mails if m.kind in _GATHERED}
         for m in mails:
             handoff = handoffs.get(m.handoff_id or "")
             is_open = handoff is not None and mail.is_open(Kind(m.kind), m.version, handoff, reader)
-            # A handoff that came back to the inbox is one thing to do, not two.
-            stale = m.kind == Kind.HANDOFF and latest.get((m.kind, m.handoff_id or "")) != m.seq
+            stale = latest.get((m.kind, m.handoff_id), m.seq) != m.seq
             if everything or (is_open and not stale):
                 body = contents.get((team, m.handoff_id or "", 1))
                 title = decode_content(body).title if handoff is not None else None
@@ -241,6 +237,9 @@ def _question_name(h: Handoff, bodies: dict[BodyKey, bytes | None], answer: Answ
     name = _value(bodies, h, answer.question, "name")
     return name or _value(bodies, h, answer.question, "question") or str(answer.question.version)
 
+
+_GATHERED = {Kind.HANDOFF.value, Kind.NOTICE.value}
+"""A handoff that came back to the inbox is one thing to do, and two nudges are one reminder."""
 
 _SUMMARIES = {
     Kind.HANDOFF: "{title}",

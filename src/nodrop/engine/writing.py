@@ -5,8 +5,9 @@ time. Everything else it does is decided by `core.machine`; what follows from an
 the same batch (`chains`).
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +34,9 @@ from nodrop.engine.shows import Caller, require_sight
 from nodrop.store import KeyUse, Place, Process, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire.bodies import decode_content
+
+OFF_THE_LOOP_BYTES: Final = 65_536
+"""A payload larger than this is checked in a thread, so that it keeps nobody waiting."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +95,11 @@ class Writing:
         legs = self._intake.legs(request)
         body = self._intake.content(request)
         target = self._register.target(team, request.to, request.capability)
-        problems = self._register.problems(
-            team, target.candidate, target.capability, "input", request.payload
-        )
+        check = (team, target.candidate, target.capability, "input", request.payload)
+        if len(body) > OFF_THE_LOOP_BYTES:
+            problems = await asyncio.to_thread(self._register.problems, *check)
+        else:
+            problems = self._register.problems(*check)
         if problems:
             detail = f"{target.candidate.agent} does not take this payload"
             raise PayloadInvalidError(detail, errors=problems)
