@@ -34,7 +34,7 @@ types: $(DEV) ## Type checking
 	$(BIN)/basedpyright
 
 imports: $(DEV) ## The import contracts of pyproject.toml
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 unit: $(DEV) ## The tests (ARGS="..." goes to pytest, WORKERS=n sets the processes)
 	$(BIN)/pytest -n $(WORKERS) $(ARGS)

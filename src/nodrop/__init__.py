@@ -1,1 +1,104 @@
-"""A handoff relay for AI agents: pass work on without dropping it."""
+"""A handoff relay for AI agents: pass work on without dropping it.
+
+    async with nodrop.connect(agent="inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent", title="Login button not working on mobile")
+        timeline = await handoff.result(wait="4h")
+
+`connect` is for requesters, `Agent` for workers; `connect_sync` is for programs without an event
+loop. Importing this package loads no relay and no network library.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nodrop.client.agent import Agent, serve
+from nodrop.client.blocking import BlockingClient, BlockingHandoff
+from nodrop.client.blocking_task import BlockingTask
+from nodrop.client.client import Client
+from nodrop.client.connecting import connect, connect_sync, provide_embedded
+from nodrop.client.dead_letter import DeadLetter
+from nodrop.client.endings import Fail, HandoffFailed, Reject, WaitElapsed
+from nodrop.client.handoff import Handoff
+from nodrop.client.inbox import Item
+from nodrop.client.shown import Outcome, Receipt
+from nodrop.client.task import Task
+from nodrop.client.transport import Transport
+from nodrop.core.errors import (
+    AlreadyFinishedError,
+    CallerError,
+    ConflictError,
+    ForbiddenError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    NodropError,
+    NoMatchError,
+    NotFoundError,
+    PayloadInvalidError,
+    ResultInvalidError,
+    StaleAttemptError,
+    StoreInUseError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnreachableError,
+)
+
+__all__ = [
+    "Agent",
+    "AlreadyFinishedError",
+    "BlockingClient",
+    "BlockingHandoff",
+    "BlockingTask",
+    "CallerError",
+    "Client",
+    "ConflictError",
+    "DeadLetter",
+    "Fail",
+    "ForbiddenError",
+    "Handoff",
+    "HandoffFailed",
+    "IdempotencyConflictError",
+    "InvalidRequestError",
+    "Item",
+    "NoMatchError",
+    "NodropError",
+    "NotFoundError",
+    "Outcome",
+    "PayloadInvalidError",
+    "Receipt",
+    "Reject",
+    "ResultInvalidError",
+    "StaleAttemptError",
+    "StoreInUseError",
+    "Task",
+    "TooLargeError",
+    "Transport",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnreachableError",
+    "WaitElapsed",
+    "__version__",
+    "connect",
+    "connect_sync",
+    "serve",
+]
+
+if TYPE_CHECKING:
+    __version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  # slow, and rarely asked for
+
+        return version("nodrop")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+async def _open_embedded(path: str, *, agent: str, team: str | None, home: Path) -> Transport:
+    from nodrop.app import TEAM, open_embedded  # noqa: PLC0415  # a relay is loaded when opened
+
+    return await open_embedded(path, agent=agent, team=team or TEAM, home=home)
+
+
+provide_embedded(_open_embedded)

@@ -215,7 +215,8 @@ class Transaction(Protocol):
     async def append(self, changes: Changes) -> Sequence[int]:
         """Write everything; return the `seq` of each entry, in the order given.
 
-        Entries of one team are chained in the order given. A row replaces the one before it.
+        Entries of one team are chained in the order given. A row replaces the one before it. May
+        be called again, but comes last: nothing is read after it.
         """
         ...
 
@@ -300,7 +301,10 @@ class Store(Protocol):
         ...
 
     async def inbox(self, team: str, agent: str, *, after: int, limit: int) -> Sequence[Mail]:
-        """Return what concerns `agent` after `after`, oldest first."""
+        """Return what concerns `agent` after `after`, oldest first.
+
+        An entry's items come together, a few beyond `limit` if need be: the last `seq` is a cursor.
+        """
         ...
 
     async def queued(self, team: str, agent: str) -> int:
@@ -320,7 +324,9 @@ class Store(Protocol):
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went.
 
-        Bodies go with their entries unless their handoff is in the horizon's snapshots. Rows, keys
-        and inbox items of handoffs that were settled before `forget_before` go too.
+        Bodies go with their entries unless their handoff is in the horizon's snapshots, and inbox
+        items with entries that are about no handoff. Rows, keys and inbox items of handoffs that
+        were settled before `forget_before` go too, unless they are open or the log still tells of
+        them.
         """
         ...

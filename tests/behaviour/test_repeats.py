@@ -1,5 +1,7 @@
 """Lost answers: every command may be repeated, and is answered as the first time."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -50,12 +52,9 @@ async def test_a_relay_restarted_between_any_two_commands_repeats_every_answer(
     assert settled["handoff"]["state"] == "completed"
 
 
-def _but_for_leases(answer: Any) -> Any:
+def _but_for_leases(answer: Any) -> str:
     """A restart prolongs leases, so when they end is not part of what is repeated."""
-    if isinstance(answer, dict):
-        kept = {k: v for k, v in answer.items() if k not in {"lease_until", "due_at"}}
-        return {k: _but_for_leases(v) for k, v in kept.items()}
-    return [_but_for_leases(item) for item in answer] if isinstance(answer, list) else answer
+    return re.sub(r'"(lease_until|due_at)": "[^"]*"', "", json.dumps(answer))
 
 
 async def test_the_same_key_is_the_same_handoff(inbox_monitor: Any) -> None:

@@ -52,7 +52,7 @@ async def test_the_seeds_manifest_is_taken_as_it_is_and_enforced(
     with pytest.raises(ResultInvalidError) as wrong:
         await researcher("complete", offered["id"], attempt=1, result={"sources": []})
     assert [p.path for p in wrong.value.errors] == ["result"]
-    result = {"sources": [], "summary": "nothing"}
+    result: dict[str, Any] = {"sources": [], "summary": "nothing"}
     await researcher("complete", offered["id"], attempt=1, result=result)
 
 

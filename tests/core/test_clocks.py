@@ -242,3 +242,11 @@ def test_what_is_old_enough_overtakes_what_is_more_urgent() -> None:
     ranked = clocks.rank(Play(priority=Priority.URGENT).h)
     assert ranked < rank(Priority.LOW, age=0)
     assert rank(Priority.LOW, age=DEFAULT.deadline_ms) < ranked
+
+
+def test_an_update_keeps_what_it_does_not_mention() -> None:
+    play = Play()
+    attempt = play.accept(position=2, eta_at=T0 + 2 * HOUR)
+    play.do(commands.Update(attempt=attempt))
+    assert play.h.ack is not None
+    assert (play.h.ack.position, play.h.ack.eta_at) == (2, T0 + 2 * HOUR)

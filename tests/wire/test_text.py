@@ -7,7 +7,7 @@ from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.wire import text
 
 # The article as it was published, line breaks lost where it lost them.
-SEED = """\
+ARTICLE = """\
 Here's what that looks like in practice. When my inbox agent finds a bug report, it doesn't just "tell" the coding agent. It creates a structured handoff:
 HANDOFF: inbox_monitor → code_agent
 TRIGGER: Bug report detected
@@ -25,7 +25,7 @@ HANDOFF_ACK: code_agent received inbox_monitor/bug_123 STATUS: Added to queue (p
 Notice what's happening here. The handoff isn't just "hey, look at this." It's a structured contract with expectations, timelines, and fallback plans.
 Warning: Don't make every interaction a formal handoff.
 """
-SEED_FIELDS: dict[str, Any] = {
+ARTICLE_FIELDS: dict[str, Any] = {
     "from": "inbox_monitor",
     "to": "code_agent",
     "trigger": "Bug report detected",
@@ -76,13 +76,13 @@ def problems(written: str) -> list[tuple[str, str]]:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def test_the_seed_is_read_as_it_was_published() -> None:
-    assert text.parse(SEED) == SEED_FIELDS
+def test_the_article_is_read_as_it_was_published() -> None:
+    assert text.parse(ARTICLE) == ARTICLE_FIELDS
 
 
 def test_the_block_alone_is_read_the_same() -> None:
-    alone = SEED[SEED.index("HANDOFF:") : SEED.index("The coding agent receives")]
-    assert text.parse(alone) == SEED_FIELDS
+    alone = ARTICLE[ARTICLE.index("HANDOFF:") : ARTICLE.index("The coding agent receives")]
+    assert text.parse(alone) == ARTICLE_FIELDS
 
 
 def test_a_fenced_block_ends_at_its_fence() -> None:
@@ -241,7 +241,7 @@ def test_a_key_before_the_handoff_line_is_not_skipped() -> None:
 
 
 def test_a_second_block_is_not_skipped() -> None:
-    assert problems(SEED + block()) == [
+    assert problems(ARTICLE + block()) == [
         ("line 17 (HANDOFF)", "another block begins here: send one at a time")
     ]
 
@@ -261,7 +261,7 @@ def test_parties_without_an_arrow_are_refused() -> None:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def test_a_handoff_is_written_as_the_seed_writes_it() -> None:
+def test_a_handoff_is_written_as_the_article_writes_it() -> None:
     assert text.render(HANDOFF) == textwrap.dedent("""\
         HANDOFF: inbox_monitor → code_agent
         TRIGGER: Bug report detected
@@ -314,7 +314,7 @@ def test_nothing_is_acknowledged_before_the_ack() -> None:
     assert text.render_ack(HANDOFF) is None
 
 
-def test_an_ack_is_written_as_the_seed_writes_it() -> None:
+def test_an_ack_is_written_as_the_article_writes_it() -> None:
     acknowledged = HANDOFF | {
         "ack": {
             "status": "Added to queue",

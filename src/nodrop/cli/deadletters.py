@@ -41,7 +41,7 @@ def _show(handoffs: list[dict[str, Any]], session: Session) -> None:
             styled("late result" if handoff["late_result"] else "", "yellow"),
         )
     out.print(table)
-    out.print(line(("→ ", "cyan"), "nodrop dlq redrive|discard|accept REF"))
+    screen.hint("nodrop dlq redrive|discard|accept REF")
 
 
 async def dlq_show(session: Session, ref: Ref) -> None:
@@ -56,7 +56,9 @@ async def dlq_redrive(
     *,
     to: Annotated[str | None, typer.Option(help="Somebody else shall try.")] = None,
     capability: Annotated[str | None, typer.Option(help="What it takes.")] = None,
-    deadline: Annotated[str | None, typer.Option(metavar="DURATION|TIME")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="DURATION|TIME", help="When it expires this time.")
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
 ) -> None:
     """Try it again, with what was learnt so far."""
@@ -82,4 +84,10 @@ async def _decide(
     session: Session, operation: str, ref: str, fields: dict[str, Any], did: str
 ) -> None:
     answer = await session.call(operation, fields, handoff=ref)
-    session.show(answer, lambda: picture.moved(answer["handoff"], did, now=session.now()))
+
+    def show() -> None:
+        picture.moved(answer["handoff"], did, now=session.now())
+        if answer["handoff"]["successor"] is not None:
+            screen.hint(f"nodrop track {answer['handoff']['successor']}")
+
+    session.show(answer, show)

@@ -97,6 +97,11 @@ def _returned(data: Entry, words: Entry) -> str:
     return f"{str(data['reason']).replace('_', ' ')}, {_attempt(data)} ended{tried}{_quoted(words, 'reason')}"
 
 
+def _offers(data: Entry) -> str:
+    capabilities = ", ".join(data.get("capabilities") or ())
+    return f"{data['agent']}: {capabilities}" if capabilities else data["agent"]
+
+
 _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
     "offered": _offered,
     "delivered": lambda data, _: _attempt(data),
@@ -128,5 +133,8 @@ _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
     "nudged": lambda data, _: f"{data['to']}: the {data['clock']} clock ran out",
     "escalated": lambda data, _: f"{data['when']}: {data['notify']} is told",
     "rearmed": lambda data, _: f"the {data['clock']} clock counts anew",
+    "registered": lambda data, _: _offers(data),
+    "removed": lambda data, _: str(data.get("agent") or ""),
+    "created": lambda data, _: f"for {data['agent']}, {data['role']}",
     "noted": lambda _, words: _quoted(words, "text").removeprefix(": "),
 }

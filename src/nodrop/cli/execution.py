@@ -8,11 +8,12 @@ another non-zero exit means it failed, and the last lines of stderr say why.
 import asyncio
 import os
 import signal
+import tempfile
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
@@ -39,14 +40,29 @@ _REASON_BYTES: Final = 2_000
 class Delivery(Protocol):
     """What a run needs of the SDK's task."""
 
-    view: dict[str, Any]
-    last_checkpoint: Any
-    steps: dict[str, Any]
-    answers: dict[str, Any]
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """The handoff."""
+        ...
 
     @property
     def attempt(self) -> int:
         """The number of this delivery."""
+        ...
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt had learnt."""
+        ...
+
+    @property
+    def steps(self) -> Mapping[str, Any]:
+        """Recorded steps."""
+        ...
+
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        """Answers so far."""
         ...
 
     async def update(self, status: str | None = None) -> None:
@@ -73,8 +89,13 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
             Fail: the command failed, ran too long or printed too much.
         """
         try:
-            async with asyncio.timeout(self.timeout_seconds), self._process(task) as process:
-                return await self._talk(process, task)
+            async with (
+                asyncio.timeout(self.timeout_seconds),
+                _Pipe() as out,
+                _Pipe() as err,
+                self._process(task, out, err) as process,
+            ):
+                return await self._talk(process, task, out, err)
         except TimeoutError:
             assert self.timeout_seconds is not None, "nothing else runs out"
             length = spell_duration(round(self.timeout_seconds * SECOND))
@@ -82,16 +103,21 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
             raise Fail(reason, code="timed_out", retryable=True) from None
 
     @asynccontextmanager
-    async def _process(self, task: Delivery) -> AsyncGenerator[Process]:
+    async def _process(self, task: Delivery, out: "_Pipe", err: "_Pipe") -> AsyncGenerator[Process]:
         """Start the command in a process group of its own; leave nothing of the group behind."""
-        process = await asyncio.create_subprocess_shell(
-            self.command,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,
-            env={**self.environment, **self._ids(task)},
-        )
+        with tempfile.TemporaryFile() as delivery:
+            delivery.write(_encoded(task))
+            delivery.seek(0)
+            process = await asyncio.create_subprocess_shell(
+                self.command,
+                stdin=delivery,
+                stdout=out.give_away(),
+                stderr=err.give_away(),
+                start_new_session=True,
+                env={**self.environment, **self._ids(task)},
+            )
+        out.given_away()
+        err.given_away()
         try:
             yield process
         finally:
@@ -108,25 +134,21 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
             "NODROP_HOME": self.home,
         }
 
-    async def _talk(self, process: Process, task: Delivery) -> Any:
-        assert process.stdin is not None, "a pipe"
-        assert process.stdout is not None, "a pipe"
-        assert process.stderr is not None, "a pipe"
+    async def _talk(self, process: Process, task: Delivery, out: "_Pipe", err: "_Pipe") -> Any:
         said, complaints = _Kept(DEFAULT.body_bytes_max), _Tail()
         try:
             async with asyncio.TaskGroup() as group:
                 promise = group.create_task(self._keep_promise(task, complaints))
-                pipes = [
-                    group.create_task(_feed(process.stdin, _delivery(task))),
-                    group.create_task(said.read(process.stdout)),
-                    group.create_task(complaints.read(process.stderr)),
+                reading = [
+                    group.create_task(said.read(out.reader)),
+                    group.create_task(complaints.read(err.reader)),
                 ]
                 code = await process.wait()
                 promise.cancel()
                 _signal_group(process, signal.SIGKILL)  # what it left running holds the pipes
-                _, late = await asyncio.wait(pipes, timeout=DRAIN_SECONDS)
-                for pipe in late:
-                    pipe.cancel()
+                _, late = await asyncio.wait(reading, timeout=DRAIN_SECONDS)
+                for one in late:
+                    one.cancel()
         except ExceptionGroup as several:
             # Too much output, or the delivery is somebody else's now: one is reason enough.
             raise several.exceptions[0] from None
@@ -145,7 +167,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
                 await task.update(f"running for {length}" + (f": {last}" if last else ""))
 
 
-def _delivery(task: Delivery) -> bytes:
+def _encoded(task: Delivery) -> bytes:
     return msgspec.json.encode(
         {
             "handoff": task.view,
@@ -169,12 +191,39 @@ def _result(code: int, said: str, complaints: str) -> Any:
     raise Fail(complaints or how, code="command_failed", retryable=code == EXIT_TRY_AGAIN)
 
 
-async def _feed(stdin: asyncio.StreamWriter, content: bytes) -> None:
-    # A command need not read what it is given.
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stdin.write(content)
-        await stdin.drain()
-    stdin.close()
+class _Pipe:
+    """What a command writes, read here.
+
+    Not `asyncio.subprocess.PIPE`: whoever inherits that one can keep it open for ever, and waiting
+    for the command would then mean waiting for them too.
+    """
+
+    def __init__(self) -> None:
+        self.reader = asyncio.StreamReader()
+        self._read_end, self._write_end = os.pipe()
+        self._transport: asyncio.ReadTransport | None = None
+
+    async def __aenter__(self) -> Self:
+        protocol = asyncio.StreamReaderProtocol(self.reader)
+        file = os.fdopen(self._read_end, "rb", buffering=0)
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(lambda: protocol, file)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.given_away()
+        if self._transport is not None:
+            self._transport.close()
+
+    def give_away(self) -> int:
+        """Return the end to write to."""
+        return self._write_end
+
+    def given_away(self) -> None:
+        """Let go of the end to write to: the command has its own copy, and its exit ends it."""
+        if self._write_end >= 0:
+            os.close(self._write_end)
+            self._write_end = -1
 
 
 class _Kept:
@@ -210,13 +259,15 @@ class _Tail:
 
 
 async def _end(process: Process, grace_seconds: float) -> None:
-    """End the command and whatever it started: politely, then not."""
-    if process.returncode is None:
-        _signal_group(process, signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace_seconds):
-                await process.wait()
-    _signal_group(process, signal.SIGKILL)
+    """End the command and whatever it started: politely, then not, however impatient the caller."""
+    try:
+        if process.returncode is None:
+            _signal_group(process, signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds):
+                    await process.wait()
+    finally:
+        _signal_group(process, signal.SIGKILL)
     await process.wait()
 
 

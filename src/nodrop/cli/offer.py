@@ -1,4 +1,4 @@
-"""An offer out of what a person has: a JSON file, or the seeds' text block."""
+"""An offer out of what a person has: a JSON file, or a text block."""
 
 from typing import Any
 

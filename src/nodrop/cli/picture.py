@@ -28,23 +28,23 @@ _LADDER: Final[tuple[str, ...]] = (
 _RESULT_CHARS_MAX: Final = 200
 
 
-def track(handoff: Handoff, *, now: int) -> None:
-    """Print everything there is to know about a handoff."""
+def track(handoff: Handoff, *, now: int, contract: bool = True) -> None:
+    """Print everything there is to know about a handoff, or all but its contract."""
     out = screen.console()
     out.print(_heading(handoff))
-    out.print(Padding(_block(text.render(handoff)), (1, 0, 1, 2)))
-    ack = text.render_ack(handoff)
-    if ack is not None:
-        out.print(Padding(_block(ack), (0, 0, 1, 2)))
-    out.print(Padding(_ladder(handoff), (0, 0, 1, 2)))
-    out.print(Padding(_facts(handoff, now), (0, 0, 0, 2)))
+    out.print()
+    blocks = (text.render(handoff), text.render_ack(handoff)) if contract else ()
+    for block in filter(None, blocks):
+        out.print(Padding(_block(block), (0, 0, 1, 2), expand=False))
+    out.print(Padding(_ladder(handoff), (0, 0, 1, 2), expand=False))
+    out.print(Padding(_facts(handoff, now), (0, 0, 0, 2), expand=False))
     _warnings(out, handoff)
 
 
 def moved(handoff: Handoff, did: str, *, now: int) -> None:
-    """Print that a command was carried out, and what comes next."""
+    """Print on stderr that a command was carried out, and what comes next."""
     screen.success(f"{did} ", (handoff["ref"], "bold"), *_whose(handoff))
-    out = screen.console()
+    out = screen.console(stderr=True)
     owed = _owed(handoff, now)
     if owed is not None:
         out.print(Text("  ").append_text(owed), soft_wrap=True)
@@ -115,6 +115,8 @@ def _block(written: str) -> Text:
 def _ladder(handoff: Handoff) -> Table:
     reached = {receipt["rung"]: receipt for receipt in handoff["receipts"]}
     ladder = Table.grid(padding=(0, 2))
+    for _ in ("rung", "when", "by", "attempt"):
+        ladder.add_column(no_wrap=True)
     rungs: list[str] = list(_LADDER)
     if "updated" in reached:
         rungs.insert(rungs.index("finished"), "updated")

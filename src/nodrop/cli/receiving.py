@@ -12,7 +12,7 @@ from nodrop.cli import picture, screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, json_or_text, text_of, waiting
-from nodrop.cli.verb import Attempt, Length, Ref
+from nodrop.cli.verb import Attempt, Ref
 
 Reason = Annotated[str, typer.Argument(metavar="REASON", help="Why; @file and - work too.")]
 Position = Annotated[int | None, typer.Option(min=1, help="Place in your queue.")]
@@ -53,7 +53,7 @@ async def inbox(
 def _show_items(items: list[dict[str, Any]], session: Session) -> None:
     out = screen.console()
     if not items:
-        out.print(line((f"Nothing waits for {session.settings.agent or 'you'}.", "bright_black")))
+        out.print(line((f"Nothing waits for {session.identity or 'you'}.", "bright_black")))
         return
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for column in ("seq", "kind", "from", "what", "handoff", "when"):
@@ -91,7 +91,7 @@ async def take(
         for delivery in answer["deliveries"]:
             picture.track(delivery["handoff"], now=session.now())
             _show_left_behind(delivery)
-            _hint(f"nodrop ack {delivery['handoff']['ref']}")
+            screen.hint(f"nodrop ack {delivery['handoff']['ref']}")
 
     session.show(answer, show)
 
@@ -101,10 +101,6 @@ def _show_left_behind(delivery: dict[str, Any]) -> None:
         if delivery[name]:
             told = line((f"  {name}  ", "bright_black"), picture.brief(delivery[name]))
             screen.console().print(told, soft_wrap=True)
-
-
-def _hint(command: str) -> None:
-    screen.console().print(line(("→ ", "cyan"), command), soft_wrap=True)
 
 
 async def ack(
@@ -158,9 +154,15 @@ async def counter(
     session: Session,
     ref: Ref,
     *,
-    deadline: Annotated[str | None, typer.Option(metavar="DURATION|TIME")] = None,
-    update_every: Length = None,
-    accept_within: Length = None,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="DURATION|TIME", help="When you could have it done.")
+    ] = None,
+    update_every: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How often you would report.")
+    ] = None,
+    accept_within: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="When you could begin.")
+    ] = None,
     priority: Annotated[str | None, typer.Option(help="low, medium, high or urgent.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
     attempt: Attempt = None,
@@ -182,7 +184,7 @@ async def done(
     ref: Ref,
     result: Annotated[
         str,
-        typer.Argument(metavar="[RESULT|@FILE|-]", help="JSON if it parses, else text."),
+        typer.Argument(metavar="RESULT|@FILE|-", help="JSON if it parses, else text."),
     ] = "null",
     attempt: Attempt = None,
 ) -> None:

@@ -1,5 +1,6 @@
 """The requester's verbs: hand work off, wait for it, answer, change one's mind, settle."""
 
+import sys
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,6 +10,7 @@ from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, json_of, json_or_text, waiting
 from nodrop.cli.verb import Ref
+from nodrop.client.durations import Wait
 from nodrop.core.errors import InvalidRequestError, Problem, StaleQuestionError
 from nodrop.core.model import FINAL
 from nodrop.wire.errors import EXIT_FAILED, EXIT_TRY_AGAIN
@@ -16,7 +18,7 @@ from nodrop.wire.errors import EXIT_FAILED, EXIT_TRY_AGAIN
 _FINAL: Final = frozenset(state.value for state in FINAL)
 WAIT: Final = "30s"
 
-Why = Annotated[str | None, typer.Argument(metavar="[REASON]", help="Why.")]
+Why = Annotated[str | None, typer.Argument(metavar="REASON", help="Why.")]
 
 
 async def send(
@@ -24,7 +26,7 @@ async def send(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE|-]",
+            metavar="FILE|-",
             help="An offer in JSON, or a `HANDOFF: a → b` text block. Options overrule it.",
         ),
     ] = None,
@@ -34,8 +36,13 @@ async def send(
     title: Annotated[str | None, typer.Option(help="What it is, in a few words.")] = None,
     trigger: Annotated[str | None, typer.Option(help="What set it off.")] = None,
     priority: Annotated[str | None, typer.Option(help="low, medium, high or urgent.")] = None,
-    payload: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-")] = None,
-    deadline: Annotated[str | None, typer.Option(metavar="DURATION|TIME")] = None,
+    payload: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE|-", help="What the recipient needs.")
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION|TIME", help="When it expires: 4h, 24h if unsaid."),
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Sent again with the same key, it is the same handoff.")
     ] = None,
@@ -61,21 +68,19 @@ async def send(
             next_step="Name a file, `-` for stdin, or say who and what: --to NAME --title TEXT.",
             errors=(Problem(path="FILE", message="no file and no options"),),
         )
+    left = None if wait is None else waiting(wait, option="--wait")
     answer = await session.call("offer", fields)
-    if wait is None:
-        session.show(answer, lambda: _show_stored(session, answer))
-        return
-    if not session.as_json:
-        _show_stored(session, answer)
-    await _wait(session, answer["handoff"]["id"], wait, until="finished", of="handoff")
-
-
-def _show_stored(session: Session, answer: dict[str, Any]) -> None:
     handoff = answer["handoff"]
-    again = "stored before, and not again: " if answer.get("replayed") else "stored "
-    picture.moved(handoff, again.rstrip(), now=session.now())
-    out = screen.console()
-    out.print(line(("→ ", "cyan"), f"nodrop track {handoff['ref']}"), soft_wrap=True)
+    if session.as_json and left is None:
+        screen.document(answer)
+    elif not session.as_json:
+        did = "stored before, and not again:" if answer.get("replayed") else "stored"
+        picture.moved(handoff, did, now=session.now())
+        screen.hint(f"nodrop track {handoff['ref']}")
+    if left is not None:
+        await _wait(session, handoff["id"], left, until="finished", of="handoff")
+    elif not session.as_json and not sys.stdout.isatty():
+        print(screen.clean(handoff["ref"]))  # REF=$(nodrop send …)
 
 
 async def wait(
@@ -90,11 +95,11 @@ async def wait(
     chain: Annotated[bool, typer.Option("--chain", help="Wait for the last leg.")] = False,
 ) -> None:
     """Wait for the outcome, and settle it. Exit 75: it goes on; 1: it ended without a result."""
-    await _wait(session, ref, length, until=until, of="chain" if chain else "handoff")
-
-
-async def _wait(session: Session, ref: str, length: str, *, until: str, of: str) -> None:
     left = waiting(length, option="--for")
+    await _wait(session, ref, left, until=until, of="chain" if chain else "handoff")
+
+
+async def _wait(session: Session, ref: str, left: Wait, *, until: str, of: str) -> None:
     while True:
         fields = {"wait": left.piece(), "until": until, "of": of}
         answer = await session.call("get_handoff", fields, handoff=ref)
@@ -113,7 +118,7 @@ async def _wait(session: Session, ref: str, length: str, *, until: str, of: str)
 async def _settled(session: Session, answer: dict[str, Any]) -> dict[str, Any]:
     """Tell the relay that the requester has the outcome. Others only look."""
     handoff = answer["handoff"]
-    mine = session.settings.agent == handoff["chain"]["origin"]
+    mine = session.identity == handoff["chain"]["origin"]
     if not mine or handoff["settled_at"] is not None:
         return answer
     return await session.call("settle", {}, handoff=handoff["id"])

@@ -1,5 +1,8 @@
 """What people see: consoles, colours, times in words, and problems. Knows no verb.
 
+Stdout is for what was asked for, so that a shell can use it; that something was done, or went
+wrong, is told on stderr.
+
 Words of agents are data. They are printed as they are, without control characters, so that they
 can neither move the cursor nor pass for markup.
 """
@@ -67,7 +70,7 @@ def line(*parts: tuple[object, str] | str) -> Text:
 
 def state(name: str) -> Text:
     """Return a state in its colour."""
-    return styled(name, STATE_STYLES.get(name, ""))
+    return line((name, STATE_STYLES.get(name, "")))
 
 
 def document(value: Any) -> None:
@@ -77,10 +80,8 @@ def document(value: Any) -> None:
 
 def value(result: Any) -> None:
     """Print a result so that a shell can use it: text as it is, anything else as JSON."""
-    if isinstance(result, str):
-        print(clean(result))
-    else:
-        print(json.dumps(result, ensure_ascii=False, indent=2))
+    shown = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
+    print(clean(shown) if sys.stdout.isatty() else shown)
 
 
 def problem(error: NodropError, *, as_json: bool) -> None:
@@ -90,7 +91,8 @@ def problem(error: NodropError, *, as_json: bool) -> None:
         return
     out = console(stderr=True)
     out.print(line(("✗ ", "red"), (error.title, "bold red"), (f"  {error.code}", "bright_black")))
-    if error.detail != error.title:
+    told = {error.title, *(f"{found.path}: {found.message}" for found in error.errors)}
+    if error.detail not in told:
         out.print(styled(f"  {error.detail}"))
     for found in error.errors:
         out.print(line("  ", (found.path, "bold"), f": {found.message}"))
@@ -98,8 +100,13 @@ def problem(error: NodropError, *, as_json: bool) -> None:
 
 
 def success(words: str, *more: tuple[object, str] | str) -> None:
-    """Tell that something was done."""
-    console().print(line(("✓ ", "green"), words, *more), soft_wrap=True)
+    """Tell that something was done. On stderr: stdout is for what a shell could use."""
+    console(stderr=True).print(line(("✓ ", "green"), words, *more), soft_wrap=True)
+
+
+def hint(command: str) -> None:
+    """Tell what one could type next."""
+    console(stderr=True).print(line(("→ ", "cyan"), command), soft_wrap=True)
 
 
 # --- times --------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """One command's dealings with a relay: who is asking, where, and what to do with the answer."""
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 class Client(Protocol):
     """What a verb needs of the SDK."""
 
+    agent: str | None
+    """Who is asking; None where only the relay knows whose token it is."""
+
     async def call(
         self,
         operation: str,
@@ -66,7 +70,7 @@ class Session:
         where: Where,
         *,
         as_json: bool = False,
-        connect: Callable[[Settings], Client] | None = None,
+        connect: Callable[[Settings], Awaitable[Client]] | None = None,
         now: Callable[[], int] = now,
     ) -> None:
         self._where = where
@@ -91,6 +95,9 @@ class Session:
     def settings(self) -> Settings:
         """Where the relay is and who is asking."""
         where = self._where
+        if where.home is not None:
+            # The SDK, and whatever a verb starts, look there too.
+            os.environ["NODROP_HOME"] = str(where.home)
         try:
             return settings.load(
                 where.url, agent=where.agent, token=where.token, team=where.team, home=where.home
@@ -99,6 +106,12 @@ class Session:
             raise InvalidRequestError(
                 str(error), next_step="Correct the file, or move it away."
             ) from error
+
+    def act_as(self, agent: str) -> None:
+        """Be `agent` where no flag and no token says otherwise. Before the first call."""
+        if self._where.agent is None and self.settings.token is None:
+            self._where = msgspec.structs.replace(self._where, agent=agent)
+            del self.settings
 
     async def call(
         self,
@@ -110,7 +123,7 @@ class Session:
     ) -> dict[str, Any]:
         """Ask the relay for one operation and return its answer."""
         if self._client is None:
-            self._client = self._connect(self.settings)
+            self._client = await self._connect(self.settings)
         return await self._client.call(operation, fields or {}, handoff=handoff, name=name)
 
     async def handoff(self, ref: str) -> dict[str, Any]:
@@ -137,6 +150,8 @@ class Session:
         """
         handoff = await self.handoff(ref)
         attempts = self.attempts(handoff)
+        if attempt is None:
+            attempt = self._given_attempt(handoff)
         if attempt is None and not (direct and handoff["state"] == "offered"):
             attempt = attempts.of(handoff["id"]) or await self._current_attempt(handoff)
         sent = {**fields, **({} if attempt is None else {"attempt": attempt})}
@@ -148,9 +163,22 @@ class Session:
         attempts.remember(answer["handoff"])
         return answer
 
+    def _given_attempt(self, handoff: Mapping[str, Any]) -> int | None:
+        """Return the attempt that `nodrop work` told the command we are part of."""
+        attempt = os.environ.get("NODROP_ATTEMPT", "")
+        mine = os.environ.get("NODROP_HANDOFF_ID") == handoff["id"] and attempt.isdecimal()
+        return int(attempt) if mine else None
+
     async def _current_attempt(self, handoff: Mapping[str, Any]) -> int | None:
         """Return the attempt that a turn-based caller who remembers none must mean."""
-        if handoff["state"] not in _HELD or handoff["to"] != self.agent(handoff):
+        if handoff["to"] != self.identity:
+            return None
+        if handoff["state"] == "offered":
+            raise AttemptRequiredError(
+                f"{handoff['ref']} is in the inbox of {handoff['to']}, and nobody has it",
+                next_step=f"Say that you have it: nodrop ack {handoff['ref']}",
+            )
+        if handoff["state"] not in _HELD:
             return None
         if await self._is_connected(handoff["to"]):
             raise AttemptRequiredError(
@@ -166,13 +194,14 @@ class Session:
         except NotFoundError:
             return False
 
-    def agent(self, handoff: Mapping[str, Any]) -> str:
-        """Return who is asking; where only the relay knows, it will refuse all but the recipient."""
-        return self.settings.agent or handoff["to"]
+    @property
+    def identity(self) -> str | None:
+        """Who is asking; None before the first call with nothing but a token."""
+        return self.settings.agent or (self._client.agent if self._client else None)
 
     def attempts(self, handoff: Mapping[str, Any]) -> Attempts:
         """Return what this agent remembers of its deliveries."""
-        return Attempts(self.settings.home, self.agent(handoff))
+        return Attempts(self.settings.home, self.identity or handoff["to"])
 
     def show(self, answer: Mapping[str, Any], picture: Callable[[], None]) -> None:
         """Print the relay's answer as it came, or a picture of it."""
@@ -182,13 +211,15 @@ class Session:
             picture()
 
 
-def _connect(chosen: Settings) -> Client:
-    import nodrop  # noqa: PLC0415  # an HTTP client takes a while to load: not for `--help`
+async def _connect(chosen: Settings) -> Client:
+    # An address may be a file, and `nodrop` itself says how one is opened.
+    from nodrop.client.connecting import open_client  # noqa: PLC0415  # not needed for `--help`
 
-    return nodrop.connect(
+    return await open_client(
         chosen.address,
         agent=chosen.agent,
         token=chosen.token,
         team=chosen.team,
-        home=chosen.home,
+        # One question, one answer; but only a channel tells whose a token is.
+        transport="http" if chosen.agent else "websocket",
     )

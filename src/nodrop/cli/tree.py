@@ -1,15 +1,18 @@
 """Every verb there is, grouped by purpose: the order of the help."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
 
-from nodrop.cli import deadletters, looking, receiving, requesting
-from nodrop.cli.verb import verb
+from nodrop.cli import deadletters, doctor, identity, looking, receiving, relay, requesting, work
+from nodrop.cli.demo.story import demo
+from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, verb
 
+_START: Final = "Start here"
 _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
+    _START: (identity.token, doctor.doctor),
     "Hand work off": (
         requesting.send,
         requesting.wait,
@@ -53,6 +56,9 @@ def _tree() -> typer.Typer:
         rich_markup_mode="markdown",
     )
     tree.callback(invoke_without_command=True)(_root)
+    tree.command("up", rich_help_panel=_START)(verb(relay.up, options=AT_HOME, runner=_fast))
+    tree.command("work", rich_help_panel=_START)(verb(work.work, options=AS_NAMED))
+    tree.command("demo", rich_help_panel=_START)(verb(demo, options=ALONE))
     for panel, functions in _PANELS.items():
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))
@@ -61,6 +67,13 @@ def _tree() -> typer.Typer:
         letters.command(name)(verb(function))
     tree.add_typer(letters, name="dlq", rich_help_panel="See what happens")
     return tree
+
+
+def _fast(main: Coroutine[Any, Any, None]) -> None:
+    """Run a relay on the event loop that suits it best."""
+    from nodrop import app  # noqa: PLC0415  # the relay itself: other verbs need not load it
+
+    app.run(main)
 
 
 def _root(

@@ -6,7 +6,8 @@ turns it into what typer registers; the verb itself parses, calls and prints.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+import signal
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
@@ -20,6 +21,7 @@ from nodrop.wire.errors import TABLE
 
 P = ParamSpec("P")
 
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 _PANEL: Final = "Every verb"
 
 Json = Annotated[
@@ -29,8 +31,7 @@ Home = Annotated[
     Path | None,
     typer.Option("--home", help="Directory of database and credentials.", rich_help_panel=_PANEL),
 ]
-_COMMON: Final[dict[str, Any]] = {"as_json": Json, "home": Home}
-_CONNECTION: Final[dict[str, Any]] = {
+_OPTIONS: Final[dict[str, Any]] = {
     "as_json": Json,
     "agent": Annotated[
         str | None,
@@ -48,6 +49,13 @@ _CONNECTION: Final[dict[str, Any]] = {
     ],
     "home": Home,
 }
+CONNECTION: Final = tuple(_OPTIONS)
+AT_HOME: Final = ("as_json", "home")
+"""For a verb that is a relay itself."""
+AS_NAMED: Final = tuple(name for name in _OPTIONS if name != "agent")
+"""For a verb whose argument is the agent."""
+ALONE: Final = ("as_json",)
+"""For a verb that brings everything with it."""
 
 # What several verbs take.
 Ref = Annotated[str, typer.Argument(metavar="REF", help="Id, unique prefix of it, or sender/key.")]
@@ -55,26 +63,33 @@ Attempt = Annotated[
     int | None,
     typer.Option("--attempt", min=1, help="The delivery meant; the last one you got by default."),
 ]
-Length = Annotated[str | None, typer.Option(metavar="DURATION")]
 
 
 def verb(
     function: Callable[Concatenate[Session, P], Coroutine[Any, Any, None]],
     *,
-    connects: bool = True,
+    options: Sequence[str] = CONNECTION,
+    runner: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
 ) -> Callable[..., None]:
-    """Return `function` as typer takes it: with the common options, run to its end."""
-    common = _CONNECTION if connects else _COMMON
+    """Return `function` as typer takes it: with the common options, run to its end.
+
+    Args:
+        function: the verb.
+        options: which of the common ones it takes.
+        runner: what runs it.
+    """
 
     @wraps(function)
     def run(**arguments: Any) -> None:
-        where = {name: arguments.pop(name) for name in common}
+        where = {name: arguments.pop(name) for name in options}
         as_json = where.pop("as_json")
         try:
-            asyncio.run(_with_session(Session(Where(**where), as_json=as_json), arguments))
+            runner(_with_session(Session(Where(**where), as_json=as_json), arguments))
         except NodropError as error:
             screen.problem(error, as_json=as_json)
             raise typer.Exit(TABLE[type(error)].exit) from error
+        except asyncio.CancelledError:
+            raise typer.Exit(EXIT_TERMINATED) from None  # asked to end, and it cleaned up
 
     async def _with_session(session: Session, arguments: dict[str, Any]) -> None:
         async with session:
@@ -89,7 +104,7 @@ def verb(
             annotation=annotation,
             default=False if name == "as_json" else None,
         )
-        for name, annotation in common.items()
+        for name, annotation in ((name, _OPTIONS[name]) for name in options)
     ]
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     parameters = [*named, *(p for p in added if p.name not in {o.name for o in own})]

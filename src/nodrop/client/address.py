@@ -47,10 +47,11 @@ class Remote(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.base == other.base:
             return True
-        return self.loopback and other.loopback and self._port == other._port
+        return self.loopback and other.loopback and self.port == other.port
 
     @property
-    def _port(self) -> int | None:
+    def port(self) -> int:
+        """The port it listens on."""
         parts = urlsplit(self.base)
         return parts.port or {"http": 80, "https": 443}[parts.scheme]
 

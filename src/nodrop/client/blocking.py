@@ -1,7 +1,7 @@
 """The blocking twins of the client and what it hands out, for programs without an event loop."""
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nodrop.client.calls import Calls
@@ -53,6 +53,7 @@ class BlockingHandoff(Twin, HandoffShown):
     result = _waiting(Handoff.result)
     outcome = _waiting(Handoff.outcome)
     refresh = blocking_as(Handoff.refresh, _handoff)
+    settle = blocking(Handoff.settle)
     cancel = blocking_as(Handoff.cancel, _handoff)
     reassign = blocking_as(Handoff.reassign, _handoff)
     note = blocking_as(Handoff.note, _handoff)
@@ -132,7 +133,7 @@ class BlockingClient(Twin):
         correlation_id: str | None = None,
         actor: str | None = None,
         type: str | None = None,  # noqa: A002  # the field's name in the log
-    ) -> Iterator[Entry]:
+    ) -> Generator[Entry]:
         """Yield the entries after the cursor, and then each new one as it is committed."""
         entries = self.inner.follow_log(
             after, handoff_id=handoff_id, correlation_id=correlation_id, actor=actor, type=type

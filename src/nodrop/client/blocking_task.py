@@ -2,12 +2,11 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 from nodrop.client.blocking import BlockingClient
 from nodrop.client.portal import Portal, Twin, blocking
-from nodrop.client.task import Task, TaskShown, takes_argument
+from nodrop.client.task import Action, Task, TaskShown, act
 
 
 class BlockingTask(Twin, TaskShown):
@@ -18,6 +17,11 @@ class BlockingTask(Twin, TaskShown):
         self.cancelled = threading.Event()
         """Set when the work is no longer wanted from this process: a thread cannot be stopped."""
         self._stepping: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def cancel(self) -> None:
+        """Tell the handler that it may stop, and wake it from what it waits for."""
+        self.cancelled.set()
+        self.portal.interrupt()
 
     @property
     def view(self) -> dict[str, Any]:
@@ -57,9 +61,9 @@ class BlockingTask(Twin, TaskShown):
     note = blocking(Task.note)
     record = blocking(Task.record)
 
-    def once(self, name: str, fn: Callable[..., Any]) -> Any:
+    def once(self, name: str, fn: Action) -> Any:
         """Do a step, here in this thread, that no later attempt shall repeat; see `Task.once`."""
         with self._stepping[name]:
             if name not in self.steps:
-                self.record(name, fn(self.inner.step_key(name)) if takes_argument(fn) else fn())
+                self.record(name, act(fn, self.inner.step_key(name)))
             return self.steps[name]

@@ -23,7 +23,8 @@ class Calls:
         self.transport = transport
         self.agent = agent
         """Who is asking; None where only the relay knows whose token it is."""
-        self._new_id = new_id
+        self.new_id = new_id
+        """Where command ids come from."""
 
     async def call(
         self,
@@ -42,7 +43,7 @@ class Calls:
             raise InvalidRequestError(f"there is no operation {operation}")
         sent = dict(fields or {})
         if operation in _COMMANDS and sent.get("command_id") is None:
-            sent["command_id"] = self._new_id()
+            sent["command_id"] = self.new_id()
         return await self.transport.call(operation, sent, handoff=handoff, name=name)
 
     async def about(self, handoff: str, operation: str, **fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Frames that are sent within one turn of the event loop leave as one JSON array.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import aiohttp
 import msgspec
@@ -35,7 +35,7 @@ _DECODER: Final = msgspec.json.Decoder()
 Message = dict[str, Any]
 
 
-class Lost(ConnectionError):
+class LostError(ConnectionError):
     """The connection ended, or said something that is not the protocol."""
 
 
@@ -67,7 +67,7 @@ class Channel:
                 url,
                 heartbeat=PING_SECONDS,
                 max_msg_size=INCOMING_BYTES_MAX,
-                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS_MAX),
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS_MAX),  # pyright: ignore[reportCallIssue]  # made by a decorator it does not see through
             )
         except aiohttp.WSServerHandshakeError as error:
             refused = _refused(error.status)
@@ -77,12 +77,9 @@ class Channel:
         try:
             frame = msgspec.json.encode({"id": HELLO_ID, "op": "hello", **hello})
             await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
-            answer = _messages(await socket.receive())[0]
-            if "error" in answer:
-                raise from_json(answer["error"])
-            return cls(socket, answer["ok"])
+            return cls(socket, _welcome(await socket.receive()))
         except BaseException:
-            await socket.close()
+            await _hang_up(socket)
             raise
 
     def send(self, frame: bytes) -> None:
@@ -96,7 +93,7 @@ class Channel:
             received = await self._socket.receive()
             try:
                 messages = _messages(received)
-            except Lost:
+            except LostError:
                 return self._socket.close_code
             self.heard = True
             for message in messages:
@@ -105,7 +102,7 @@ class Channel:
     async def close(self) -> None:
         """End the connection."""
         self._writer.cancel()
-        await self._socket.close()
+        await _hang_up(self._socket)
 
     async def _write(self) -> None:
         while True:
@@ -117,6 +114,12 @@ class Channel:
                     await self._socket.send_frame(batch, aiohttp.WSMsgType.TEXT)
             except (OSError, aiohttp.ClientError):
                 return  # the reader notices, and what was not answered is sent again
+
+
+async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
+    await socket.close()
+    # aiohttp does not let go of the connection where the other end vanished without a word.
+    socket._response.close()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # nothing public does it
 
 
 def _batches(frames: list[bytes]) -> list[bytes]:
@@ -138,14 +141,22 @@ def _array(frames: list[bytes]) -> bytes:
     return frames[0] if len(frames) == 1 else b"[" + b",".join(frames) + b"]"
 
 
+def _welcome(received: aiohttp.WSMessage) -> dict[str, Any]:
+    """Return the answer to hello."""
+    answer = _messages(received)[0]
+    if "error" in answer:
+        raise from_json(answer["error"])
+    return answer["ok"]
+
+
 def _messages(received: aiohttp.WSMessage) -> list[Message]:
     if received.type is not aiohttp.WSMsgType.TEXT:
-        raise Lost(f"the connection ended: {received.type.name}")
+        raise LostError(f"the connection ended: {received.type.name}")
     try:
         decoded = _DECODER.decode(received.data)
     except msgspec.DecodeError as error:
-        raise Lost("the other end does not speak the protocol") from error
-    return decoded if isinstance(decoded, list) else [decoded]
+        raise LostError("the other end does not speak the protocol") from error
+    return cast("list[Message]", decoded if isinstance(decoded, list) else [decoded])
 
 
 def _refused(status: int) -> type[NodropError] | None:

@@ -24,7 +24,7 @@ class Fail(Exception):  # noqa: N818  # same
         self.code = code
 
 
-class Parked(BaseException):  # noqa: N818  # no `except Exception` of a handler may swallow it
+class Parked(BaseException):  # no `except Exception` of a handler may swallow it
     """Raised by `task.park`: the handler ends here; a later attempt goes on with the answer."""
 
 

@@ -7,9 +7,10 @@
   key of its name. A payload that is no object can go only to a lone parameter.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, cast, get_type_hints
 
 import msgspec
 
@@ -26,7 +27,6 @@ class Parameter:
 
     def __init__(self, parameter: inspect.Parameter, hint: Hint) -> None:
         self.name = parameter.name
-        self.positional = parameter.kind is inspect.Parameter.POSITIONAL_ONLY
         self.required = parameter.default is inspect.Parameter.empty
         self.default = parameter.default
         self.hint = hint
@@ -35,6 +35,10 @@ class Parameter:
     def takes_all(self) -> bool:
         """Whether, standing alone, it can be the whole payload."""
         return self.hint.anything or self.hint.is_object
+
+    def is_whole(self, payload: dict[str, Any]) -> bool:
+        """Whether, standing alone, it means all of `payload` rather than the key of its name."""
+        return self.takes_all and (self.name not in payload or self.name in self.hint.properties)
 
     def schema(self) -> dict[str, Any]:
         """Return its schema, with the default if JSON can say it."""
@@ -63,11 +67,12 @@ class Handler:
             TypeError: a parameter cannot be filled from JSON.
         """
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
-        self._task: inspect.Parameter | None = None
+        self.is_async = inspect.iscoroutinefunction(_annotated(function))
+        self._task: str | None = None
+        self._positional: list[str] = []
         self._others: Hint | None = None
         self.parameters: list[Parameter] = []
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(_annotated(function), include_extras=True)
         for parameter in inspect.signature(function).parameters.values():
             self._read(parameter, hints)
         self._returns = Hint(hints["return"], mode="serialization") if "return" in hints else None
@@ -80,6 +85,8 @@ class Handler:
     def input_schema(self) -> dict[str, Any] | None:
         """Return what payloads must look like; None: like anything."""
         lone = self.lone
+        if not self.parameters and self._others is None:
+            return None
         if lone is not None and lone.takes_all:
             return None if lone.hint.anything else document(lone.hint.schema, lone.hint.defs)
         schema: dict[str, Any] = {"type": "object"}
@@ -87,9 +94,8 @@ class Handler:
         for parameter in self.parameters:
             schema.setdefault("properties", {})[parameter.name] = parameter.schema()
             defs |= parameter.hint.defs
-        required = [parameter.name for parameter in self.parameters if parameter.required]
-        if required:
-            schema["required"] = required
+        if self._required:
+            schema["required"] = self._required
         if self._others is not None and not self._others.anything:
             schema["additionalProperties"] = self._others.schema
             defs |= self._others.defs
@@ -107,21 +113,19 @@ class Handler:
         Raises:
             Fail: the payload does not fit, and will not fit the next time.
         """
-        args: list[Any] = []
-        kwargs = self._arguments(payload)
+        named = self._arguments(payload)
         if self._task is not None:
-            kwargs[self._task.name] = task
-        for parameter in inspect.signature(self.function).parameters.values():
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in kwargs:
-                args.append(kwargs.pop(parameter.name))
-        return args, kwargs
+            named[self._task] = task
+        return [named.pop(name) for name in self._positional if name in named], named
 
     def _read(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            self._positional.append(parameter.name)
         kind = hints.get(parameter.name, Any)
         if kind in (Task, BlockingTask) or (
             parameter.name == TASK_NAME and parameter.name not in hints
         ):
-            self._task = parameter
+            self._task = parameter.name
             return
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             raise TypeError(f"{self._name()}: a payload cannot fill *{parameter.name}")
@@ -135,32 +139,39 @@ class Handler:
             self.parameters.append(Parameter(parameter, hint))
 
     def _arguments(self, payload: Any) -> dict[str, Any]:
+        if not self.parameters and self._others is None:
+            return {}
+        named = cast("dict[str, Any]", payload) if isinstance(payload, dict) else None
+        if named is None and payload is None and not self._required:
+            return {}
         lone = self.lone
-        named = _keys(payload)
-        if lone is not None and (named is None or (lone.takes_all and lone.name not in named)):
+        if lone is not None and (named is None or lone.is_whole(named)):
             return {lone.name: lone.convert(payload)}
         if named is None:
-            if payload is not None or any(p.required for p in self.parameters):
-                raise _misfit("the payload is not an object")
-            named = {}
-        missing = [p.name for p in self.parameters if p.required and p.name not in named]
+            raise _misfit("the payload is not an object")
+        missing = [name for name in self._required if name not in named]
         if missing:
             raise _misfit(f"the payload lacks {', '.join(missing)}")
         arguments = {p.name: p.convert(named[p.name]) for p in self.parameters if p.name in named}
         if self._others is not None:
-            arguments |= {
-                name: self._others.convert(value)
-                for name, value in named.items()
-                if name not in arguments and (self._task is None or name != self._task.name)
-            }
+            others = {name: named[name] for name in named if name not in arguments}
+            others.pop(self._task or "", None)
+            arguments |= {name: self._others.convert(value) for name, value in others.items()}
         return arguments
+
+    @property
+    def _required(self) -> list[str]:
+        return [parameter.name for parameter in self.parameters if parameter.required]
 
     def _name(self) -> str:
         return getattr(self.function, "__qualname__", repr(self.function))
 
 
-def _keys(payload: Any) -> dict[str, Any] | None:
-    return payload if isinstance(payload, dict) else None
+def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that carries the annotations: of a partial, of an object with a call."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _misfit(reason: str) -> Fail:

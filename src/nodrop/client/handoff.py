@@ -60,8 +60,22 @@ class Handoff(HandoffShown):
         """
         ended = await self._reach("finished", wait, of)
         outcome = outcome_of(ended)
-        await self._settle(ended)
+        await ended.settle()
         return outcome
+
+    async def settle(self) -> None:
+        """Say that the requester has the outcome. Whoever merely looks on settles nothing."""
+        if self.view.get("settled_at") is not None:
+            return
+        if self._calls.agent not in {None, self.origin}:
+            return
+        try:
+            self._view = await self._calls.about(self.id, "settle")
+        except ForbiddenError:  # not known before where only the relay knows whose token it is
+            return
+        except UnavailableError as error:
+            # The caller has what it waited for; that the relay will ask again is no harm.
+            _LOG.warning("%s could not be settled: %s", self.ref, error)
 
     async def cancel(self, reason: str | None = None) -> "Handoff":
         """Withdraw it."""
@@ -105,17 +119,3 @@ class Handoff(HandoffShown):
             self._view = view
             return self
         return Handoff(view, self._calls)
-
-    async def _settle(self, ended: "Handoff") -> None:
-        """Say that the requester has the outcome. Whoever merely looks on settles nothing."""
-        if ended.view.get("settled_at") is not None:
-            return
-        if self._calls.agent not in {None, ended.origin}:
-            return
-        try:
-            ended._view = await self._calls.about(ended.id, "settle")
-        except ForbiddenError:  # not known before where only the relay knows whose token it is
-            return
-        except UnavailableError as error:
-            # The caller has what it waited for; that the relay will ask again is no harm.
-            _LOG.warning("%s could not be settled: %s", ended.ref, error)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 import msgspec
 
 DEFS: Final = "$defs"
+_LOCAL: Final = f"#/{DEFS}/"
 Mode = Literal["validation", "serialization"]
 
 
@@ -30,7 +31,7 @@ class Hint:
         """
         self.kind = kind
         self.anything = kind is Any
-        self._members = _members(kind)
+        self._members = _members(kind, mode)
         self._mode: Mode = mode
         self._models: dict[str, Any] = {}
         self.schema, self.defs = self._schema()
@@ -55,11 +56,16 @@ class Hint:
     @property
     def is_object(self) -> bool:
         """Whether every value of this type is a JSON object."""
-        schema = self.schema
-        reference = schema.get("$ref")
-        if reference is not None:
-            schema = self.defs[reference.removeprefix(f"#/{DEFS}/")]
-        return schema.get("type") == "object"
+        return self._unfolded().get("type") == "object"
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The keys that values of this type are known to have."""
+        return self._unfolded().get("properties", {})
+
+    def _unfolded(self) -> dict[str, Any]:
+        reference = self.schema.get("$ref")
+        return self.schema if reference is None else self.defs[reference.removeprefix(_LOCAL)]
 
     def _schema(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if self._members:
@@ -67,23 +73,20 @@ class Hint:
             for member in self._members:
                 defs |= member.defs
             return {"anyOf": [member.schema for member in self._members]}, defs
-        try:
-            (schema,), defs = msgspec.json.schema_components(
-                [self.kind], schema_hook=self._model, ref_template=f"#/{DEFS}/{{name}}"
-            )
-        except NotImplementedError as error:
-            raise TypeError(str(error)) from error
+        (schema,), defs = msgspec.json.schema_components(
+            [self.kind], schema_hook=self._model, ref_template=f"{_LOCAL}{{name}}"
+        )
         return schema, defs | self._models
 
     def _model(self, kind: type[Any]) -> dict[str, Any]:
         """Return the schema of a type that msgspec does not know; its parts join ours."""
         describe = getattr(kind, "model_json_schema", None)
         if describe is None:
-            raise NotImplementedError(f"{kind.__name__} has no JSON form")
+            raise TypeError(f"{kind.__name__} has no JSON form")
         # Parts of different models may have the same name.
         prefix = kind.__name__
         schema: dict[str, Any] = describe(
-            mode=self._mode, ref_template=f"#/{DEFS}/{prefix}.{{model}}"
+            mode=self._mode, ref_template=f"{_LOCAL}{prefix}.{{model}}"
         )
         parts: dict[str, Any] = schema.pop(DEFS, {})
         self._models |= {f"{prefix}.{name}": part for name, part in parts.items()}
@@ -97,21 +100,21 @@ def document(schema: dict[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
         return schema
     reference = schema.get("$ref")
     if reference is not None and len(schema) == 1:
-        name = reference.removeprefix(f"#/{DEFS}/")
+        name = reference.removeprefix(_LOCAL)
         rest = {key: part for key, part in defs.items() if key != name}
         if not _mentions([defs[name], *rest.values()], reference):
             return document(defs[name], rest)
     return {**schema, DEFS: dict(defs)}
 
 
-def _members(kind: Any) -> tuple[Hint, ...]:
+def _members(kind: Any, mode: Mode) -> tuple[Hint, ...]:
     """Return the members of a union that msgspec does not take as one, such as two dataclasses."""
     if get_origin(kind) not in {Union, types.UnionType}:
         return ()
     try:
         msgspec.json.schema_components([kind], schema_hook=lambda _: {})
     except TypeError:
-        return tuple(Hint(member) for member in get_args(kind))
+        return tuple(Hint(member, mode=mode) for member in get_args(kind))
     return ()
 
 

@@ -24,6 +24,7 @@ from nodrop.core.errors import (
     UnavailableError,
     UnreachableError,
 )
+from nodrop.core.limits import DEFAULT
 from nodrop.wire.decoding import encode_strict
 from nodrop.wire.errors import from_json
 from nodrop.wire.operations import OPERATIONS, Operation
@@ -35,6 +36,8 @@ ANSWER_SECONDS_MAX: Final = 30.0
 """How long an answer may take beyond the wait that was asked for."""
 POLL_SECONDS: Final = 30.0
 """How long one long poll for deliveries waits."""
+CONNECTIONS_MAX: Final = 1_000
+"""Every wait takes a connection, and must not keep a heartbeat waiting for one."""
 SERVER_FAULT: Final = 500
 
 _UNREACHED: Final = (OSError, aiohttp.ClientError)
@@ -136,7 +139,8 @@ class HttpTransport:
 
     async def _send(self, request: "_Request", token: str | None) -> dict[str, Any]:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+            self._session = aiohttp.ClientSession(connector=connector)
         headers = dict(request.headers)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -242,7 +246,7 @@ class _Polled:
 
     async def _take(self) -> list[dict[str, Any]]:
         fields = {
-            "max": self._credit,
+            "max": min(self._credit, DEFAULT.deliveries_max),
             "wait": POLL_SECONDS,
             "heartbeat_seconds": self._heartbeat_seconds,
             "process": self._process,

@@ -1,6 +1,7 @@
 """From a thread into an event loop and back: what blocking twins are made of."""
 
 import asyncio
+import concurrent.futures
 import functools
 import threading
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,7 @@ class Portal:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._calls: set[concurrent.futures.Future[Any]] = set()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
         """Run `work` on the loop and return what it returns. If we are interrupted, so is it."""
@@ -23,11 +25,17 @@ class Portal:
             work.close()
             raise RuntimeError("a blocking call on the event loop would wait for itself")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._calls.add(future)
         try:
             return future.result()
-        except BaseException:
+        finally:
+            self._calls.discard(future)
             future.cancel()
-            raise
+
+    def interrupt(self) -> None:
+        """Cancel what threads wait for."""
+        for future in list(self._calls):
+            future.cancel()
 
 
 class LoopThread:
@@ -49,6 +57,10 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 

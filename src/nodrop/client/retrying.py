@@ -1,6 +1,7 @@
 """How long to wait before trying again, and for how long to go on. No knowledge of what is tried."""
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,6 +12,8 @@ import msgspec
 from nodrop.core.errors import UnavailableError
 
 T = TypeVar("T")
+
+_LOG: Final = logging.getLogger("nodrop.client")
 
 
 class Retrying(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +36,16 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
             # Between half and all of it: apart from each other, and never at once.
             yield delay * (0.5 + self.random() / 2)
             delay = min(delay * self.factor, self.delay_seconds_max)
+
+    async def endlessly(self, attempt: Callable[[], Awaitable[T]], *, what: str) -> T:
+        """Repeat `attempt` until the relay can do it: what it is about must not be dropped."""
+        for delay in self.delays():
+            try:
+                return await attempt()
+            except UnavailableError as error:
+                _LOG.warning("%s will be repeated: %s", what, error)
+            await self.sleep(delay)
+        raise AssertionError("delays never end")
 
     async def until_taken(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat `attempt` while the relay cannot do it now, within `refused_seconds_max`."""

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from nodrop.client.client import Client
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
@@ -13,6 +13,9 @@ from nodrop.client.shown import HandoffShown
 from nodrop.client.values import given, plain
 from nodrop.core.errors import AlreadyBlockedError, AlreadyFinishedError, StaleAttemptError
 from nodrop.core.model import State
+
+Action = Callable[[str], Any] | Callable[[], Any]
+"""What `once` does: with the step's key, or without."""
 
 _GOES_ON: Final = State.ACCEPTED.value
 
@@ -81,7 +84,7 @@ class Task(TaskShown):
         answer = await self.command("update", **fields)
         self._view = answer["handoff"]
 
-    async def once(self, name: str, fn: Callable[..., Any]) -> Any:
+    async def once(self, name: str, fn: Action) -> Any:
         """Do a step that no later attempt shall repeat, and return its value in plain JSON.
 
         `fn` may be async. If it takes an argument, that is a key which stays the same for this
@@ -89,7 +92,7 @@ class Task(TaskShown):
         """
         async with self._stepping[name]:
             if name not in self.steps:
-                value = fn(self.step_key(name)) if takes_argument(fn) else fn()
+                value = act(fn, self.step_key(name))
                 if inspect.isawaitable(value):
                     value = await value
                 await self.record(name, value)
@@ -191,8 +194,8 @@ class Task(TaskShown):
         Raises:
             StaleAttemptError, AlreadyFinishedError: it is no longer ours; the handler is cancelled.
         """
-        said = {"attempt": self.attempt, **fields}
-        name = said.pop("name") if operation == "step" else None
+        said: dict[str, Any] = {"attempt": self.attempt, **fields}
+        name: str | None = said.pop("name") if operation == "step" else None
         try:
             return await self.client.call(operation, said, handoff=self.id, name=name)
         except (StaleAttemptError, AlreadyFinishedError):
@@ -236,10 +239,10 @@ class Task(TaskShown):
         self._view = view
 
 
-def takes_argument(fn: Callable[..., Any]) -> bool:
-    """Whether `fn` can be called with one argument."""
+def act(fn: Action, key: str) -> Any:
+    """Call `fn`, with the key if it takes one."""
     try:
-        inspect.signature(fn).bind(None)
-    except (TypeError, ValueError):  # a builtin may not say what it takes
-        return False
-    return True
+        inspect.signature(fn).bind(key)
+    except (TypeError, ValueError):  # it takes none, or is a builtin that does not say
+        return cast("Callable[[], Any]", fn)()
+    return cast("Callable[[str], Any]", fn)(key)

@@ -60,6 +60,8 @@ class WebSocketTransport:
         tokens: Tokens,
         *,
         agent: str | None = None,
+        process: str | None = None,
+        heartbeat_seconds: float | None = None,
         first_seconds_max: float | None = FIRST_SECONDS_MAX,
         policy: Retrying = retrying.DEFAULT,
     ) -> None:
@@ -69,6 +71,8 @@ class WebSocketTransport:
             url: `ws(s)://…/v1/channel`.
             tokens: where the token comes from.
             agent: whose token it must be; None takes it as it is.
+            process: as which process deliveries will be taken, if any will.
+            heartbeat_seconds: how often that process will give a sign of life.
             first_seconds_max: how long to try for a first connection; None tries for ever.
             policy: how to try again.
         """
@@ -79,8 +83,8 @@ class WebSocketTransport:
         self._policy = policy
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
-        self._process: str | None = None
-        self._heartbeat_seconds: float | None = None
+        self._process = process
+        self._heartbeat_seconds = heartbeat_seconds
         self._stream: _Pushed | None = None
         self._session: aiohttp.ClientSession | None = None
         self._channel: Channel | None = None
@@ -101,6 +105,7 @@ class WebSocketTransport:
             if self._running is None:
                 delays = self._policy.delays()
                 channel = await self._connect(delays, within=self._first_seconds_max)
+                self._resume(channel)
                 self._running = asyncio.create_task(self._run(channel))
                 self._running.add_done_callback(self._stopped)
 
@@ -133,9 +138,12 @@ class WebSocketTransport:
     async def deliveries(self, *, process: str, heartbeat_seconds: float, credit: int) -> "_Pushed":
         """Take work as `process`; see `transport.Transport`."""
         assert self._stream is None, "one stream of deliveries per transport"
-        self._process, self._heartbeat_seconds = process, heartbeat_seconds
         self._stream = _Pushed(self, credit)
-        await self.hello_again()  # which process this is belongs into the hello
+        if (process, heartbeat_seconds) != (self._process, self._heartbeat_seconds):
+            self._process, self._heartbeat_seconds = process, heartbeat_seconds
+            await self.hello_again()  # which process this is belongs into the hello
+        elif self._channel is not None:
+            self.send_credit(credit)
         await self.open()
         return self._stream
 
@@ -178,8 +186,6 @@ class WebSocketTransport:
         """Keep a connection until closed, or until the relay no longer lets us in."""
         delays = self._policy.delays()
         while True:
-            self._channel = channel
-            self._resume(channel)
             try:
                 code = await channel.read(self._take)
             finally:
@@ -190,6 +196,7 @@ class WebSocketTransport:
             if channel.heard:
                 delays = self._policy.delays()
             channel = await self._connect(delays, within=None)
+            self._resume(channel)
 
     async def _connect(self, delays: Iterator[float], *, within: float | None) -> Channel:
         give_up_at = None if within is None else self._policy.now() + within
@@ -234,7 +241,8 @@ class WebSocketTransport:
         return await Channel.open(session, self._url, hello)
 
     def _resume(self, channel: Channel) -> None:
-        """Send again what was not answered, and the credit that was not used."""
+        """Go on over `channel`: with what was not answered, and the credit that was not used."""
+        self._channel = channel
         for call in self._calls.values():
             channel.send(call.frame)
         if self._stream is not None:
@@ -316,6 +324,8 @@ class _Pushed:
 
     def grant(self, n: int) -> None:
         """Let `n` more come."""
+        if self._closed:
+            return
         self._unspent += n
         kept = min(self._owed, n)
         self._owed -= kept

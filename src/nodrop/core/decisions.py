@@ -241,13 +241,15 @@ def _acknowledge_or_update(
     acknowledged = handoff.ack is not None and not directly
     # A second ack is an update; an update before the ack is refused by the table.
     as_ack = is_ack and not acknowledged and handoff.state is not State.BLOCKED
+    # What an update does not mention stays as it was last said.
+    said = None if as_ack else handoff.ack
     position = command.position
     if position is None:
-        position = around.position if as_ack else handoff.ack and handoff.ack.position
+        position = said.position if said else around.position
     event = (events.Acknowledged if as_ack else events.Updated)(
         attempt=handoff.attempt + 1 if directly else handoff.attempt,
         position=position,
-        eta_at=command.eta_at,
+        eta_at=command.eta_at if command.eta_at is not None else said and said.eta_at,
         next_update_at=now + promised,
     )
     return (*entered, Fact(event=event, body=command.body))

@@ -7,9 +7,9 @@ shows in `Host`, the second in `Origin`. Who is asking, and for what, is for the
 
 import functools
 import ipaddress
+import re
 from collections.abc import Collection
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -71,15 +71,14 @@ class Gate:
 
 _SCHEMES: Final = ("http", "https")
 _KNOWN_HOSTS_MAX: Final = 256
+_HOST: Final = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{1,5})?")
 
 
 @functools.lru_cache(maxsize=_KNOWN_HOSTS_MAX)
 def _name_in(host: bytes) -> str:
     """Return the name in a `Host` header, without the port; an empty one if there is none."""
-    try:
-        return urlsplit(f"//{host.decode('ascii')}").hostname or ""
-    except ValueError:
-        return ""
+    parts = _HOST.fullmatch(host)
+    return (parts[1] or parts[2]).decode().lower() if parts else ""
 
 
 def _is_address(name: str) -> bool:

@@ -172,7 +172,8 @@ class Shows:
             stale = latest.get((m.kind, m.handoff_id), m.seq) != m.seq
             if everything or (is_open and not stale):
                 body = contents.get((team, m.handoff_id or "", 1))
-                title = decode_content(body).title if handoff is not None else None
+                content = decode_content(body)
+                title = (content.title or content.trigger) if handoff is not None else None
                 shown.append(_item(m, handoff, title, is_open=is_open))
         return tuple(shown)
 

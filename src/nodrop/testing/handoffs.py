@@ -39,7 +39,7 @@ def terms(**changes: Any) -> Terms:
         "answer_within_ms": DEFAULT.answer_within_ms,
         "outcome_within_ms": DEFAULT.outcome_within_ms,
         "attempts_max": DEFAULT.attempts_max,
-        "backoff": Backoff(first_ms=DEFAULT.backoff_first_ms, factor=2, max_ms=300_000),
+        "backoff": Backoff(first_ms=DEFAULT.backoff_first_ms, factor_percent=200, max_ms=300_000),
     }
     return Terms(**{**standard, **changes})
 

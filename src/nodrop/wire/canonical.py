@@ -32,19 +32,3 @@ def sha256(data: bytes) -> str:
 def keyed_digest(key: bytes, data: bytes) -> str:
     """Return a digest that only the team can compute, so short texts cannot be guessed from it."""
     return hmac.digest(key, data, "sha256").hex()
-
-
-def levels(value: Any, *, most: int) -> bool:
-    """Whether `value` nests at most `most` levels deep. Iterative: depth is the caller's choice."""
-    layer: list[Any] = [value]
-    for _ in range(most + 1):
-        deeper: list[Any] = []
-        for item in layer:
-            if isinstance(item, dict):
-                deeper.extend(item.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]  # any JSON
-            elif isinstance(item, list):
-                deeper.extend(item)  # pyright: ignore[reportUnknownArgumentType]  # any JSON
-        if not deeper:
-            return True
-        layer = deeper
-    return False

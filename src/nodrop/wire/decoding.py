@@ -50,17 +50,18 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
     return value
 
 
-def peek(data: bytes, kind: type[T]) -> T:
+def peek(data: bytes, kind: type[T], limits: Limits) -> T:
     """Return the fields of `data` that a `kind` has. The rest is still to be decoded strictly.
 
     Raises:
         InvalidRequestError: it is no JSON, or one of these fields is wrong.
-        TooLargeError: it nests without end.
+        TooLargeError: a field of it nests too deep to be passed over.
     """
     try:
         return _decode(data, kind)
     except RecursionError:
-        raise _too_deep("", None) from None
+        path = _deep_field(data, limits.json_levels_max + 1)
+        raise _too_deep(path, limits.json_levels_max) from None
 
 
 def decode_query(query: bytes, kind: type[T]) -> T:

@@ -15,6 +15,8 @@ from nodrop.wire import requests
 from nodrop.wire.decoding import decode_query, decode_strict
 from nodrop.wire.operations import OPERATIONS, Method, Operation
 
+_VERSION: Final = "/v1/"
+_TEAMS: Final = "/teams/"
 _NAME_FIELDS: Final = ("name", "agent", "token_id")
 """What a request calls the `{name}` of its path, where it has it among its fields."""
 
@@ -140,6 +142,16 @@ def _plant() -> _Node:
 
 
 _TREE: Final = _plant()
+
+
+def split_team(raw_path: bytes) -> tuple[str | None, str | None]:
+    """Return the team that a path names, if any, and what it names below `/v1/`, if anything."""
+    path = raw_path.decode("latin-1")
+    team = None
+    if path.startswith(_TEAMS):
+        name, slash, below = path.removeprefix(_TEAMS).partition("/")
+        team, path = _unquote(name), slash + below
+    return team, path.removeprefix(_VERSION) if path.startswith(_VERSION) else None
 
 
 def find(path: str) -> Found:

@@ -1,4 +1,4 @@
-"""The seeds' text block: a handoff as a person writes it down.
+"""The text block: a handoff as a person writes it down.
 
     HANDOFF: inbox_monitor → code_agent
     TRIGGER: Bug report detected
@@ -35,7 +35,7 @@ _ESCALATION: Final = re.compile(
     re.IGNORECASE,
 )
 _LOST_BREAK: Final = re.compile(r"me(?=[A-Z])")
-"""`notify meThe coding agent …`: the next sentence is glued on, as in the seed itself."""
+"""`notify meThe coding agent …`: the next sentence is glued on where a line break was lost."""
 
 _OUTSIDE_STRINGS: Final = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|(?P<list>\[\s*(?:\.\.\.|…)\s*\])|(?P<object>\{\s*(?:\.\.\.|…)\s*\})'

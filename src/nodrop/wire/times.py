@@ -45,7 +45,7 @@ def parse_duration(value: Duration) -> int:
         ValueError: it is not a duration, or a negative one.
     """
     if isinstance(value, bool):
-        raise ValueError(_EXPECTED)
+        raise ValueError(_EXPECTED)  # noqa: TRY004  # a value of a field, not a wrong call
     if isinstance(value, int | float):
         if not 0 <= value < 1e12:  # noqa: PLR2004  # also turns away NaN
             raise ValueError(_EXPECTED)

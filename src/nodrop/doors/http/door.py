@@ -6,7 +6,6 @@ headers. Whatever is not an operation goes to `pages`.
 
 import logging
 from http import HTTPStatus
-from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,7 +25,7 @@ from nodrop.doors.http.answers import (
     send_options,
     send_problem,
 )
-from nodrop.doors.http.bodies import read_body
+from nodrop.doors.http.bodies import Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay
@@ -37,15 +36,13 @@ log = logging.getLogger(__name__)
 
 Headers = dict[bytes, bytes]
 
-_VERSION: Final = b"/v1/"
-_TEAMS: Final = b"/teams/"
-
 
 class HTTPDoor:
     """The operations of one relay, and the pages around them."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max)
         self._parking = Parking()
         self._pages: ASGIApp = pages(self._parking)
 
@@ -56,7 +53,7 @@ class HTTPDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
-            team, path = _split(scope["raw_path"])
+            team, path = routes.split_team(scope["raw_path"])
             if path is None:
                 await self._pages(scope, receive, send)
             else:
@@ -89,7 +86,7 @@ class HTTPDoor:
             raise NotFoundError("no such team")
         if route.operation.changes:
             limits = self._relay.limits
-            body = await read_body(receive, headers, bytes_max=limits.frame_bytes_max)
+            body = await self._bodies.read(receive, headers)
             request = route.from_body(
                 body, name=found.name, command_id=_command_id(headers), limits=limits
             )
@@ -118,18 +115,6 @@ class HTTPDoor:
             receive=receive,
             send=send,
         )
-
-
-def _split(raw_path: bytes) -> tuple[str | None, str | None]:
-    """Return the team that a path names and the rest below `/v1/`; no rest for anything else."""
-    path = raw_path
-    team = None
-    if path.startswith(_TEAMS):
-        name, slash, below = path.removeprefix(_TEAMS).partition(b"/")
-        team, path = name.decode("latin-1"), slash + below
-    if not path.startswith(_VERSION):
-        return None, None
-    return team, path[len(_VERSION) :].decode("latin-1")
 
 
 def _bearer(headers: Headers) -> str:

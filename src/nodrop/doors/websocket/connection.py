@@ -75,15 +75,14 @@ class Connection:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _begin(self, data: bytes) -> None:
-        frame_id: Id = None
+        limits = self._relay.limits
         try:
-            frame = peek(data, Frame)
-            frame_id = frame.id
+            frame = peek(data, Frame, limits)
             work = self._work(frame, data)
         except NodropError as error:
-            self._outbox.put(frames.refusal(frame_id, error))
+            self._outbox.put(frames.refusal(frames.read_id(data, limits), error))
             return
-        task = asyncio.create_task(self._answer(frame_id, work))
+        task = asyncio.create_task(self._answer(frame.id, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

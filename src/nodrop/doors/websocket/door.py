@@ -17,6 +17,7 @@ from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Relay
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.errors import document
+from nodrop.wire.routes import split_team
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,7 @@ FAULT: Final = 1011
 TOO_SLOW: Final = 1013
 UNAUTHENTICATED: Final = 4401
 
-_CHANNEL: Final = b"/v1/channel"
-_TEAMS: Final = b"/teams/"
+_CHANNEL: Final = "channel"
 
 
 class _EndedError(Exception):
@@ -70,10 +70,8 @@ class WebSocketDoor:
             send, bytes_max=limits.outgoing_bytes_max, frame_bytes_max=limits.frame_bytes_max
         )
         try:
-            connection, rest = await self._greet(scope, receive, outbox, team)
-            for frame in rest:
-                connection.receive(frame)
-            await self._serve(connection, receive, outbox)
+            connection, said = await self._greet(scope, receive, outbox, team)
+            await self._serve(connection, said, receive, outbox)
         except _EndedError as ended:
             if ended.code is not None:
                 await _close(send, ended.code)
@@ -84,26 +82,26 @@ class WebSocketDoor:
         self, scope: Scope, receive: Receive, outbox: Outbox, team: str | None
     ) -> tuple[Connection, Iterable[bytes]]:
         """Return the connection once its client said who it is, and what it said besides."""
-        frame_id: Id = None
+        limits = self._relay.limits
+        first = b""
         try:
             async with asyncio.timeout(self._hello_seconds_max):
                 first, *rest = frames.split(self._data_in(await receive())) or (b"",)
-                frame = peek(first, Frame)
-                frame_id = frame.id
-                connection = await self._welcome(frame, first, scope, outbox, team)
+                connection = await self._welcome(first, scope, outbox, team)
         except TimeoutError:
             error = UnauthenticatedError(f"no hello within {self._hello_seconds_max:g} s")
             raise await self._turned_away(outbox, None, error) from None
         except NodropError as error:
-            raise await self._turned_away(outbox, frame_id, error) from None
+            raise await self._turned_away(outbox, frames.read_id(first, limits), error) from None
         return connection, rest
 
     async def _welcome(
-        self, frame: Frame, data: bytes, scope: Scope, outbox: Outbox, team: str | None
+        self, data: bytes, scope: Scope, outbox: Outbox, team: str | None
     ) -> Connection:
-        if frame.op != "hello":
+        limits = self._relay.limits
+        if peek(data, Frame, limits).op != "hello":
             raise UnauthenticatedError("the first frame must be a hello")
-        hello = decode_strict(data, Hello, self._relay.limits)
+        hello = decode_strict(data, Hello, limits)
         caller = await self._relay.authenticate(hello.token or _bearer(scope))
         if team is not None and team != caller.team:
             raise NotFoundError("no such team")
@@ -129,8 +127,10 @@ class WebSocketDoor:
 
     # --- after it ---
 
-    async def _serve(self, connection: Connection, receive: Receive, outbox: Outbox) -> None:
-        reader = asyncio.create_task(self._read(connection, receive))
+    async def _serve(
+        self, connection: Connection, said: Iterable[bytes], receive: Receive, outbox: Outbox
+    ) -> None:
+        reader = asyncio.create_task(self._read(connection, said, receive))
         sender = asyncio.create_task(outbox.run())
         try:
             await asyncio.wait(
@@ -147,7 +147,9 @@ class WebSocketDoor:
             raise _why(reader)
         log.debug("a connection was lost while sending")
 
-    async def _read(self, connection: Connection, receive: Receive) -> None:
+    async def _read(self, connection: Connection, said: Iterable[bytes], receive: Receive) -> None:
+        for frame in said:
+            connection.receive(frame)
         while True:
             connection.receive(self._data_in(await receive()))
 
@@ -171,11 +173,7 @@ def _why(reader: asyncio.Task[None]) -> _EndedError:
 
 def _team_in(raw_path: bytes) -> str | None:
     """Return the team that a channel's path names; None for the token's own."""
-    team = None
-    path = raw_path
-    if path.startswith(_TEAMS):
-        name, slash, below = path.removeprefix(_TEAMS).partition(b"/")
-        team, path = name.decode("latin-1"), slash + below
+    team, path = split_team(raw_path)
     if path != _CHANNEL:
         raise NotFoundError("no such path")
     return team
@@ -203,7 +201,8 @@ async def _reject(scope: Scope, send: Send, error: NodropError) -> None:
 
 
 async def _close(send: Send, code: int) -> None:
-    # A client that reads nothing does not read this either, and one that left needs no goodbye.
-    with suppress(TimeoutError, OSError):
+    # A client that reads nothing does not read this either, and one that left needs no goodbye;
+    # a server that closed the connection itself answers with a RuntimeError.
+    with suppress(TimeoutError, OSError, RuntimeError):
         async with asyncio.timeout(_CLOSE_SECONDS_MAX):
             await send({"type": "websocket.close", "code": code})

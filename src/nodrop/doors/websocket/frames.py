@@ -13,7 +13,7 @@ import msgspec
 from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError, Problem
 from nodrop.core.limits import Limits
 from nodrop.wire import routes
-from nodrop.wire.decoding import decode_strict
+from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.errors import Document, document
 from nodrop.wire.requests import Request
 from nodrop.wire.routes import ROUTES, Route
@@ -29,6 +29,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     handoff_id: str | None = None
     name: str | None = None
+
+
+class _Identified(msgspec.Struct, frozen=True, kw_only=True):
+    id: Id = None
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +114,14 @@ def split(data: bytes) -> Iterable[bytes]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         problem = Problem(path="", message="the frame is not an array of JSON objects")
         raise InvalidRequestError(problem.message, errors=(problem,)) from None
+
+
+def read_id(data: bytes, limits: Limits) -> Id:
+    """Return the id of a frame that is wrong, as far as it can be read: somebody waits under it."""
+    try:
+        return peek(data, _Identified, limits).id
+    except NodropError:
+        return None
 
 
 def read_call(frame: Frame, data: bytes, limits: Limits) -> Call:

@@ -5,8 +5,9 @@ them and `database` uses them.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import apsw
 
@@ -17,7 +18,8 @@ from nodrop.core.errors import (
     StoreInUseError,
     StoreUnavailableError,
 )
-from nodrop.stores.sqlite import migrations
+from nodrop.stores.sqlite.driver import Connection
+from nodrop.stores.sqlite.migrations import check, migrate
 
 PAGE_BYTES: Final = 4_096
 """The disk's own unit: a change of one row rewrites no more than it must."""
@@ -30,7 +32,7 @@ WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
 """What a burst left of the write-ahead log beyond this is given back to the disk."""
 
 
-def connect(path: Path, *, vfs: str | None, synchronous: str) -> apsw.Connection:
+def connect(path: Path, *, vfs: str | None, synchronous: str) -> Connection:
     """Open `path`, made if missing, for this process alone, with its schema up to date.
 
     Raises:
@@ -40,10 +42,10 @@ def connect(path: Path, *, vfs: str | None, synchronous: str) -> apsw.Connection
     connection = None
     try:
         _make(path)
-        connection = apsw.Connection(str(path), vfs=vfs)
+        connection = cast("Connection", apsw.Connection(str(path), vfs=vfs))
         _take(connection)
         _configure(connection, synchronous=synchronous)
-        migrations.apply(connection)
+        migrate(connection)
     except (apsw.BusyError, apsw.LockedError) as error:
         _close(connection)
         raise StoreInUseError(f"{path} is served by another relay") from error
@@ -70,15 +72,13 @@ def translated(error: apsw.Error) -> NodropError:
 
 def _make(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        # Only ever a file of our own: closing any descriptor of a database that this process
-        # has open already would drop its locks (POSIX).
+    # Only ever a file of our own: closing any descriptor of a database that this process has open
+    # already would drop its locks (POSIX).
+    with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        pass
 
 
-def _take(connection: apsw.Connection) -> None:
+def _take(connection: Connection) -> None:
     """Lock the file for as long as it is open, and look whether it is ours."""
     connection.set_busy_timeout(0)
     # Kept from the first access on, and before WAL: then its index is in our memory, and there is
@@ -86,12 +86,12 @@ def _take(connection: apsw.Connection) -> None:
     connection.pragma("locking_mode", "exclusive")
     connection.execute("begin exclusive")
     try:
-        migrations.check(connection)
+        check(connection)
     finally:
         connection.execute("rollback")
 
 
-def _configure(connection: apsw.Connection, *, synchronous: str) -> None:
+def _configure(connection: Connection, *, synchronous: str) -> None:
     connection.pragma("page_size", PAGE_BYTES)
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StoreUnavailableError("the file system does not carry a write-ahead log")
@@ -106,8 +106,11 @@ def _configure(connection: apsw.Connection, *, synchronous: str) -> None:
     # What is erased is overwritten, not merely unlinked.
     connection.pragma("secure_delete", 1)
     connection.pragma("trusted_schema", 0)
+    # A plan is made once per statement. Otherwise SQLite makes it anew whenever a bound value might
+    # change it, and that takes several times as long as the lookups themselves.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
-def _close(connection: apsw.Connection | None) -> None:
+def _close(connection: Connection | None) -> None:
     if connection is not None:
-        connection.close(force=True)
+        connection.close(True)  # noqa: FBT003  # apsw's signature

@@ -5,7 +5,7 @@ before or after it on the same thread, can see nothing that is not committed, an
 never left inside a transaction.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -29,9 +29,18 @@ from nodrop.store import (
     Token,
     Wanted,
 )
-from nodrop.stores.sqlite import pages, pruning, records, writing
 from nodrop.stores.sqlite.cache import Cache
 from nodrop.stores.sqlite.connection import connect
+from nodrop.stores.sqlite.pages import AFTER_ALL, entries_page, handoffs_page
+from nodrop.stores.sqlite.pruning import current_horizon, prune
+from nodrop.stores.sqlite.records import (
+    columns_of,
+    read_agent,
+    read_entry,
+    read_handoff,
+    value_of,
+)
+from nodrop.stores.sqlite.writing import write_entries, write_handoffs, write_others
 from nodrop.wire.log import Entry, Head
 
 CACHED_HANDOFFS_MAX: Final = 10_000
@@ -59,12 +68,12 @@ class Database:
         rows = [row for changes in batches for row in changes.rows]
         with self._committing():
             drafts = [draft for changes in batches for draft in changes.entries]
-            writing.write_entries(self._connection, drafts)
-            writing.write_handoffs(
+            write_entries(self._connection, drafts)
+            write_handoffs(
                 self._connection, rows, filter(self._has_new_parties, (r.handoff for r in rows))
             )
             for changes in batches:
-                writing.write_others(self._connection, changes)
+                write_others(self._connection, changes)
         self._cache.keep(row.handoff for row in rows)
 
     def create_team(self, team: Team) -> Team:
@@ -73,7 +82,7 @@ class Database:
         with self._committing():
             self._connection.execute(
                 "insert into team values (?, ?, ?, ?, ?) on conflict do nothing",
-                (*records.columns(team), head.seq, head.hash),
+                (*columns_of(team), head.seq, head.hash),
             )
         return next(kept for kept in self.teams() if kept.id == team.id)
 
@@ -91,7 +100,7 @@ class Database:
     def prune(self, horizon: Horizon, forget_before: int) -> int:
         """Cut a team's log at `horizon`; return how many entries went."""
         with self._committing():
-            count = pruning.prune(self._connection, horizon, forget_before=forget_before)
+            count = prune(self._connection, horizon, forget_before=forget_before)
         self._cache.clear()
         return count
 
@@ -121,7 +130,8 @@ class Database:
         commands: dict[tuple[str, str, str], list[Place]] = {}
         for *command, seq, handoff_id, version, type_ in self._for_each(
             """
-            select team, actor, command_id, seq, handoff_id, version, type from entry
+            select team, actor, command_id, seq, handoff_id, version, type
+            from entry indexed by entry_command
             where team = ? and actor = ? and command_id = ? order by seq
             """,
             wanted.commands,
@@ -129,14 +139,14 @@ class Database:
             place = Place(seq=seq, handoff_id=handoff_id, version=version, type=type_)
             commands.setdefault((command[0], command[1], command[2]), []).append(place)
         keys = (
-            records.value(KeyUse, row)
+            value_of(KeyUse, row)
             for row in self._for_each(
                 "select * from idempotency_key where team = ? and sender = ? and key = ?",
                 wanted.keys,
             )
         )
         entries = {
-            (row[0], row[1]): records.value(Place, row[1:])
+            (row[0], row[1]): value_of(Place, row[1:])
             for row in self._for_each(
                 "select team, seq, handoff_id, version, type from entry where team = ? and seq = ?",
                 wanted.entries,
@@ -159,7 +169,7 @@ class Database:
             """,
             (team, agent, limit),
         )
-        return self.handoffs(rows.fetchall())
+        return self.handoffs(rows)
 
     def held(self, team: str, process: str) -> list[Handoff]:
         """Return what `process` holds."""
@@ -167,7 +177,7 @@ class Database:
             "select team, id from handoff where team = ? and process = ? and held order by id",
             (team, process),
         )
-        return self.handoffs(rows.fetchall())
+        return self.handoffs(rows)
 
     def due(self, now: int, limit: int) -> list[Handoff]:
         """Return what came due at or before `now`, oldest first."""
@@ -175,7 +185,7 @@ class Database:
             "select team, id from handoff where due_at <= ? order by due_at, team, id limit ?",
             (now, limit),
         )
-        return self.handoffs(rows.fetchall())
+        return self.handoffs(rows)
 
     def handoffs(self, keys: Iterable[Key]) -> list[Handoff]:
         """Return the handoffs there are of `keys`, in their order."""
@@ -183,7 +193,7 @@ class Database:
         missing = [key for key, handoff in found.items() if handoff is None]
         if missing:
             rows = self._for_each("select json from handoff where team = ? and id = ?", missing)
-            read = [records.handoff(json) for (json,) in rows]
+            read = [read_handoff(json) for (json,) in rows]
             self._cache.keep(read)
             found.update({(handoff.team, handoff.id): handoff for handoff in read})
         return [handoff for handoff in found.values() if handoff is not None]
@@ -205,13 +215,13 @@ class Database:
         else:
             rows = self._connection.execute(
                 "select id from handoff where team = ? and id >= ? and id < ? order by id limit 2",
-                (team, reference, reference + pages.AFTER_ALL),
+                (team, reference, reference + AFTER_ALL),
             )
         return [handoff_id for (handoff_id,) in rows]
 
     def list_handoffs(self, page: Page) -> list[Handoff]:
         """Return a page of handoffs, newest first."""
-        return [records.handoff(json) for (json,) in self._connection.execute(*pages.handoffs(page))]
+        return [read_handoff(json) for (json,) in self._connection.execute(*handoffs_page(page))]
 
     def queued(self, team: str, agent: str) -> int:
         """Return how many unfinished handoffs `agent` is the recipient of."""
@@ -223,8 +233,8 @@ class Database:
 
     def log(self, page: LogPage) -> tuple[list[Entry], int | None]:
         """Return a page of the log, and up to where it looked if that was not everything."""
-        statement, scanned_to = pages.entries(page)
-        entries = [records.entry(row) for row in self._connection.execute(*statement)]
+        statement, scanned_to = entries_page(page)
+        entries = [read_entry(row) for row in self._connection.execute(*statement)]
         if scanned_to is not None and scanned_to >= self.head(page.team).seq:
             scanned_to = None
         return entries, scanned_to
@@ -238,9 +248,11 @@ class Database:
             """,
             (team, agent, after, limit + _KINDS_MAX),
         )
-        items = [records.value(Mail, row) for row in rows]
+        items = [value_of(Mail, row) for row in rows]
         # A reader goes on after the last `seq` it saw: a page must not end inside an entry.
-        return [item for n, item in enumerate(items) if n < limit or item.seq == items[limit - 1].seq]
+        return [
+            item for n, item in enumerate(items) if n < limit or item.seq == items[limit - 1].seq
+        ]
 
     # --- the log's surroundings ---
 
@@ -268,9 +280,7 @@ class Database:
         )
         return dict(rows)
 
-    def places(
-        self, team: str, wanted: Sequence[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], int]:
+    def places(self, team: str, wanted: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
         """Return the `seq` of (handoff id, version), where the log still has it."""
         rows = self._for_each(
             "select handoff_id, version, seq from entry"
@@ -284,18 +294,18 @@ class Database:
         row = self._connection.execute(
             "select head_seq, head_hash from team where id = ?", (team,)
         ).fetchone()
-        return records.value(Head, row) if row else Head()
+        return value_of(Head, row) if row else Head()
 
     def horizon(self, team: str) -> Horizon | None:
         """Return where a team's log begins, if it was pruned."""
-        return pruning.current(self._connection, team)
+        return current_horizon(self._connection, team)
 
     # --- teams and agents ---
 
     def teams(self) -> list[Team]:
         """Return every team."""
         rows = self._connection.execute("select id, digest_key, created_at from team order by id")
-        return [records.value(Team, row) for row in rows]
+        return [value_of(Team, row) for row in rows]
 
     def agents(self, team: str) -> list[tuple[Agent, bytes]]:
         """Return every agent with its current manifest as sent."""
@@ -307,7 +317,7 @@ class Database:
             """,
             (team,),
         )
-        return [(records.agent(json), sent) for json, sent in rows]
+        return [(read_agent(json), sent) for json, sent in rows]
 
     def manifest(self, team: str, agent: str, version: int) -> bytes | None:
         """Return one version of a manifest as sent."""
@@ -321,12 +331,12 @@ class Database:
     def tokens(self) -> list[Token]:
         """Return every token of every team."""
         rows = self._connection.execute("select * from token order by team, id")
-        return [records.value(Token, row) for row in rows]
+        return [value_of(Token, row) for row in rows]
 
     def processes(self) -> list[Process]:
         """Return every known process of every team."""
         rows = self._connection.execute("select * from process order by team, id")
-        return [records.value(Process, row) for row in rows]
+        return [value_of(Process, row) for row in rows]
 
     # --- statements ---
 

@@ -6,30 +6,27 @@ A file that was released is never edited; a change is a new file.
 from importlib.resources import files
 from typing import Final
 
-import apsw
-
 from nodrop.core.errors import StoreUnavailableError
+from nodrop.stores.sqlite.driver import Connection
 
 APPLICATION_ID: Final = int.from_bytes(b"Ndrp")
 """Marks a SQLite file as Nodrop's."""
 
-_STEPS: Final = tuple(
-    sorted(
-        (step for step in files(__package__).joinpath("schema").iterdir() if ".sql" in step.name),
-        key=lambda step: step.name,
-    )
+_STEPS: Final = sorted(
+    (file for file in files("nodrop.stores.sqlite").joinpath("schema").iterdir()),
+    key=lambda file: file.name,
 )
 VERSION: Final = len(_STEPS)
 """Of the schema this code reads and writes; `PRAGMA user_version` of a file is its own."""
 
 
-def check(connection: apsw.Connection) -> None:
+def check(connection: Connection) -> None:
     """Refuse a file that this code cannot serve. Changes nothing.
 
     Raises:
         StoreUnavailableError: the file is another program's, or a later Nodrop's.
     """
-    empty = not connection.execute("select count(*) from sqlite_schema").get
+    empty = connection.execute("select 1 from sqlite_schema").fetchone() is None
     if not empty and connection.pragma("application_id") != APPLICATION_ID:
         raise StoreUnavailableError(
             "the file is a SQLite database of another program",
@@ -43,7 +40,7 @@ def check(connection: apsw.Connection) -> None:
         )
 
 
-def apply(connection: apsw.Connection) -> None:
+def migrate(connection: Connection) -> None:
     """Bring the schema up to `VERSION`, step by step."""
     version: int = connection.pragma("user_version")
     for number, step in enumerate(_STEPS[version:], start=version + 1):

@@ -20,7 +20,7 @@ SCAN_ENTRIES_MAX: Final = 5_000
 the writer waits meanwhile."""
 
 
-def handoffs(page: Page) -> Statement:
+def handoffs_page(page: Page) -> Statement:
     """Return the statement that selects the `json` of a page of handoffs, newest first."""
     wanted = _Terms("h.team = ?", page.team)
     agent = page.party or page.sender or page.recipient
@@ -52,7 +52,7 @@ def handoffs(page: Page) -> Statement:
     return wanted.select("h.json", source, order=f"{newest_first} desc", limit=page.limit)
 
 
-def entries(page: LogPage) -> tuple[Statement, int | None]:
+def entries_page(page: LogPage) -> tuple[Statement, int | None]:
     """Return the statement that selects a page of the log, and the `seq` it looks up to.
 
     None: it looks at everything that there is after `page.after`.

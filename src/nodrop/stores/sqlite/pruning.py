@@ -2,40 +2,41 @@
 
 from collections.abc import Iterable
 
-import apsw
 import msgspec
 
 from nodrop.store import Horizon
-from nodrop.stores.sqlite import records
+from nodrop.stores.sqlite.driver import Connection
+from nodrop.stores.sqlite.records import (
+    horizon_columns,
+    party_columns,
+    read_handoff,
+    read_horizon,
+)
 
 
-def prune(connection: apsw.Connection, horizon: Horizon, *, forget_before: int) -> int:
+def prune(connection: Connection, horizon: Horizon, *, forget_before: int) -> int:
     """Cut a team's log at `horizon`; return how many entries went."""
-    before = current(connection, horizon.team)
+    before = current_horizon(connection, horizon.team)
     _check(connection, horizon, before)
     loose = _handoffs_cut(connection, horizon)
     if before is not None:
         loose |= {handoff.id for handoff in before.snapshots}
     loose -= {handoff.id for handoff in horizon.snapshots}
-    connection.execute(
-        "delete from entry where team = ? and seq <= ?", (horizon.team, horizon.seq)
-    )
+    connection.execute("delete from entry where team = ? and seq <= ?", (horizon.team, horizon.seq))
     count = connection.changes()
     _delete_bodies(connection, horizon, loose)
     _forget(connection, horizon, forget_before)
-    connection.execute(
-        "insert or replace into horizon values (?, ?, ?)", records.horizon_columns(horizon)
-    )
+    connection.execute("insert or replace into horizon values (?, ?, ?)", horizon_columns(horizon))
     return count
 
 
-def current(connection: apsw.Connection, team: str) -> Horizon | None:
+def current_horizon(connection: Connection, team: str) -> Horizon | None:
     """Return where a team's log begins, if it was pruned."""
     row = connection.execute("select json from horizon where team = ?", (team,)).fetchone()
-    return records.horizon(row[0]) if row else None
+    return read_horizon(row[0]) if row else None
 
 
-def _check(connection: apsw.Connection, horizon: Horizon, before: Horizon | None) -> None:
+def _check(connection: Connection, horizon: Horizon, before: Horizon | None) -> None:
     """Hold the horizon against the log: what is cut cannot be checked afterwards."""
     known = before is not None and (before.seq, before.hash) == (horizon.seq, horizon.hash)
     found = connection.execute(
@@ -45,7 +46,7 @@ def _check(connection: apsw.Connection, horizon: Horizon, before: Horizon | None
     assert known or found, "a horizon names the last entry that goes"
 
 
-def _handoffs_cut(connection: apsw.Connection, horizon: Horizon) -> set[str]:
+def _handoffs_cut(connection: Connection, horizon: Horizon) -> set[str]:
     rows = connection.execute(
         "select distinct handoff_id from entry"
         " where team = ? and seq <= ? and handoff_id is not null",
@@ -54,7 +55,7 @@ def _handoffs_cut(connection: apsw.Connection, horizon: Horizon) -> set[str]:
     return {handoff_id for (handoff_id,) in rows}
 
 
-def _delete_bodies(connection: apsw.Connection, horizon: Horizon, handoffs: Iterable[str]) -> None:
+def _delete_bodies(connection: Connection, horizon: Horizon, handoffs: Iterable[str]) -> None:
     connection.executemany(
         """
         delete from body where team = ? and handoff_id = ? and not exists (
@@ -70,7 +71,7 @@ def _delete_bodies(connection: apsw.Connection, horizon: Horizon, handoffs: Iter
     )
 
 
-def _forget(connection: apsw.Connection, horizon: Horizon, forget_before: int) -> None:
+def _forget(connection: Connection, horizon: Horizon, forget_before: int) -> None:
     """Drop the handoffs that are over and that the log tells nothing of any more."""
     rows = connection.execute(
         """
@@ -81,10 +82,10 @@ def _forget(connection: apsw.Connection, horizon: Horizon, forget_before: int) -
         """,
         (horizon.team, forget_before),
     )
-    forgotten = [records.handoff(json) for (json,) in rows]
+    forgotten = [read_handoff(json) for (json,) in rows]
     connection.executemany(
         "delete from party where team = ? and agent = ? and handoff_id = ?",
-        [row for handoff in forgotten for row in records.party_columns(handoff)],
+        [row for handoff in forgotten for row in party_columns(handoff)],
     )
     connection.executemany(
         "delete from handoff where team = ? and id = ?",

@@ -1,6 +1,6 @@
 """Values as rows, and back. Knows the order of columns and the bytes in them, runs no statement.
 
-Where a table has the columns of a value in the order of its fields, `columns` and `value` are all
+Where a table has the columns of a value in the order of its fields, `columns_of` and `value_of` are all
 it takes; `handoff`, `entry`, `agent` and `horizon` have functions of their own.
 """
 
@@ -23,13 +23,13 @@ _AGENT: Final = msgspec.json.Decoder(Agent)
 _HORIZON: Final = msgspec.json.Decoder(Horizon)
 
 
-def columns(flat: msgspec.Struct) -> Columns:
+def columns_of(flat: msgspec.Struct) -> Columns:
     """Return the columns of a value that is kept field by field."""
     return msgspec.structs.astuple(flat)
 
 
-def value(kind: type[V], row: Columns) -> V:
-    """Return the value whose `columns` are `row`."""
+def value_of(kind: type[V], row: Columns) -> V:
+    """Return the value whose columns are `row`."""
     return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
@@ -58,7 +58,7 @@ def handoff_columns(row: Row) -> Columns:
     )
 
 
-def handoff(json: bytes) -> Handoff:
+def read_handoff(json: bytes) -> Handoff:
     """Return the handoff that `handoff_columns` was given."""
     return _HANDOFF.decode(json)
 
@@ -71,14 +71,14 @@ def party_columns(handoff: Handoff) -> Iterable[Columns]:
 
 def entry_columns(entry: Entry) -> Columns:
     """Return a row of `entry`. Its data is text, so that it can be read with any SQLite tool."""
-    row = columns(entry)
+    row = columns_of(entry)
     return (*row[:_DATA], str(bytes(entry.data), "utf-8"), *row[_DATA + 1 :])
 
 
-def entry(row: Columns) -> Entry:
+def read_entry(row: Columns) -> Entry:
     """Return the entry that `entry_columns` was given."""
     data = msgspec.Raw(row[_DATA].encode())
-    return value(Entry, (*row[:_DATA], data, *row[_DATA + 1 :]))
+    return value_of(Entry, (*row[:_DATA], data, *row[_DATA + 1 :]))
 
 
 _DATA: Final = Entry.__struct_fields__.index("data")
@@ -96,7 +96,7 @@ def agent_columns(agent: Agent) -> Columns:
     return (agent.team, agent.id, agent.version, _ENCODER.encode(agent))
 
 
-def agent(json: bytes) -> Agent:
+def read_agent(json: bytes) -> Agent:
     """Return the agent that `agent_columns` was given."""
     return _AGENT.decode(json)
 
@@ -106,6 +106,6 @@ def horizon_columns(horizon: Horizon) -> Columns:
     return (horizon.team, horizon.seq, _ENCODER.encode(horizon))
 
 
-def horizon(json: bytes) -> Horizon:
+def read_horizon(json: bytes) -> Horizon:
     """Return the horizon that `horizon_columns` was given."""
     return _HORIZON.decode(json)

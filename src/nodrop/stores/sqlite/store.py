@@ -1,17 +1,18 @@
 """The SQLite store: `Database` on a thread of its own, with the port's promises.
 
-Two things keep them cheaply. Units of work take turns (a lock), and gather what they append in
-memory; the thread then writes it in one go. So nothing is ever half written where a reader could
-see it, a block that raises has nothing to undo, and a unit of work costs two visits to the thread:
-one to load and one to commit.
+Units of work take turns, gather what they append in memory, and have the thread write it in one
+go. So nothing half written is ever where a reader could see it, a block that raises has nothing to
+undo, and a unit of work costs two visits to the thread: one to load and one to commit. Reads wait
+for the visits before them and never for a block.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import apsw
 from msgspec.structs import replace
@@ -37,4 +38,249 @@ from nodrop.stores.sqlite.database import Database
 from nodrop.wire.log import Entry, Head
 
 T = TypeVar("T")
-P = ParamSpec("P")
+
+
+class SQLiteStore:
+    """Teams in one SQLite file, which it holds for itself until `close`."""
+
+    def __init__(self, database: Database, thread: ThreadPoolExecutor) -> None:
+        """Take over an open database and the one thread that it was opened on; see `open`."""
+        self._database = database
+        self._thread = thread
+        self._turn = asyncio.Lock()
+        self._ends: dict[str, int] = {}
+        """The last `seq` of each team written to lately. Changed only by whose turn it is."""
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, path: str | Path, *, vfs: str | None = None, synchronous: str = "FULL"
+    ) -> Self:
+        """Open the file at `path`, made if missing.
+
+        `vfs` and `synchronous` are for fault tests: the first to cut the power, the second to show
+        that such a test notices when a commit is not on disk.
+
+        Raises:
+            StoreInUseError: another relay serves the file.
+            StoreUnavailableError: it cannot be opened, or is not a file for this Nodrop.
+        """
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nodrop-sqlite")
+        opens = partial(Database, Path(path), vfs=vfs, synchronous=synchronous)
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(thread, opens)
+        try:
+            return cls(await _to_the_end(opening), thread)
+        except BaseException:
+            if opening.exception() is None:  # cancelled when it was open already
+                await _to_the_end(loop.run_in_executor(thread, opening.result().close))
+            thread.shutdown(wait=False)
+            raise
+
+    async def close(self) -> None:
+        """Let go of the file. A unit of work that has not begun to commit is refused."""
+        if self._closed:
+            return
+        closing = self._submit(self._database.close)
+        self._closed = True
+        await _to_the_end(closing)
+        self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator["SQLiteTransaction"]:
+        """Open a unit of work."""
+        async with self._turn:
+            work = SQLiteTransaction(self._database, self._visit, self._ends)
+            yield work
+            if work.appended:
+                try:
+                    await self._visit_to_the_end(self._database.write, work.appended)
+                except BaseException:
+                    self._ends.clear()  # nobody here knows whether it was kept
+                    raise
+                self._ends.update(work.ends)
+
+    # --- teams and agents ---
+
+    async def create_team(self, team: Team) -> Team:
+        """Keep `team` unless one of its name exists; return the one that is kept."""
+        return await self._visit_to_the_end(self._database.create_team, team)
+
+    async def teams(self) -> Sequence[Team]:
+        """Return every team."""
+        return await self._visit(self._database.teams)
+
+    async def agents(self, team: str) -> Sequence[tuple[Agent, bytes]]:
+        """Return every agent with its current manifest as sent, removed ones included."""
+        return await self._visit(self._database.agents, team)
+
+    async def manifest(self, team: str, agent: str, version: int) -> bytes | None:
+        """Return one version of a manifest as sent."""
+        return await self._visit(self._database.manifest, team, agent, version)
+
+    async def tokens(self) -> Sequence[Token]:
+        """Return every token of every team."""
+        return await self._visit(self._database.tokens)
+
+    async def processes(self) -> Sequence[Process]:
+        """Return every known process of every team."""
+        return await self._visit(self._database.processes)
+
+    # --- reading ---
+
+    async def handoffs(self, keys: Sequence[Key]) -> Sequence[Handoff]:
+        """Return the handoffs there are, in no particular order."""
+        return await self._visit(self._database.handoffs, keys)
+
+    async def resolve(self, team: str, reference: str) -> Sequence[str]:
+        """Return at most two ids: of the handoff `sender/key`, or of those an id prefix fits."""
+        return await self._visit(self._database.resolve, team, reference)
+
+    async def list_handoffs(self, page: Page) -> Sequence[Handoff]:
+        """Return a page of handoffs, newest first."""
+        return await self._visit(self._database.list_handoffs, page)
+
+    async def bodies(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], bytes]:
+        """Return the bodies there are of (handoff id, version)."""
+        return await self._visit(self._database.bodies, team, wanted)
+
+    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+        """Return the bodies there are of these entries."""
+        return await self._visit(self._database.entry_bodies, team, seqs)
+
+    async def places(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], int]:
+        """Return the `seq` of (handoff id, version), where the log still has it."""
+        return await self._visit(self._database.places, team, wanted)
+
+    async def log(self, page: LogPage) -> Sequence[Entry]:
+        """Return a page of the log, oldest first."""
+        entries, looked_to = await self._visit(self._database.log, page)
+        # One visit looks through so much and no more, so that writers get their turn between.
+        while looked_to is not None and len(entries) < page.limit:
+            rest = replace(page, after=looked_to, limit=page.limit - len(entries))
+            more, looked_to = await self._visit(self._database.log, rest)
+            entries += more
+        return entries
+
+    async def head(self, team: str) -> Head:
+        """Return the end of a team's log."""
+        return await self._visit(self._database.head, team)
+
+    async def horizon(self, team: str) -> Horizon | None:
+        """Return where a team's log begins, if it was pruned."""
+        return await self._visit(self._database.horizon, team)
+
+    async def inbox(self, team: str, agent: str, *, after: int, limit: int) -> Sequence[Mail]:
+        """Return what concerns `agent` after `after`, oldest first."""
+        return await self._visit(self._database.inbox, team, agent, after, limit)
+
+    async def queued(self, team: str, agent: str) -> int:
+        """Return how many unfinished handoffs `agent` is the recipient of."""
+        return await self._visit(self._database.queued, team, agent)
+
+    async def next_due(self) -> int | None:
+        """Return the earliest due time of all."""
+        return await self._visit(self._database.next_due)
+
+    # --- housekeeping ---
+
+    async def erase(self, team: str, handoff_id: str) -> int:
+        """Delete the bodies of a handoff, from every file; return how many there were."""
+        return await self._visit_to_the_end(self._database.erase, team, handoff_id)
+
+    async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
+        """Cut the log of a team at `horizon`; return how many entries went."""
+        return await self._visit_to_the_end(self._database.prune, horizon, forget_before)
+
+    # --- the thread ---
+
+    async def _visit(self, call: Callable[..., T], *args: Any) -> T:
+        """Run `call` on the thread."""
+        try:
+            return await self._submit(call, *args)
+        except apsw.Error as error:
+            raise translated(error) from error
+
+    async def _visit_to_the_end(self, call: Callable[..., T], *args: Any) -> T:
+        """Run `call` on the thread and, even when cancelled, wait until it is over."""
+        try:
+            return await _to_the_end(self._submit(call, *args))
+        except apsw.Error as error:
+            raise translated(error) from error
+
+    def _submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        if self._closed:
+            raise StoreUnavailableError("the store is closed")
+        return asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
+
+
+class SQLiteTransaction:
+    """A unit of work: reads what is committed, gathers what is appended."""
+
+    def __init__(
+        self,
+        database: Database,
+        visit: Callable[..., Any],
+        ends: Mapping[str, int],
+    ) -> None:
+        self.appended: list[Changes] = []
+        self.ends: dict[str, int] = {}
+        """The last `seq` of each team as this unit of work will leave it."""
+        self._database = database
+        self._visit = visit
+        self._ends_before = ends
+
+    async def load(self, wanted: Wanted) -> Loaded:
+        """Return what there is of `wanted`. Having the turn is the lock."""
+        return await self._read(self._database.load, wanted)
+
+    async def claimable(self, team: str, agent: str, *, limit: int) -> Sequence[Handoff]:
+        """Return what `agent` may take, in the order of its queue."""
+        return await self._read(self._database.claimable, team, agent, limit)
+
+    async def held(self, team: str, process: str) -> Sequence[Handoff]:
+        """Return what `process` holds."""
+        return await self._read(self._database.held, team, process)
+
+    async def due(self, *, now: int, limit: int) -> Sequence[Handoff]:
+        """Return what came due at or before `now`, oldest first."""
+        return await self._read(self._database.due, now, limit)
+
+    async def append(self, changes: Changes) -> Sequence[int]:
+        """Gather `changes` for the commit; return the `seq` that each entry will have."""
+        seqs: list[int] = []
+        for draft in changes.entries:
+            end = self.ends.get(draft.team) or self._ends_before.get(draft.team)
+            if end is None:
+                end = (await self._visit(self._database.head, draft.team)).seq
+            self.ends[draft.team] = end + 1
+            seqs.append(end + 1)
+        self.appended.append(changes)
+        return seqs
+
+    async def _read(self, call: Callable[..., T], *args: Any) -> T:
+        assert not self.appended, "append comes last in a unit of work"
+        return await self._visit(call, *args)
+
+
+async def _to_the_end(future: "asyncio.Future[T]") -> T:
+    """Wait until `future` is done even when cancelled meanwhile; then be cancelled."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from future.exception()
+    return future.result()

@@ -3,17 +3,23 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import apsw
-
 from nodrop.core.model import Handoff
 from nodrop.store import Changes, Row
-from nodrop.stores.sqlite import records
-from nodrop.stores.sqlite.records import Columns
+from nodrop.stores.sqlite.driver import Connection
+from nodrop.stores.sqlite.records import (
+    Columns,
+    agent_columns,
+    body_key,
+    columns_of,
+    entry_columns,
+    handoff_columns,
+    party_columns,
+)
 from nodrop.wire.canonical import keyed_digest
 from nodrop.wire.log import Draft, Head, seal
 
 
-def write_entries(connection: apsw.Connection, drafts: Sequence[Draft]) -> None:
+def write_entries(connection: Connection, drafts: Sequence[Draft]) -> None:
     """Chain `drafts` to the logs of their teams, with their bodies and inbox items."""
     ends = {team: _end(connection, team) for team in {draft.team for draft in drafts}}
     entries: list[Columns] = []
@@ -24,11 +30,12 @@ def write_entries(connection: apsw.Connection, drafts: Sequence[Draft]) -> None:
         digest = keyed_digest(digest_key, draft.body) if draft.body is not None else None
         entry = seal(draft, head, digest)
         ends[draft.team] = (Head(seq=entry.seq, hash=entry.hash), digest_key)
-        entries.append(records.entry_columns(entry))
+        entries.append(entry_columns(entry))
         if draft.body is not None:
-            bodies.append((*records.body_key(entry), draft.body))
+            bodies.append((*body_key(entry), draft.body))
         shown = (entry.at, entry.actor, entry.type, entry.handoff_id, entry.version)
-        items.extend((entry.team, reader, entry.seq, kind, *shown) for reader, kind in draft.mail)
+        readers = set(draft.mail)  # one may be told for two reasons
+        items.extend((entry.team, reader, entry.seq, kind, *shown) for reader, kind in readers)
     connection.executemany(_INSERT_ENTRY, entries)
     connection.executemany("insert into body values (?, ?, ?, ?)", bodies)
     connection.executemany("insert into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)", items)
@@ -39,35 +46,33 @@ def write_entries(connection: apsw.Connection, drafts: Sequence[Draft]) -> None:
 
 
 def write_handoffs(
-    connection: apsw.Connection, rows: Sequence[Row], strangers: Iterable[Handoff]
+    connection: Connection, rows: Sequence[Row], strangers: Iterable[Handoff]
 ) -> None:
     """Put each row in the place of the one before it.
 
     `strangers` are the handoffs whose parties may not be known yet.
     """
-    connection.executemany(_UPSERT_HANDOFF, map(records.handoff_columns, rows))
+    connection.executemany(_UPSERT_HANDOFF, map(handoff_columns, rows))
     connection.executemany(
         "insert into party values (?, ?, ?) on conflict do nothing",
-        [row for handoff in strangers for row in records.party_columns(handoff)],
+        [row for handoff in strangers for row in party_columns(handoff)],
     )
 
 
-def write_others(connection: apsw.Connection, changes: Changes) -> None:
+def write_others(connection: Connection, changes: Changes) -> None:
     """Write what `changes` has besides entries and rows."""
     connection.executemany(
         "insert or replace into idempotency_key values (?, ?, ?, ?, ?)",
-        map(records.columns, changes.keys),
+        map(columns_of, changes.keys),
     )
     connection.executemany(
         "insert or replace into process values (?, ?, ?, ?, ?)",
-        map(records.columns, changes.processes),
+        map(columns_of, changes.processes),
     )
-    connection.executemany(
-        "delete from process where team = ? and id = ?", changes.processes_gone
-    )
+    connection.executemany("delete from process where team = ? and id = ?", changes.processes_gone)
     connection.executemany(
         "insert or replace into agent values (?, ?, ?, ?)",
-        (records.agent_columns(agent) for agent, _ in changes.agents),
+        (agent_columns(agent) for agent, _ in changes.agents),
     )
     connection.executemany(
         # A version is what was sent first under its number: it does not change afterwards.
@@ -76,11 +81,11 @@ def write_others(connection: apsw.Connection, changes: Changes) -> None:
     )
     connection.executemany(
         "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
-        map(records.columns, changes.tokens),
+        map(columns_of, changes.tokens),
     )
 
 
-def _end(connection: apsw.Connection, team: str) -> tuple[Head, bytes]:
+def _end(connection: Connection, team: str) -> tuple[Head, bytes]:
     row = connection.execute(
         "select head_seq, head_hash, digest_key from team where id = ?", (team,)
     ).fetchone()

@@ -96,11 +96,9 @@ create table handoff (
     primary key (team, id),
     -- The machine guarantees these; the database guarantees them again.
     constraint ended_iff_final check (
-        (ended_at is not null)
-        = (state in ('completed', 'failed', 'rejected', 'expired', 'cancelled'))
-    ),
-    constraint unended_is_open check (
-        ended_at is not null or state in ('offered', 'delivered', 'accepted', 'blocked')
+        iif(ended_at is null,
+            state in ('offered', 'delivered', 'accepted', 'blocked'),
+            state in ('completed', 'failed', 'rejected', 'expired', 'cancelled'))
     ),
     constraint only_the_ended_settle check (settled_at is null or ended_at is not null),
     constraint the_unsettled_are_due check (settled_at is not null or due_at is not null),
@@ -112,7 +110,9 @@ create table handoff (
     constraint dead_without_success check (not dead or state in ('failed', 'rejected', 'expired'))
 ) strict;
 
-create index handoff_queue on handoff (team, recipient, rank, id) where ended_at is null;
+-- `ended_at` is null in all of it, and there so that counting a queue need not visit the rows.
+create index handoff_queue on handoff (team, recipient, rank, id, ended_at)
+    where ended_at is null;
 create index handoff_due on handoff (due_at, team, id) where due_at is not null;
 create index handoff_held on handoff (team, process, id) where held;
 create index handoff_correlation on handoff (team, correlation_id, id);

@@ -1,0 +1,494 @@
+"""The composition root: the only module that knows the concrete parts, the clock and the ids.
+
+`open_relay` is a relay on a database; `listening` opens the networked doors before one; `serve` is
+both, as `nodrop up` runs them; `open_embedded` is a relay inside the caller's own process.
+"""
+
+import asyncio
+import base64
+import functools
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+import uuid_utils
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from nodrop.client.credentials import CredentialsFile
+from nodrop.client.settings import find_home
+from nodrop.core.errors import StoreInUseError, UnauthenticatedError
+from nodrop.core.limits import DEFAULT, SECOND, Limits
+from nodrop.doors.gate import LOOPBACK, Gate
+from nodrop.doors.http.door import HTTPDoor
+from nodrop.doors.inprocess import InProcessTransport
+from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
+from nodrop.doors.websocket.door import WebSocketDoor
+from nodrop.engine.ports import Clock, Ids
+from nodrop.engine.relay import Caller, Relay
+from nodrop.store import Store
+from nodrop.stores.memory import MemoryStore
+from nodrop.stores.sqlite import SQLiteStore
+from nodrop.wire import openapi
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 6377
+"""N-D-R-P on a phone."""
+TEAM: Final = "default"
+PERSON: Final = "me"
+"""The person a relay works for, and its operator."""
+MEMORY: Final = ":memory:"
+DATABASE: Final = "nodrop.db"
+
+_SLEEP_SECONDS_MAX: Final = 30.0
+
+
+# --- time, ids, keys -----------------------------------------------------------------------------
+
+
+class SystemClock:
+    """Milliseconds since the epoch: the wall clock at the start, and what has passed since.
+
+    Setting the wall clock while the relay runs moves no deadline; time asleep counts where the
+    system says how long it was.
+    """
+
+    def __init__(self) -> None:
+        self._wall_ns = time.time_ns()
+        self._start_ns = _passing_ns()
+
+    def now(self) -> int:
+        """Return the current time."""
+        return (self._wall_ns + _passing_ns() - self._start_ns) // 1_000_000
+
+    async def sleep_until(self, at: int) -> None:
+        """Return when `now()` has reached `at`, not before."""
+        while (left_ms := at - self.now()) > 0:  # noqa: ASYNC110  # what is waited for is time
+            # In pieces: the event loop's own time stands still while the machine is asleep.
+            await asyncio.sleep(min(left_ms / SECOND, _SLEEP_SECONDS_MAX))
+
+
+def _passing_ns() -> int:
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.monotonic_ns()
+
+
+class SystemIds:
+    """Ids that sort by time, and secrets."""
+
+    def new(self) -> str:
+        """Return a fresh UUIDv7."""
+        return str(uuid_utils.uuid7())
+
+    def secret(self) -> str:
+        """Return 256 random bits."""
+        return secrets.token_urlsafe(32)
+
+
+class KeyFile:
+    """The relay's own Ed25519 key, in a file that only its owner can read. Made on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def public_key(self) -> str:
+        """The public key, base64url."""
+        return _base64url(self._key.public_key().public_bytes_raw())
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature of `message`, base64url."""
+        return _base64url(self._key.sign(message))
+
+    @functools.cached_property
+    def _key(self) -> Ed25519PrivateKey:
+        if not self._path.exists():
+            made = Ed25519PrivateKey.generate().private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            _write_file(self._path, made, replace=False)
+        key = serialization.load_pem_private_key(self._path.read_bytes(), password=None)
+        if not isinstance(key, Ed25519PrivateKey):
+            raise TypeError(f"{self._path} holds no Ed25519 key")
+        return key
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
+    """Put `data` at `path` in one move, for its owner alone. Without `replace`, the first wins."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            Path(temporary).replace(path)
+        else:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+# --- a relay on a database -----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_relay(
+    database: str | os.PathLike[str],
+    *,
+    home: Path,
+    team: str = TEAM,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    limits: Limits = DEFAULT,
+) -> AsyncGenerator[Relay]:
+    """Run a relay on `database`, a file or `:memory:`, with `team` and its person in it.
+
+    Raises:
+        StoreInUseError: another relay serves the file; `address` says where, if it can be known.
+    """
+    async with AsyncExitStack() as stack:
+        store = await _open_store(database)
+        stack.push_async_callback(store.close)
+        relay = await Relay.start(
+            store,
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+            signer=KeyFile(home / "keys" / "relay.pem"),
+            limits=limits,
+        )
+        stack.push_async_callback(relay.stop)
+        await relay.ensure_team(team)
+        yield relay
+
+
+async def _open_store(database: str | os.PathLike[str]) -> Store:
+    if os.fspath(database) == MEMORY:
+        return MemoryStore()
+    path = Path(database)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        store = await SQLiteStore.open(path)
+    except StoreInUseError as error:
+        raise StoreInUseError(error.detail, address=AddressFile(path).read()) from None
+    AddressFile(path).remove()  # whoever wrote it is gone: the file is ours now
+    return store
+
+
+class AddressFile:
+    """Where the relay that serves a database listens, for those who find it locked."""
+
+    def __init__(self, database: Path) -> None:
+        self._path = database.with_name(f"{database.name}.address")
+
+    def read(self) -> str | None:
+        """Return the address, if there is one."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_Address).url
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def write(self, url: str) -> None:
+        """Tell the address."""
+        _write_file(self._path, msgspec.json.encode(_Address(url=url, pid=os.getpid())))
+
+    def remove(self) -> None:
+        """Tell nothing any more."""
+        self._path.unlink(missing_ok=True)
+
+
+class _Address(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    pid: int
+
+
+# --- its doors -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def listening(
+    relay: Relay,
+    *,
+    host: str = HOST,
+    port: int = 0,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    tls: TLS | None = None,
+    new_id: Callable[[], str] | None = None,
+) -> AsyncGenerator[str]:
+    """Open the networked doors of `relay`; yields the address. Port 0 is any free one.
+
+    `hosts` are further names that the relay is reached by, `origins` further sites whose pages may
+    call it.
+
+    Raises:
+        UnavailableError: the address cannot be listened on.
+    """
+    everywhere = host in ANY_ADDRESS
+    http = HTTPDoor(relay)
+    gate = Gate(
+        http=http,
+        websocket=WebSocketDoor(relay, new_id=new_id or SystemIds().new),
+        hosts={*LOOPBACK, host, *hosts, *([socket.gethostname()] if everywhere else [])},
+        addresses=everywhere,
+        origins=origins,
+    )
+    async with listen(
+        gate,
+        host=host,
+        port=port,
+        tls=tls,
+        frame_bytes_max=relay.limits.frame_bytes_max,
+        before_shutdown=http.close,
+    ) as url:
+        yield url
+
+
+# --- nodrop up -----------------------------------------------------------------------------------
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """What `nodrop up` has to tell once it listens."""
+
+    url: str
+    database: Path
+    credentials: Path
+    warnings: Sequence[str] = ()
+
+
+async def serve(
+    home: Path,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    team: str = TEAM,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    tls: TLS | None = None,
+    limits: Limits = DEFAULT,
+    ready: Callable[[Served], None] = lambda _: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve the database in `home` until `stop` is set, or a signal asks to end.
+
+    Raises:
+        StoreInUseError: another relay serves it; `address` says where.
+        UnavailableError: the address cannot be listened on.
+    """
+    stop = stop or asyncio.Event()
+    database = home / DATABASE
+    ids = SystemIds()
+    with _signals_set(stop):
+        async with (
+            open_relay(database, home=home, team=team, ids=ids, limits=limits) as relay,
+            listening(
+                relay, host=host, port=port, hosts=hosts, origins=origins, tls=tls, new_id=ids.new
+            ) as url,
+        ):
+            credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
+            address = AddressFile(database)
+            address.write(url)
+            try:
+                warnings = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)
+                ready(
+                    Served(
+                        url=url,
+                        database=database,
+                        credentials=credentials.path,
+                        warnings=warnings,
+                    )
+                )
+                await stop.wait()
+            finally:
+                address.remove()
+
+
+_IN_CLEAR: Final = (
+    "Listening on {host} without TLS: tokens and payloads travel in clear. "
+    "Give it a certificate, or put it behind something that has one."
+)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Return what `main` returns, run on the fastest event loop there is."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop  # noqa: PLC0415  # there is none for Windows
+
+    return uvloop.new_event_loop
+
+
+async def _keep_credentials(
+    relay: Relay, home: Path, *, url: str, team: str, ids: Ids
+) -> CredentialsFile:
+    """Write down where the relay is and the operator's token, made anew if it is no longer one."""
+    file = CredentialsFile(home)
+    known = file.read()
+    token = known.operator
+    if token is None or not await _is_operator(relay, token, team):
+        token = f"nd_{ids.secret()}"
+        await relay.ensure_token(team, agent=PERSON, role="operator", secret=token)
+    file.write(msgspec.structs.replace(known, url=url, team=team, operator=token))
+    return file
+
+
+async def _is_operator(relay: Relay, token: str, team: str) -> bool:
+    try:
+        caller = await relay.authenticate(token)
+    except UnauthenticatedError:
+        return False
+    return caller.operator and caller.team == team
+
+
+@contextmanager
+def _signals_set(stop: asyncio.Event) -> Generator[None]:
+    """Let SIGTERM and SIGINT set `stop`; a second one ends the process as if nobody listened."""
+    loop = asyncio.get_running_loop()
+    ours = (signal.SIGTERM, signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        yield
+        return
+
+    def restore() -> None:
+        for number in ours:
+            loop.remove_signal_handler(number)
+
+    def asked() -> None:
+        log.info("asked to stop")
+        restore()
+        stop.set()
+
+    for number in ours:
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        restore()
+
+
+# --- a relay in the caller's own process ---------------------------------------------------------
+
+
+async def open_embedded(
+    path: str | os.PathLike[str], *, agent: str = PERSON, team: str = TEAM, home: Path | None = None
+) -> InProcessTransport:
+    """Return the way of `agent` to a relay on `path` that runs in this process.
+
+    Connections of one event loop to the same file, or to `:memory:`, share a relay; it stops when
+    the last of them is closed.
+
+    Raises:
+        StoreInUseError: another process serves the file; `address` says where, if it can be known.
+    """
+    database = _full_path(path)
+    here = asyncio.get_running_loop()
+    if database != MEMORY and any(
+        database in relays and relays[database].used
+        for loop, relays in list(_EMBEDDED.items())
+        if loop is not here
+    ):
+        raise StoreInUseError(
+            f"{database} is open in another event loop of this process; "
+            "share one, or run `nodrop up` and connect to that"
+        )
+    relays = _EMBEDDED.setdefault(here, {})
+    shared = relays.setdefault(database, _Shared(database, home or find_home()))
+    relay = await shared.join(team)
+    caller = Caller(team=team, agent=agent, operator=agent == PERSON)
+    return InProcessTransport(relay, caller, on_close=shared.leave)
+
+
+def _full_path(path: str | os.PathLike[str]) -> str:
+    place = os.fspath(path)
+    return place if place == MEMORY else str(Path(place).expanduser().resolve())
+
+
+class _Shared:
+    """A relay that runs as long as somebody uses it."""
+
+    def __init__(self, database: str, home: Path) -> None:
+        self._database = database
+        self._home = home
+        self._users = 0
+        self._stack = AsyncExitStack()
+        self._relay: Relay | None = None
+        self._changing = asyncio.Lock()
+
+    @property
+    def used(self) -> bool:
+        return self._users > 0
+
+    async def join(self, team: str) -> Relay:
+        async with self._changing:
+            if self._relay is None:
+                opened = open_relay(self._database, home=self._home, team=team)
+                self._relay = await self._stack.enter_async_context(opened)
+            else:
+                await self._relay.ensure_team(team)
+            self._users += 1
+            return self._relay
+
+    async def leave(self) -> None:
+        async with self._changing:
+            self._users -= 1
+            if self._users == 0:
+                self._relay = None
+                await self._stack.aclose()
+
+
+_EMBEDDED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]]] = (
+    WeakKeyDictionary()
+)
+
+
+# --- generated files -----------------------------------------------------------------------------
+
+
+def write_schemas(directory: Path) -> None:
+    """Write the generated schemas, which are checked in, into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in schemas().items():
+        (directory / name).write_bytes(text)
+
+
+def schemas() -> dict[str, bytes]:
+    """Return every generated schema by the name of its file."""
+    document = msgspec.json.encode(openapi.document())
+    return {"openapi.json": msgspec.json.format(document, indent=2) + b"\n"}

@@ -1,0 +1,1 @@
+"""`nodrop demo`: a bug report among three agents, played by real processes that are killed on the way."""

@@ -1,0 +1,281 @@
+"""`nodrop doctor`: is everything as it should be, and if not, what to do about it."""
+
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import msgspec
+import typer
+
+from nodrop.cli import screen
+from nodrop.cli.screen import line
+from nodrop.cli.session import Session
+from nodrop.cli.values import given
+from nodrop.client.address import Remote, parse
+from nodrop.client.credentials import FILE_MODE, CredentialsFile
+from nodrop.core.errors import NodropError
+from nodrop.core.limits import SECOND
+from nodrop.proof import ledger
+from nodrop.wire import openapi
+from nodrop.wire.errors import EXIT_FAILED
+from nodrop.wire.log import Head
+from nodrop.wire.text import spell_duration
+from nodrop.wire.times import parse_time
+
+if TYPE_CHECKING:
+    from nodrop.stores.sqlite.driver import Connection
+
+DISK_BYTES_WARN: Final = 1 << 30
+DISK_BYTES_FAIL: Final = 100 << 20
+SKEW_MS_WARN: Final = 2 * SECOND
+SKEW_MS_FAIL: Final = 60 * SECOND
+LATE_MS_MAX: Final = 10 * SECOND
+"""A due time that passed longer ago than this should have made the relay act."""
+ENTRIES_CHECKED: Final = 500
+PAGE: Final = 500
+SECONDS_MAX: Final = 5
+
+_OPEN: Final = ("offered", "delivered", "accepted", "blocked")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that was looked at."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    next: str | None = None
+    """What to do about it."""
+
+
+Checks = AsyncGenerator[Check]
+
+
+async def doctor(session: Session) -> None:
+    """Check home, credentials, relay, log, clock, handoffs and disk; say what to do."""
+    checks: list[Check] = []
+    async for check in _examine(session):
+        checks.append(check)
+        if not session.as_json:
+            _show(check)
+    well = not any(check.status == "fail" for check in checks)
+    if session.as_json:
+        screen.document({"ok": well, "checks": msgspec.to_builtins(checks)})
+    if not well:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show(check: Check) -> None:
+    mark = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}[check.status]
+    out = screen.console()
+    out.print(line(mark, f" {check.name:<12} ", check.detail), soft_wrap=True)
+    if check.next is not None:
+        out.print(line(("               → ", "cyan"), check.next), soft_wrap=True)
+
+
+async def _examine(session: Session) -> Checks:
+    home = session.settings.home
+    yield _home(home)
+    yield _credentials(home)
+    yield _disk(home)
+    before = session.now()
+    try:
+        point = await session.call("checkpoints")
+    except NodropError as error:
+        yield Check(name="relay", status="fail", detail=error.detail, next=error.next_step)
+        yield _database_at_rest(home)
+        return
+    after = session.now()
+    yield await _relay(session.settings.address, took_ms=after - before)
+    yield compare_clocks(parse_time(point["at"]), before=before, after=after)
+    yield await _log(session, point)
+    async for check in _handoffs(session):
+        yield check
+
+
+def _home(home: Path) -> Check:
+    if not home.exists():
+        advice = "`nodrop up` makes it; for a relay elsewhere it is not needed."
+        return Check(name="home", status="warn", detail=f"{home} is not there", next=advice)
+    try:
+        with tempfile.NamedTemporaryFile(dir=home):
+            return Check(name="home", status="ok", detail=f"{home} can be written to")
+    except OSError as error:
+        return Check(
+            name="home",
+            status="fail",
+            detail=f"{home} cannot be written to: {error.strerror}",
+            next="Choose another with --home or NODROP_HOME.",
+        )
+
+
+def _credentials(home: Path) -> Check:
+    file = CredentialsFile(home)
+    try:
+        mode = stat.S_IMODE(file.path.stat().st_mode)
+        known = file.read()
+    except FileNotFoundError:
+        return Check(
+            name="credentials",
+            status="warn",
+            detail=f"there are none in {home}",
+            next="`nodrop up` makes them; for a relay elsewhere set NODROP_URL and NODROP_TOKEN.",
+        )
+    except (OSError, ValueError) as error:
+        return Check(
+            name="credentials",
+            status="fail",
+            detail=str(error),
+            next="Move the file away; `nodrop up` makes another.",
+        )
+    if mode & ~FILE_MODE:
+        return Check(
+            name="credentials",
+            status="fail",
+            detail=f"others can read {file.path} (mode {mode:04o})",
+            next=f"chmod 600 {file.path}",
+        )
+    count = len(known.agents)
+    agents = f"{count} agent" if count == 1 else f"{count} agents"
+    return Check(name="credentials", status="ok", detail=f"yours alone; the operator and {agents}")
+
+
+def _disk(home: Path) -> Check:
+    there = next(path for path in (home, *home.resolve().parents) if path.exists())
+    try:
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return Check(name="disk", status="fail", detail=str(error.strerror))
+    detail = f"{free / (1 << 30):.1f} GiB free"
+    if free >= DISK_BYTES_WARN:
+        return Check(name="disk", status="ok", detail=detail)
+    return Check(
+        name="disk",
+        status="fail" if free < DISK_BYTES_FAIL else "warn",
+        detail=detail,
+        next="Make room: a full disk stops the relay from taking work; it loses none.",
+    )
+
+
+async def _relay(address: str, *, took_ms: int) -> Check:
+    place = parse(address)
+    if not isinstance(place, Remote):
+        return Check(name="relay", status="ok", detail=f"in this process, on {address}")
+    theirs = await _version_at(place.base)
+    detail = f"{place.base} answers in {took_ms} ms, API {theirs or 'unknown'}"
+    if theirs == openapi.VERSION:
+        return Check(name="relay", status="ok", detail=detail)
+    advice = f"This client speaks {openapi.VERSION}; use the same release on both sides."
+    return Check(name="relay", status="warn", detail=detail, next=advice)
+
+
+async def _version_at(base: str) -> str | None:
+    import aiohttp  # noqa: PLC0415  # a third of a second that no other verb should pay for
+
+    try:
+        timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as web,
+            web.get(f"{base}/openapi.json") as response,
+        ):
+            return (await response.json())["info"]["version"]
+    except (aiohttp.ClientError, TimeoutError, ValueError, KeyError):
+        return None
+
+
+def compare_clocks(theirs: int, *, before: int, after: int) -> Check:
+    """Return whether the clocks agree; the relay told its time between `before` and `after`."""
+    skew = theirs - (before + after) // 2
+    uncertain = (after - before) // 2
+    off = max(abs(skew) - uncertain, 0)
+    if off < SKEW_MS_WARN:
+        return Check(name="clock", status="ok", detail="agrees with the relay's")
+    ahead = "behind" if skew > 0 else "ahead of"
+    return Check(
+        name="clock",
+        status="fail" if off >= SKEW_MS_FAIL else "warn",
+        detail=f"this machine is {spell_duration(off)} {ahead} the relay",
+        next="Synchronise the clocks: times are the relay's, and you would misread them.",
+    )
+
+
+async def _log(session: Session, point: dict[str, Any]) -> Check:
+    """Hash the end of the log anew, up to the head that the relay has signed."""
+    begin = max(point["size"] - ENTRIES_CHECKED, 0)
+    answer = await session.call("log", {"after": begin, "limit": PAGE})
+    entries = [entry for entry in answer["entries"] if entry["seq"] <= point["size"]]
+    first = entries[0] if entries else None
+    after = Head(seq=first["seq"] - 1, hash=first["prev_hash"]) if first else None
+    books = ledger.count(entries, team=point["team"], after=after)
+    if books.broken:
+        found = books.broken[0]
+        detail = f"entry {found.seq} {found.what}"
+    elif entries and books.head.hash != point["head"]:
+        detail = "its end is not the one that the relay has signed"
+    else:
+        checked = f"the last {len(entries)} hashed anew" if begin else "all hashed anew"
+        detail = f"{point['size']} entries, {checked}"
+        return Check(name="log", status="ok", detail=detail)
+    advice = "Stop the relay and keep the file as it is: somebody or something changed it."
+    return Check(name="log", status="fail", detail=detail, next=advice)
+
+
+async def _handoffs(session: Session) -> Checks:
+    shown: list[dict[str, Any]] = []
+    for state in _OPEN:
+        shown += (await session.call("list_handoffs", {"state": state, "limit": PAGE}))["handoffs"]
+    now = session.now()
+    late = [h for h in shown if h["due_at"] and parse_time(h["due_at"]) < now - LATE_MS_MAX]
+    count = f"{len(shown)} open" if len(shown) < PAGE else f"at least {len(shown)} open"
+    yield Check(
+        name="handoffs",
+        status="fail" if late else "ok",
+        detail=f"{count}, {len(late)} of them overdue without the relay acting",
+        **given(next=f"See `nodrop track {late[0]['ref']}` and the relay's log." if late else None),
+    )
+    dead = (await session.call("dead_letters", {"limit": PAGE}))["handoffs"]
+    yield Check(
+        name="dead letters",
+        status="warn" if dead else "ok",
+        detail=f"{len(dead)} wait for a decision" if dead else "none",
+        **given(next="nodrop dlq list" if dead else None),
+    )
+
+
+def _database_at_rest(home: Path) -> Check:
+    """Look into the file itself, which nobody serves."""
+    path = home / "nodrop.db"
+    if not path.exists():
+        return Check(name="database", status="ok", detail="none yet; `nodrop up` makes it")
+    import apsw  # noqa: PLC0415  # needed here only
+
+    try:
+        return _look_into(path)
+    except apsw.BusyError:
+        detail = f"{path} is in use by a relay that does not answer"
+        return Check(name="database", status="fail", detail=detail, next="Look at that process.")
+    except apsw.Error as error:
+        return Check(name="database", status="fail", detail=f"{path}: {error}", next=_RESTORE)
+
+
+def _look_into(path: Path) -> Check:
+    import apsw  # noqa: PLC0415  # needed here only
+
+    flags = apsw.SQLITE_OPEN_READWRITE
+    connection = cast("Connection", apsw.Connection(str(path), flags=flags))
+    try:
+        # As the relay opens it, so that it and we cannot both have the file.
+        connection.pragma("locking_mode", "exclusive")
+        found = str(connection.pragma("quick_check"))
+        journal = str(connection.pragma("journal_mode"))
+    finally:
+        connection.close()
+    if found != "ok":
+        return Check(name="database", status="fail", detail=f"{path}: {found}", next=_RESTORE)
+    return Check(name="database", status="ok", detail=f"{path} is sound (journal {journal})")
+
+
+_RESTORE: Final = "Keep a copy of the file and of its -wal, then restore a backup."

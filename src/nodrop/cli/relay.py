@@ -1,0 +1,176 @@
+"""`nodrop up`: run a relay, and tell a person what to do with it."""
+
+import logging
+import os
+import textwrap
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nodrop.cli import screen, service
+from nodrop.cli.screen import line, styled
+from nodrop.cli.session import Session
+from nodrop.client.settings import find_home
+from nodrop.core.errors import StoreInUseError
+
+if TYPE_CHECKING:
+    from nodrop.app import Served
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+async def up(
+    session: Session,
+    *,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if unsaid.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port; 6377 if unsaid, 0 is any free one.")
+    ] = None,
+    as_service: Annotated[
+        bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --service: only print the unit.")
+    ] = False,
+) -> None:
+    """Start a relay: on 127.0.0.1:6377, with everything it needs in your home directory."""
+    if as_service:
+        _as_service(session, host=host, port=port, dry_run=dry_run)
+        return
+    from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
+
+    logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
+    home = session.settings.home
+    try:
+        await app.serve(
+            home,
+            host=app.HOST if host is None else host,
+            port=app.PORT if port is None else port,
+            ready=lambda served: _tell(served, home, as_json=session.as_json),
+        )
+    except StoreInUseError as error:
+        where = f"it is served at {error.address}" if error.address else error.detail
+        raise StoreInUseError(f"{home / app.DATABASE}: {where}", address=error.address) from error
+    if not session.as_json:
+        screen.console().print(
+            line(
+                ("Stopped. ", "bold"), "What was answered is on disk; `nodrop up` goes on with it."
+            )
+        )
+
+
+def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
+    if as_json:
+        screen.document(
+            {
+                "url": served.url,
+                "database": str(served.database),
+                "credentials": str(served.credentials),
+                "person": "me",
+                "version": version("nodrop"),
+            }
+        )
+        return
+    out = screen.console()
+    out.print(_welcome(served, home), soft_wrap=True)
+    for warning in served.warnings:
+        out.print(line(("! ", "yellow"), (warning, "yellow")))
+
+
+def _welcome(served: "Served", home: Path) -> Group:
+    facts = Table.grid(padding=(0, 2))
+    for name, fact in (
+        ("database", styled(_short(served.database))),
+        (
+            "credentials",
+            styled(f"{_short(served.credentials)}  (yours alone; your clients find it)"),
+        ),
+        (
+            "you",
+            line("are ", ("me", "bold"), "; what is escalated to you: ", ("nodrop inbox", "cyan")),
+        ),
+    ):
+        facts.add_row(styled(name, "bright_black"), fact)
+    elsewhere = home.resolve() != find_home(environment={}).resolve()
+    set_home = (("In another terminal, first", f"export NODROP_HOME={home.resolve()}"),)
+    return Group(
+        line(
+            ("nodrop ", "bold"),
+            f"{version('nodrop')} is up at ",
+            (served.url, "bold green"),
+            ("   Ctrl-C stops it", "bright_black"),
+        ),
+        _indented(facts),
+        *(
+            _indented(Group(styled(title, "bold"), styled(textwrap.indent(code, "  "), "cyan")))
+            for title, code in (*(set_home if elsewhere else ()), *_FIRST_STEPS)
+        ),
+        Text(),
+    )
+
+
+_PYTHON: Final = """\
+import nodrop
+agent = nodrop.Agent("code_agent")
+
+@agent.capability("bug_triage")
+async def bug_triage(task: nodrop.Task, email_id: str) -> str: ...
+
+agent.run()"""
+_FIRST_STEPS: Final = (
+    (
+        "Make any command an agent",
+        "nodrop work code_agent --exec 'echo I will look into it'",
+    ),
+    (
+        "Hand it a piece of work",
+        "nodrop send --to code_agent --title 'Login button not working' --wait 30s",
+    ),
+    (
+        "Or connect an agent in Python",
+        _PYTHON,
+    ),
+    ("Watch", "nodrop log --follow"),
+)
+
+
+def _indented(part: RenderableType) -> Padding:
+    return Padding(part, (1, 0, 0, 2), expand=False)
+
+
+def _short(path: Path) -> str:
+    """Return a path as a person writes it."""
+    full = path.resolve()
+    return f"~/{full.relative_to(Path.home())}" if full.is_relative_to(Path.home()) else str(full)
+
+
+def _as_service(session: Session, *, host: str | None, port: int | None, dry_run: bool) -> None:
+    options = ["--home", str(session.settings.home.resolve())]
+    options += [] if host is None else ["--host", host]
+    options += [] if port is None else ["--port", str(port)]
+    unit, path = service.unit(options), service.place(user_home=Path.home())
+    if not dry_run:
+        service.write(path, unit)
+    if session.as_json:
+        screen.document({"path": str(path), "unit": unit, "written": not dry_run})
+        return
+    print(unit, end="")
+    out = screen.console(stderr=True)
+    if dry_run:
+        out.print(line(("→ ", "cyan"), f"Without --dry-run it is written to {_short(path)}"))
+        return
+    out.print(
+        line(("✓ ", "green"), f"written to {_short(path)}. Start it, now and at every login:")
+    )
+    out.print(styled("  systemctl --user daemon-reload", "cyan"))
+    out.print(styled("  systemctl --user enable --now nodrop", "cyan"))
+    out.print(line("To keep it running while you are logged out:"))
+    out.print(styled(f"  loginctl enable-linger {os.environ.get('USER', '')}".rstrip(), "cyan"))

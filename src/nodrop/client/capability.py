@@ -1,0 +1,50 @@
+"""One thing an agent can do: the handler, what is published about it, how many run at once."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from nodrop.client.durations import Duration, seconds
+from nodrop.client.handlers import Handler
+from nodrop.client.values import given
+
+
+class Capability:
+    """A handler with its terms. Without a name it is for handoffs that name no capability."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: Duration | None = None,
+        reliability_sla: float | None = None,
+        concurrency: int | None = None,
+        tags: Iterable[str] = (),
+    ) -> None:
+        self.name = name
+        self.handler = Handler(function)
+        self.concurrency = concurrency
+        self._description = description or _first_line(function)
+        self._timeout_seconds = None if timeout is None else seconds(timeout)
+        self._reliability_sla = reliability_sla
+        self._tags = list(tags)
+
+    def declared(self) -> dict[str, Any]:
+        """Return its part of the manifest: only what was said."""
+        return given(
+            name=self.name,
+            description=self._description,
+            input_schema=self.handler.input_schema(),
+            output_schema=self.handler.output_schema(),
+            timeout_seconds=self._timeout_seconds,
+            reliability_sla=self._reliability_sla,
+            tags=self._tags or None,
+            concurrency=self.concurrency,
+        )
+
+
+def _first_line(function: Callable[..., Any]) -> str | None:
+    documentation = inspect.getdoc(function) if inspect.isroutine(function) else None
+    return documentation.splitlines()[0] if documentation else None

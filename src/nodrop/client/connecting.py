@@ -1,0 +1,192 @@
+"""From an address to a client: which transport, whose token, or a relay in this process."""
+
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from nodrop.client.address import Embedded, Remote, parse
+from nodrop.client.blocking import BlockingClient
+from nodrop.client.client import Client
+from nodrop.client.credentials import CredentialsFile
+from nodrop.client.portal import LoopThread
+from nodrop.client.settings import Address, Settings, load
+from nodrop.client.tokens import OPERATOR, FixedToken, MintedToken, Tokens
+from nodrop.client.transport import Transport
+from nodrop.core.errors import StoreInUseError
+
+TransportName = Literal["websocket", "http"]
+
+
+class OpenEmbedded(Protocol):
+    """Opens a database in this process."""
+
+    async def __call__(self, path: str, *, agent: str, team: str | None, home: Path) -> Transport:
+        """Return the way of `agent` to the database at `path`, or `:memory:`.
+
+        Raises:
+            StoreInUseError: another process serves it; `address` says where.
+        """
+        ...
+
+
+_opener: list[OpenEmbedded] = []
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker introduces itself. It waits for its relay for as long as it takes."""
+
+    id: str
+    heartbeat_seconds: float
+
+
+def provide_embedded(opener: OpenEmbedded) -> None:
+    """Say how a database is opened in this process. The SDK itself knows only the wire."""
+    _opener[:] = [opener]
+
+
+@asynccontextmanager
+async def connect(
+    address: Address | None = None,
+    *,
+    agent: str | None = None,
+    token: str | None = None,
+    team: str | None = None,
+    transport: TransportName | Transport | None = None,
+    home: str | os.PathLike[str] | None = None,
+) -> AsyncGenerator[Client]:
+    """Connect to a relay as an agent.
+
+    Args:
+        address: `http(s)://host:port` of a relay, the path of a database, or `:memory:`; what is
+            configured, or the relay of this user, where left out.
+        agent: who is asking; the person `me` where nothing else is configured.
+        token: the agent's token. On this machine none is needed: it is made on first use.
+        team: the team, if not the token's own.
+        transport: "websocket" (the default), "http", or a transport that is open already.
+        home: where this user's credentials are, if not in `NODROP_HOME`.
+
+    Raises:
+        UnreachableError: no relay answered.
+        NodropError: the relay refused.
+    """
+    client = await open_client(
+        address, agent=agent, token=token, team=team, transport=transport, home=home
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@contextmanager
+def connect_sync(
+    address: Address | None = None,
+    *,
+    agent: str | None = None,
+    token: str | None = None,
+    team: str | None = None,
+    transport: TransportName | None = None,
+    home: str | os.PathLike[str] | None = None,
+) -> Generator[BlockingClient]:
+    """Connect to a relay as an agent, from a program without an event loop; see `connect`."""
+    thread = LoopThread()
+    try:
+        client = thread.portal.call(
+            open_client(
+                address, agent=agent, token=token, team=team, transport=transport, home=home
+            )
+        )
+        try:
+            yield BlockingClient(client, thread.portal)
+        finally:
+            thread.portal.call(client.close())
+    finally:
+        thread.stop()
+
+
+async def open_client(
+    address: Address | None = None,
+    *,
+    agent: str | None = None,
+    token: str | None = None,
+    team: str | None = None,
+    transport: TransportName | Transport | None = None,
+    home: str | os.PathLike[str] | None = None,
+    process: Process | None = None,
+) -> Client:
+    """Return a client that is connected, and must be closed; see `connect`."""
+    if transport is not None and not isinstance(transport, str):
+        return Client(transport, agent=agent)
+    settings = load(address, agent=agent, token=token, team=team, home=home)
+    place = parse(settings.address, team=settings.team)
+    if isinstance(place, Embedded):
+        try:
+            return await _open_embedded(place, settings)
+        except StoreInUseError as error:
+            if error.address is None:
+                raise
+            place = parse(error.address, team=settings.team)
+            assert isinstance(place, Remote), "whoever serves a database is reached by the network"
+    return await _open_remote(place, settings, transport or "websocket", process)
+
+
+async def _open_embedded(place: Embedded, settings: Settings) -> Client:
+    if not _opener:
+        raise RuntimeError("import nodrop, not nodrop.client, to open a database in this process")
+    agent = settings.agent or OPERATOR
+    transport = await _opener[0](place.path, agent=agent, team=settings.team, home=settings.home)
+    return Client(transport, agent=agent)
+
+
+async def _open_remote(
+    place: Remote, settings: Settings, transport: TransportName, process: Process | None
+) -> Client:
+    # Loaded late: a program that embeds its relay needs no network library.
+    from nodrop.client import http, websocket  # noqa: PLC0415  # see above
+
+    tokens = _tokens(place, settings)
+    if transport == "http":
+        patience = None if process else http.FIRST_SECONDS_MAX
+        polling = http.HttpTransport(place.http, tokens, first_seconds_max=patience)
+        return Client(polling, agent=settings.agent)
+    channel = websocket.WebSocketTransport(
+        place.channel,
+        tokens,
+        agent=settings.agent,
+        process=process.id if process else None,
+        heartbeat_seconds=process.heartbeat_seconds if process else None,
+        first_seconds_max=None if process else websocket.FIRST_SECONDS_MAX,
+    )
+    try:
+        await channel.open()
+    except BaseException:
+        await channel.close()
+        raise
+    return Client(channel, agent=channel.agent)
+
+
+def _tokens(place: Remote, settings: Settings) -> Tokens:
+    """Return where the token comes from: handed in, or from the credentials of this user."""
+    if settings.token is not None:
+        return FixedToken(settings.token)
+    file = CredentialsFile(settings.home)
+    url = file.read().url
+    # What is secret goes to the relay it is for, and to nobody else.
+    if not place.loopback or (url is not None and not place.same_relay(url)):
+        return FixedToken(None)
+
+    async def mint(operator: str, agent: str) -> str:
+        from nodrop.client.http import HttpTransport  # noqa: PLC0415  # see `_open_remote`
+
+        transport = HttpTransport(place.http, FixedToken(operator), first_seconds_max=0)
+        try:
+            answer = await Client(transport, agent=OPERATOR).call("create_token", {"agent": agent})
+        finally:
+            await transport.close()
+        return answer["token"]
+
+    return MintedToken(file, settings.agent or OPERATOR, mint)

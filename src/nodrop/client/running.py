@@ -1,0 +1,189 @@
+"""One delivery being worked on: acknowledge it, run its handler, report how it ended.
+
+Everything said about a delivery carries its attempt, so a delivery that went on to somebody else
+cannot be changed from here; it is dropped without a word.
+"""
+
+import asyncio
+import functools
+import inspect
+import logging
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from nodrop.client import retrying, threads
+from nodrop.client.blocking_task import BlockingTask
+from nodrop.client.client import Client
+from nodrop.client.endings import Fail, Parked, Reject
+from nodrop.client.handlers import Handler
+from nodrop.client.portal import Portal
+from nodrop.client.retrying import Retrying
+from nodrop.client.task import Task
+from nodrop.client.values import given, plain
+from nodrop.core.errors import (
+    AlreadyFinishedError,
+    CallerError,
+    NotFoundError,
+    StaleAttemptError,
+)
+
+REASON_CHARS_MAX: Final = 2_000
+_GONE: Final = (StaleAttemptError, AlreadyFinishedError, NotFoundError)
+
+_LOG: Final = logging.getLogger("nodrop.worker")
+
+Key = tuple[str, int]
+"""What a delivery is known by: the handoff's id and the attempt."""
+
+
+def key_of(delivery: dict[str, Any]) -> Key:
+    """Return what a delivery is known by."""
+    return delivery["handoff"]["id"], delivery["attempt"]
+
+
+class Running:
+    """A delivery and the work on it."""
+
+    def __init__(
+        self,
+        delivery: dict[str, Any],
+        client: Client,
+        handler: Handler | None,
+        *,
+        slot: AbstractAsyncContextManager[Any],
+        policy: Retrying = retrying.DEFAULT,
+    ) -> None:
+        """Prepare the work; `run` does it.
+
+        Args:
+            delivery: the delivery as it came.
+            client: the worker's connection.
+            handler: who does it; None: nobody here can.
+            slot: entered while the handler runs: the capability's bound on how many do.
+            policy: how to report again what the relay could not take.
+        """
+        self.key = key_of(delivery)
+        self.task = Task(delivery, client, self.lose)
+        self.lost = False
+        """It is no longer ours."""
+        self.reporting = False
+        """The handler is done, and the relay is being told."""
+        self._handler = handler
+        self._slot = slot
+        self._policy = policy
+        self._work: asyncio.Task[Any] | None = None
+
+    def lose(self) -> None:
+        """Stop the work: somebody else has it, or nobody wants it any more."""
+        self.lost = True
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Stop the handler."""
+        if self._work is not None:
+            self._work.cancel()
+
+    async def run(self) -> None:
+        """Do the work and report it. Raises nothing but its own cancellation."""
+        if self._handler is None:
+            capability = self.task.capability
+            what = f"the capability {capability}" if capability else "handoffs without a capability"
+            await self._report("reject", reason=f"no handler for {what}")
+            return
+        if not await self._report("ack"):
+            return
+        self.reporting = False
+        async with self._slot:
+            if self.lost:
+                return
+            operation, fields = await self._handled(self._handler)
+        if operation is None:
+            return
+        await self._report(operation, **fields)
+
+    async def release(self) -> None:
+        """Give it back, unharmed."""
+        await self._report("release", reason="the worker stopped")
+
+    async def _handled(self, handler: Handler) -> tuple[str | None, dict[str, Any]]:
+        """Run the handler; return how it ended as a command, or none if there is nothing to say."""
+        self._work = asyncio.ensure_future(self._call(handler))
+        try:
+            await asyncio.wait([self._work])
+        except asyncio.CancelledError:
+            self._work.cancel()
+            try:
+                await asyncio.wait([self._work])
+            finally:
+                self._work.cancel()
+            raise
+        ending = self._ending(self._work)
+        return (None, {}) if self.lost else ending
+
+    async def _call(self, handler: Handler) -> Any:
+        payload = self.task.payload
+        if handler.is_async:
+            args, kwargs = handler.bind(self.task, payload)
+            return _plain_result(await handler.function(*args, **kwargs))
+        twin = BlockingTask(self.task, Portal(asyncio.get_running_loop()))
+        args, kwargs = handler.bind(twin, payload)
+        work = functools.partial(handler.function, *args, **kwargs)
+        result = await threads.run(work, name=f"nodrop {self.task.ref}", cancel=twin.cancel)
+        return _plain_result(await result if inspect.isawaitable(result) else result)
+
+    def _ending(self, work: asyncio.Task[Any]) -> tuple[str | None, dict[str, Any]]:
+        if work.cancelled():
+            return "fail", {"code": "exception", "reason": "CancelledError", "retryable": True}
+        match work.exception():
+            case None:
+                return "complete", {"result": work.result()}
+            case Parked():
+                return None, {}
+            case Reject() as ending:
+                return "reject", given(reason=_bounded(ending.reason))
+            case Fail() as ending:
+                said = given(code=ending.code, reason=_bounded(ending.reason))
+                return "fail", {**said, "retryable": ending.retryable}
+            case error if self.lost:
+                _LOG.debug("%s: the handler of a lost delivery ended: %r", self.task.ref, error)
+                return None, {}
+            case error:
+                _LOG.error("%s: the handler failed", self.task.ref, exc_info=error)
+                reason = _bounded(f"{type(error).__name__}: {error}")
+                return "fail", {"code": "exception", "reason": reason, "retryable": True}
+
+    async def _report(self, operation: str, **fields: Any) -> bool:
+        """Tell the relay, for as long as it takes; return whether it was still ours to tell."""
+        self.reporting = True
+        try:
+            await self._told(operation, fields)
+        except _GONE as error:
+            _LOG.info("%s went on without us: %s", self.task.ref, error)
+            self.lost = True
+        except CallerError as error:
+            if operation != "complete":
+                _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error)
+                self.lost = True
+            else:
+                # A result that the relay does not take will not get better by doing it again.
+                reason = _bounded(str(error))
+                return await self._report("fail", code=error.code, reason=reason, retryable=False)
+        return not self.lost
+
+    async def _told(self, operation: str, fields: dict[str, Any]) -> None:
+        # Made here, so that a repeat is known as one.
+        said = {**fields, "command_id": self.task.client.new_id()}
+        await self._policy.endlessly(
+            lambda: self.task.command(operation, **said), what=f"{operation} of {self.task.ref}"
+        )
+
+
+def _plain_result(result: Any) -> Any:
+    try:
+        return plain(result)
+    except TypeError as error:
+        raise Fail(f"the result: {error}", code="result_invalid") from error
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= REASON_CHARS_MAX else f"{text[: REASON_CHARS_MAX - 1]}…"

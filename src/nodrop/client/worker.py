@@ -1,0 +1,183 @@
+"""One agent at work in this process: takes deliveries, runs handlers, gives signs of life, stops.
+
+What is done with one delivery is `running`; what an agent can do is `agent`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from nodrop.client import retrying
+from nodrop.client.capability import Capability
+from nodrop.client.client import Client
+from nodrop.client.retrying import Retrying
+from nodrop.client.running import Key, Running, key_of
+from nodrop.client.transport import DeliveryStream
+from nodrop.core.errors import NodropError, UnavailableError
+
+CANCEL_SECONDS_MAX: Final = 2.0
+"""How long cancelled handlers may take to clean up before their work is given back."""
+RELEASE_SECONDS_MAX: Final = 5.0
+"""How long giving back may take; after that the leases lapse by themselves."""
+
+_LOG: Final = logging.getLogger("nodrop.worker")
+
+
+class Able(Protocol):
+    """What a worker needs to know of its agent."""
+
+    @property
+    def slots(self) -> int:
+        """How many deliveries may be here at once."""
+        ...
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what the agent publishes."""
+        ...
+
+    def find(self, capability: str | None) -> Capability | None:
+        """Return what is asked for, if the agent can do it."""
+        ...
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """The times a worker goes by."""
+
+    heartbeat_seconds: float
+    grace_seconds: float
+    """How long running handlers may go on once the worker is to stop."""
+    policy: Retrying = retrying.DEFAULT
+
+
+class Worker:
+    """A process that works for an agent."""
+
+    def __init__(self, able: Able, client: Client, *, process: str, pace: Pace) -> None:
+        self._able = able
+        self._client = client
+        self._process = process
+        self._pace = pace
+        self._running: dict[Key, Running] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stream: DeliveryStream | None = None
+        self._slots: dict[Capability | None, asyncio.Semaphore] = {}
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until `stopping` is set or we are cancelled; then finish, and give back the rest.
+
+        Raises:
+            NodropError: the relay no longer lets this agent in.
+        """
+        taking = asyncio.create_task(self._take())
+        beating = asyncio.create_task(self._beat())
+        told = asyncio.create_task(stopping.wait())
+        try:
+            ended, _ = await asyncio.wait(
+                {taking, beating, told}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in ended:
+                task.result()
+        finally:
+            try:
+                taking.cancel()
+                await self._wind_up()
+            finally:
+                for task in (taking, beating, told, *self._tasks):
+                    task.cancel()
+
+    async def _take(self) -> None:
+        await self._pace.policy.endlessly(
+            lambda: self._client.register(self._able.manifest()), what="register"
+        )
+        self._stream = stream = await self._client.transport.deliveries(
+            process=self._process,
+            heartbeat_seconds=self._pace.heartbeat_seconds,
+            credit=self._able.slots,
+        )
+        async for delivery in stream:
+            self._begin(delivery, lambda: stream.grant(1))
+        raise AssertionError("a stream of deliveries ends only after us")
+
+    def _begin(self, delivery: dict[str, Any], free: Callable[[], None]) -> None:
+        key = key_of(delivery)
+        if key in self._running:
+            free()  # it came again after a reconnect
+            return
+        for (handoff_id, _), earlier in self._running.items():
+            if handoff_id == key[0]:
+                earlier.lose()
+        asked = self._able.find(delivery["handoff"].get("capability"))
+        running = Running(
+            delivery,
+            self._client,
+            asked.handler if asked else None,
+            slot=self._slot(asked),
+            policy=self._pace.policy,
+        )
+        self._running[key] = running
+        task = asyncio.create_task(self._work(running, free))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _slot(self, asked: Capability | None) -> asyncio.Semaphore:
+        """Return what bounds how many handlers of a capability run at once."""
+        slots = asked.concurrency if asked else None
+        return self._slots.setdefault(asked, asyncio.Semaphore(slots or self._able.slots))
+
+    async def _work(self, running: Running, free: Callable[[], None]) -> None:
+        try:
+            await running.run()
+        finally:
+            del self._running[running.key]
+            free()
+
+    # --- signs of life --------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        while True:
+            await self._pace.policy.sleep(self._pace.heartbeat_seconds)
+            # Only what was here before: the relay may deliver more before it answers.
+            known = [running for running in self._running.values() if not running.reporting]
+            try:
+                held = await self._heartbeat()
+            except UnavailableError as error:
+                _LOG.warning("no heartbeat: %s", error)
+                continue
+            for running in known:
+                if running.key not in held and not running.reporting:
+                    _LOG.info("%s is no longer ours", running.task.ref)
+                    running.lose()
+
+    async def _heartbeat(self) -> set[Key]:
+        """Keep what this process holds, and return it."""
+        answer = await self._client.call("heartbeat", {"process": self._process})
+        return {(handoff_id, attempt) for handoff_id, attempt in answer["held"]}
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def _wind_up(self) -> None:
+        """Take no more, let handlers finish, then give back what is unfinished."""
+        if self._stream is None:
+            return
+        await self._stream.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._pace.grace_seconds)
+        for timeout in (CANCEL_SECONDS_MAX, 0):  # the second time leaves threads behind
+            if self._tasks:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.wait(self._tasks, timeout=timeout)
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS_MAX):
+                await self._release()
+        except (NodropError, TimeoutError) as error:
+            _LOG.warning("not everything was given back; its leases will lapse: %r", error)
+
+    async def _release(self) -> None:
+        """Give back whatever the relay says this process still holds, arrived or not."""
+        for handoff_id, attempt in await self._heartbeat():
+            fields = {"attempt": attempt, "reason": "the worker stopped"}
+            await self._client.call("release", fields, handoff=handoff_id)

@@ -1,0 +1,59 @@
+"""What this store uses of apsw, with types.
+
+The stubs of apsw name a type that Python 3.11 lacks, so a type checker knows nothing about the
+methods that take it. What comes out of a table is `Any` here; `records` says what it is.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+
+class Cursor(Protocol):
+    """The rows of a statement that runs."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def fetchone(self) -> Any:
+        """Return the next row, None if there is none."""
+        ...
+
+
+class Connection(Protocol):
+    """An open database. Statements are prepared once and found again by their text."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        ...
+
+    def execute(self, statements: str, bindings: Sequence[Any] = ..., /) -> Cursor:
+        """Run a statement, or several without bindings."""
+        ...
+
+    def executemany(self, statement: str, bindings: Iterable[Sequence[Any]], /) -> Cursor:
+        """Run a statement for each of `bindings`; the cursor has the rows of all of them."""
+        ...
+
+    def pragma(self, name: str, value: Any = None, /) -> Any:
+        """Read a setting, or change it and return what it is then."""
+        ...
+
+    def config(self, option: int, value: int, /) -> int:
+        """Change a setting that is no pragma; return what it is then."""
+        ...
+
+    def changes(self) -> int:
+        """Return how many rows the last statement inserted, changed or deleted."""
+        ...
+
+    def set_busy_timeout(self, milliseconds: int, /) -> None:
+        """Set how long to wait for a lock that another process holds."""
+        ...
+
+    def wal_checkpoint(self, *, mode: int) -> tuple[int, int]:
+        """Copy the write-ahead log into the database."""
+        ...
+
+    def close(self, force: bool = False, /) -> None:  # noqa: FBT001, FBT002  # apsw's signature
+        """Let go of the file; `force` does not complain."""
+        ...

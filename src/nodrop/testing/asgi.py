@@ -1,0 +1,241 @@
+"""Speaks ASGI to an application in this process: HTTP requests and WebSockets without a server.
+
+For tests of doors. Every wait is bounded, and nothing is buffered that a server would not buffer.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+from starlette.types import ASGIApp, Message, Scope
+
+WAIT_SECONDS_MAX: Final = 5.0
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Return the body, decoded."""
+        return msgspec.json.decode(self.body)
+
+
+class Visitor:
+    """Somebody at the door: an application, and the headers this visitor always sends."""
+
+    def __init__(self, application: ASGIApp, headers: Mapping[str, str] | None = None) -> None:
+        self._application = application
+        self._headers = {"host": "127.0.0.1:6377", **(headers or {})}
+
+    def with_headers(self, **headers: str) -> "Visitor":
+        """Return the same visitor with further headers; `_` stands for `-`."""
+        more = {name.replace("_", "-"): value for name, value in headers.items()}
+        return Visitor(self._application, self._headers | more)
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes | Iterable[bytes] = b"",
+        *,
+        json: Any = msgspec.UNSET,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Return the answer to one request; the pieces of a body arrive one by one."""
+        async with self.exchange(method, target, body, json=json, headers=headers) as exchange:
+            return await exchange.response()
+
+    @asynccontextmanager
+    async def exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | Iterable[bytes] = b"",
+        *,
+        json: Any = msgspec.UNSET,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator["Exchange"]:
+        """Begin a request; whatever is still under way at the end is cancelled."""
+        if json is not msgspec.UNSET:
+            body = msgspec.json.encode(json)
+        pieces = [body] if isinstance(body, bytes) else body
+        scope = {**self._scope("http", target, headers), "method": method}
+        exchange = Exchange(pieces)
+        task = asyncio.ensure_future(self._application(scope, exchange.receive, exchange.send))
+        exchange.task = task
+        try:
+            yield exchange
+        finally:
+            await _cancel(task)
+
+    @asynccontextmanager
+    async def channel(
+        self, target: str = "/v1/channel", *, headers: Mapping[str, str] | None = None
+    ) -> AsyncGenerator["Channel"]:
+        """Open a WebSocket; it is disconnected at the end."""
+        scope = self._scope("websocket", target, headers)
+        channel = Channel()
+        task = asyncio.ensure_future(self._application(scope, channel.receive, channel.send))
+        try:
+            channel.say({"type": "websocket.connect"})
+            yield channel
+            channel.say({"type": "websocket.disconnect", "code": 1000})
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                await asyncio.wait({task})
+            task.result()
+        finally:
+            await _cancel(task)
+
+    def _scope(self, kind: str, target: str, headers: Mapping[str, str] | None) -> Scope:
+        path, _, query = target.partition("?")
+        sent = self._headers | dict(headers or {})
+        return {
+            "type": kind,
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http" if kind == "http" else "ws",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in sent.items()],
+            "client": ("127.0.0.1", 50_000),
+            "server": ("127.0.0.1", 6377),
+        }
+
+
+class Exchange:
+    """One HTTP request under way."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self.task: asyncio.Future[None]
+        self._pieces = iter(pieces)
+        self._sent = 0
+        self._gone = asyncio.Event()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._next = next(self._pieces, None)
+
+    @property
+    def pieces_read(self) -> int:
+        """How many pieces of the body the application took."""
+        return self._sent
+
+    def leave(self) -> None:
+        """Go away without waiting for the answer."""
+        self._gone.set()
+
+    async def receive(self) -> Message:
+        """Be asked for more by the application."""
+        if self._next is None and self._sent:
+            await self._gone.wait()
+            return {"type": "http.disconnect"}
+        piece, self._next = self._next or b"", next(self._pieces, None)
+        self._sent += 1
+        return {"type": "http.request", "body": piece, "more_body": self._next is not None}
+
+    async def send(self, message: Message) -> None:
+        """Be told something by the application."""
+        self._messages.put_nowait(message)
+
+    async def started(self) -> Message:
+        """Return the message that begins the answer."""
+        return await _next_of(self._messages, self.task)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body of the answer as it comes."""
+        more = True
+        while more:
+            message = await _next_of(self._messages, self.task)
+            more = message.get("more_body", False)
+            yield message.get("body", b"")
+
+    async def response(self) -> Response:
+        """Return the whole answer."""
+        start = await self.started()
+        body = b"".join([chunk async for chunk in self.chunks()])
+        headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
+        return Response(status=start["status"], headers=headers, body=body)
+
+
+class Channel:
+    """One WebSocket."""
+
+    def __init__(self) -> None:
+        self.reading = asyncio.Event()
+        """Cleared, nothing is taken from the application: a reader that fell asleep."""
+        self.reading.set()
+        self.close_code: int | None = None
+        self._incoming: asyncio.Queue[Message] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[Message] = asyncio.Queue()
+
+    def say(self, message: Message) -> None:
+        """Put an event before the application."""
+        self._incoming.put_nowait(message)
+
+    def tell(self, *frames: Any) -> None:
+        """Send frames, each as JSON; bytes are sent as they are."""
+        for frame in frames:
+            if isinstance(frame, bytes):
+                self.say({"type": "websocket.receive", "bytes": frame})
+            else:
+                text = msgspec.json.encode(frame).decode()
+                self.say({"type": "websocket.receive", "text": text})
+
+    async def frame(self) -> Any:
+        """Return the next frame of the application, decoded."""
+        while True:
+            message = await _next_of(self._outgoing)
+            if message["type"] == "websocket.send":
+                return msgspec.json.decode(message["text"])
+            if message["type"] == "websocket.close":
+                raise AssertionError(f"closed with {message.get('code')}")
+
+    async def closed(self) -> int | None:
+        """Return the code with which the application closes; frames before are passed over."""
+        while (message := await _next_of(self._outgoing))["type"] != "websocket.close":
+            pass
+        return message.get("code")
+
+    async def taken(self) -> None:
+        """Return once the application took everything that was said."""
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await self._incoming.join()
+
+    async def receive(self) -> Message:
+        """Be asked for more by the application."""
+        message = await self._incoming.get()
+        self._incoming.task_done()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Be told something by the application."""
+        await self.reading.wait()
+        self._outgoing.put_nowait(message)
+
+
+async def _next_of(
+    messages: asyncio.Queue[Message], task: asyncio.Future[None] | None = None
+) -> Message:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        coming = asyncio.ensure_future(messages.get())
+        await asyncio.wait({coming, task} if task else {coming}, return_when="FIRST_COMPLETED")
+        if not coming.done():
+            coming.cancel()
+            assert task is not None
+            task.result()
+            raise AssertionError("the application returned without an answer")
+        return coming.result()
+
+
+async def _cancel(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,57 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+Send = Callable[..., str]
+
+
+@pytest.fixture
+def dead(nodrop: Run, send: Send) -> str:
+    ref = send("--title", "Doomed")
+    nodrop("ack", ref, "--agent", "b")
+    nodrop("fail", ref, "no such branch", "--agent", "b")
+    return ref
+
+
+def test_dead_letters_are_listed_with_their_reason(nodrop: Run, dead: str) -> None:
+    listed = nodrop("dlq", "list")
+    row = next(row for row in listed.out.splitlines() if dead in row)
+    assert all(words in row for words in ("failed", "a → b", "failed no such branch"))
+    assert "→ nodrop dlq redrive|discard|accept REF" in listed.err
+    assert dead in {h["ref"] for h in nodrop("dlq", "list", "--json").json["handoffs"]}
+
+
+def test_a_dead_letter_is_shown_in_full(nodrop: Run, dead: str) -> None:
+    assert "outcome  failed by b (failed: no such branch)" in nodrop("dlq", "show", dead).out
+
+
+def test_a_dead_letter_is_redriven_once(nodrop: Run, dead: str) -> None:
+    redriven = nodrop("dlq", "redrive", dead, "--to", "c", "--reason", "b is ill", "--json")
+    old, successor = redriven.handoff["id"], redriven.handoff["successor"]
+    shown = nodrop("track", successor, "--json").handoff
+    assert (shown["to"], shown["redrive_of"], shown["ref"]) == ("c", old, dead)
+    again = nodrop("dlq", "redrive", old)
+    assert again.code == 4
+    assert "already_decided" in again.err
+
+
+def test_a_redrive_says_where_it_goes_on(nodrop: Run, dead: str) -> None:
+    told = nodrop("dlq", "redrive", dead).err
+    successor = nodrop("track", dead, "--json").handoff["id"]
+    assert "✓ redriven" in told
+    assert f"→ nodrop track {successor}" in told
+
+
+def test_a_dead_letter_is_laid_to_rest(nodrop: Run, dead: str) -> None:
+    handoff_id = nodrop("track", dead, "--json").handoff["id"]
+    assert "✓ discarded" in nodrop("dlq", "discard", dead, "--reason", "obsolete").err
+    listed = nodrop("dlq", "list", "--json").json["handoffs"]
+    assert handoff_id not in {handoff["id"] for handoff in listed}
+
+
+def test_there_is_nothing_late_to_accept(nodrop: Run, dead: str) -> None:
+    refused = nodrop("dlq", "accept", dead)
+    assert refused.code == 4
+    assert "it has no late result to accept" in refused.err

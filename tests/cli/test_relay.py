@@ -1,0 +1,146 @@
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.cli import service
+
+Run = Callable[..., Any]
+
+SECONDS_MAX = 20
+
+
+def environment(home: Path) -> dict[str, str]:
+    inherited = {name: v for name, v in os.environ.items() if not name.startswith("NODROP_")}
+    return inherited | {"HOME": str(home), "NO_COLOR": "1", "COLUMNS": "160"}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "nodrop.cli", *arguments]
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+    )
+
+
+@contextmanager
+def relay(home: Path, options: Sequence[str] = ()) -> Generator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        command("up", "--port", "0", *options),
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_first_screen_says_what_to_do_next(tmp_path: Path) -> None:
+    with relay(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest, complaints = process.stdout.read(), process.stderr.read()
+        process.wait(SECONDS_MAX)
+    assert first.startswith("nodrop ")
+    assert "is up at http://127.0.0.1:" in first
+    for words in (
+        "~/.local/share/nodrop/nodrop.db",
+        "~/.local/share/nodrop/credentials",
+        "are me; what is escalated to you: nodrop inbox",
+        "nodrop send --to code_agent",
+        "nodrop work code_agent --exec",
+        'agent = nodrop.Agent("code_agent")',
+        "nodrop log --follow",
+        "Stopped.",
+    ):
+        assert words in rest
+    assert "NODROP_HOME" not in rest
+    assert (process.returncode, complaints) == (0, "")
+
+
+def test_another_home_is_told_to_whoever_connects(tmp_path: Path) -> None:
+    home = tmp_path / "elsewhere"
+    with relay(tmp_path, ["--home", str(home)]) as process:
+        assert process.stdout is not None
+        told = "".join(iter(process.stdout.readline, "    nodrop log --follow\n"))
+    assert f"export NODROP_HOME={home}" in told
+    assert stat.S_IMODE((home / "credentials").stat().st_mode) == 0o600
+
+
+def test_a_database_that_is_served_is_not_served_twice(tmp_path: Path) -> None:
+    with relay(tmp_path, ["--json"]) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        second = run(tmp_path, "up", "--port", "0")
+        assert (second.returncode, second.stdout) == (75, "")
+        assert "store_in_use" in second.stderr
+        assert f"it is served at {url}" in second.stderr
+        # Without being told where, a client of the same user finds the relay and may ask it.
+        assert run(tmp_path, "inbox").returncode == 0
+
+
+def test_a_port_that_is_taken_is_exit_75(tmp_path: Path) -> None:
+    with relay(tmp_path, ["--json"]) as process:
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["url"].rpartition(":")[2]
+        second = run(tmp_path, "up", "--port", port, "--home", str(tmp_path / "other"))
+    assert (second.returncode, second.stdout) == (75, "")
+    assert "Traceback" not in second.stderr
+
+
+def test_what_was_stored_survives_kill_9(tmp_path: Path) -> None:
+    with relay(tmp_path, ["--json"]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert run(tmp_path, "send", "--to", "b", "--key", "kept").returncode == 0
+        process.kill()
+    with relay(tmp_path, ["--json"]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        shown = run(tmp_path, "track", "me/kept", "--json")
+    assert json.loads(shown.stdout)["handoff"]["state"] == "offered"
+
+
+def test_a_service_is_written_with_how_to_start_it(tmp_path: Path) -> None:
+    made = run(tmp_path, "up", "--service", "--port", "7000")
+    unit = tmp_path / ".config/systemd/user/nodrop.service"
+    assert made.returncode == 0
+    assert made.stdout == unit.read_text()
+    home = tmp_path / ".local/share/nodrop"
+    assert f"ExecStart={sys.executable} -m nodrop.cli up --home {home} --port 7000\n" in made.stdout
+    assert "systemctl --user enable --now nodrop" in made.stderr
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    made = run(tmp_path, "up", "--service", "--dry-run", "--json")
+    assert json.loads(made.stdout)["written"] is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_unit_quotes_what_systemd_would_read_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/opt/my python")
+    unit = service.unit(["--home", '/tmp/50% of $HOME "x"'])  # noqa: S108  # only words here
+    start = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
+    assert start == (
+        'ExecStart="/opt/my python" -m nodrop.cli up --home "/tmp/50%% of $$HOME \\"x\\""'
+    )

@@ -1,0 +1,356 @@
+"""The SDK with a real relay: in this process, over WebSocket and over HTTP."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nodrop
+from nodrop import app
+from nodrop.client.connecting import TransportName
+from nodrop.client.credentials import Credentials, CredentialsFile
+
+WAIT = "20s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a relay is, and how it is reached."""
+
+    address: str
+    transport: TransportName | None = None
+
+    def connect(self, agent: str) -> AbstractAsyncContextManager[nodrop.Client]:
+        return nodrop.connect(self.address, agent=agent, transport=self.transport)
+
+
+@pytest.fixture(params=["in-process", "websocket", "http"])
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Place]:
+    monkeypatch.setenv("NODROP_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    if request.param == "in-process":
+        # The relay lives for as long as somebody uses it.
+        async with nodrop.connect(":memory:"):
+            yield Place(address=":memory:")
+        return
+    async with app.open_relay(":memory:", home=tmp_path) as relay, app.listening(relay) as url:
+        await relay.ensure_token("default", agent="me", role="operator", secret="nd_operator")
+        CredentialsFile(tmp_path).write(Credentials(url=url, operator="nd_operator"))
+        yield Place(address=url, transport=request.param)
+
+
+Serving = Callable[..., AbstractAsyncContextManager[None]]
+
+
+@pytest.fixture
+def serving(place: Place) -> Serving:
+    """Agents that work while the block runs."""
+
+    @asynccontextmanager
+    async def serving(*agents: nodrop.Agent, grace: float = 5) -> AsyncGenerator[None]:
+        async with asyncio.TaskGroup() as group, place.connect("me") as me:
+            for agent in agents:
+                work = agent.serve(
+                    place.address, transport=place.transport, heartbeat_seconds=0.1, grace=grace
+                )
+                group.create_task(work)
+            async with asyncio.timeout(20):
+                await published(me, *agents)
+            yield
+            for agent in agents:
+                agent.stop()
+
+    return serving
+
+
+async def published(me: nodrop.Client, *agents: nodrop.Agent) -> None:
+    """Return when the agents have published their manifests."""
+    wanted = {agent.name for agent in agents}
+    while wanted:
+        wanted -= {shown.agent_id for shown in await me.agents() if shown.version}
+        if wanted:
+            await me.log(after=(await me.log(limit=500))[-1].seq, wait="100ms")
+
+
+@pytest.fixture
+def agent() -> nodrop.Agent:
+    return nodrop.Agent("code_agent", description="Investigates bugs")
+
+
+async def first(me: nodrop.Client, kind: str) -> Any:
+    """Wait for the first item of a kind in an inbox."""
+    after = 0
+    async with asyncio.timeout(20):
+        while True:
+            inbox = await me.inbox(after=after, wait=WAIT)
+            after = inbox.after
+            for item in inbox:
+                if item.kind == kind:
+                    return item
+
+
+async def test_the_seeds_story(place: Place, serving: Serving, agent: nodrop.Agent) -> None:
+    tickets: list[str] = []
+
+    @agent.capability("bug_triage", timeout="3h", reliability_sla=0.95, concurrency=4)
+    async def bug_triage(task: nodrop.Task, email_id: str) -> dict[str, str]:
+        await task.update("reproducing", eta="2h")
+        await task.once("open-ticket", tickets.append)
+        version = await task.ask("Which app version?", to="inbox_monitor")
+        return {"timeline": "tomorrow", "version": version, "email": email_id}
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off(
+            to="code_agent",
+            capability="bug_triage",
+            trigger="Bug report detected",
+            title="Login button not working on mobile",
+            payload={"email_id": "msg_123", "customer": "jane@company.com"},
+            priority="medium",
+            accept_within="15m",
+            deadline="4h",
+            idempotency_key="msg_123",
+            escalation=[{"when": "unacknowledged", "after": "1h", "notify": "me"}],
+        )
+        assert handoff.ref == "inbox_monitor/msg_123"
+        assert handoff.receipts[0].rung == "stored"
+        ack = await handoff.acknowledged(wait=WAIT)
+        assert ack.position == 1
+        question = await first(me, "question")
+        await question.answer("1.2.3")
+        assert await handoff.result(wait=WAIT) == {
+            "timeline": "tomorrow",
+            "version": "1.2.3",
+            "email": "msg_123",
+        }
+        assert handoff.rung == "settled"
+        assert tickets == [f"{handoff.id}:open-ticket"]
+        types = [entry.type for entry in await me.log(handoff_id=handoff.id)]
+        assert types[0] == "handoff.offered.v1"
+        assert types[-1] == "handoff.settled.v1"
+
+
+async def test_a_failed_attempt_is_followed_by_another_that_repeats_no_step(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    done: list[str] = []
+
+    @agent.capability("bug_triage")
+    async def bug_triage(task: nodrop.Task) -> Any:
+        await task.once("charge", lambda: done.append("charged"))
+        await task.checkpoint({"attempt": task.attempt})
+        if task.attempt == 1:
+            raise OSError("the network is down")
+        return task.last_checkpoint
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent", backoff={"first": "10ms"})
+        assert await handoff.result(wait=WAIT) == {"attempt": 2}
+    assert done == ["charged"]
+
+
+async def test_a_chain_passes_on_to_its_end(place: Place, serving: Serving) -> None:
+    coder, support = nodrop.Agent("code_agent"), nodrop.Agent("support_agent")
+
+    @coder.capability("fix")
+    async def fix(task: nodrop.Task) -> str:
+        assert task.chain.next == ("support_agent",)
+        return "fixed"
+
+    @support.capability("review")
+    async def review(task: nodrop.Task, result: str) -> str:
+        assert [leg["agent"] for leg in task.chain.done] == ["code_agent"]
+        return f"{result} and reviewed"
+
+    async with serving(coder, support), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent", payload={}, then=[{"to": "support_agent"}])
+        assert await handoff.result(wait=WAIT, of="chain") == "fixed and reviewed"
+        assert await handoff.result(wait=WAIT) == "fixed"
+        legs = await me.trace(handoff.correlation_id)
+        assert [(leg.recipient, leg.state) for leg in legs] == [
+            ("code_agent", "completed"),
+            ("support_agent", "completed"),
+        ]
+        assert all(leg.view["settled_at"] for leg in legs)
+
+
+async def test_a_rejected_handoff_is_redriven_to_another(place: Place, serving: Serving) -> None:
+    lazy, keen = nodrop.Agent("lazy_agent"), nodrop.Agent("keen_agent")
+
+    @lazy.handler
+    async def decline() -> None:
+        raise nodrop.Reject("not today")
+
+    @keen.handler
+    async def do() -> str:
+        return "done"
+
+    async with serving(lazy, keen), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("lazy_agent", title="Tidy up")
+        with pytest.raises(nodrop.HandoffFailed, match="not today") as failed:
+            await handoff.result(wait=WAIT)
+        assert failed.value.outcome.state == "rejected"
+        (letter,) = await me.dead_letters()
+        successor = await letter.redrive("keen_agent")
+        assert await handoff.result(wait=WAIT) == "done"
+        assert handoff.id == successor.id
+
+
+async def test_countered_terms_are_agreed_to(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.handler
+    async def negotiate(task: nodrop.Task) -> str:
+        view = await task.counter(priority="low", reason="busy")
+        return view["priority"]
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent")
+        counter = await first(me, "counter")
+        await counter.agree()
+        assert await handoff.result(wait=WAIT) == "low"
+
+
+async def test_a_declined_counter_ends_the_handler(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    cancelled = asyncio.Event()
+
+    @agent.handler
+    async def negotiate(task: nodrop.Task) -> None:
+        try:
+            await task.counter(priority="low")
+        finally:
+            cancelled.set()
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent")
+        await (await first(me, "counter")).decline("as it is, or not at all")
+        assert (await handoff.outcome(wait=WAIT)).state == "rejected"
+        async with asyncio.timeout(20):
+            await cancelled.wait()
+
+
+async def test_a_parked_handoff_comes_back_with_answer_and_checkpoint(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.handler
+    async def think(task: nodrop.Task) -> Any:
+        if "colour" not in task.answers:
+            await task.park("Which colour?", name="colour", checkpoint={"page": 3})
+        return [task.attempt, task.answers["colour"], task.last_checkpoint]
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent")
+        question = await first(me, "question")
+        await question.answer("blue")
+        assert await handoff.result(wait=WAIT) == [2, "blue", {"page": 3}]
+
+
+async def test_the_same_key_is_the_same_handoff(place: Place) -> None:
+    async with place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent", title="Once", idempotency_key="k")
+        again = await me.hand_off("code_agent", title="Once", idempotency_key="k")
+        assert again.id == handoff.id
+        with pytest.raises(nodrop.IdempotencyConflictError):
+            await me.hand_off("code_agent", title="Twice", idempotency_key="k")
+        assert (await me.handoff("inbox_monitor/k")).id == handoff.id
+
+
+async def test_a_cancelled_handoff_cancels_its_handler(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @agent.handler
+    async def endless() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with serving(agent), place.connect("inbox_monitor") as me, asyncio.timeout(20):
+        handoff = await me.hand_off("code_agent")
+        await started.wait()
+        await handoff.cancel("never mind")
+        await cancelled.wait()
+
+
+async def test_a_stopping_worker_gives_its_work_to_the_next(place: Place, serving: Serving) -> None:
+    first_try, second_try = nodrop.Agent("code_agent"), nodrop.Agent("code_agent")
+    started = asyncio.Event()
+
+    @first_try.handler
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    @second_try.handler
+    async def do(task: nodrop.Task) -> int:
+        return task.attempt
+
+    async with place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent")
+        async with serving(first_try, grace=0), asyncio.timeout(20):
+            await started.wait()
+        assert (await handoff.refresh()).state == "offered"
+        async with serving(second_try):
+            assert await handoff.result(wait=WAIT) == 2
+        assert handoff.view["tries"] == 0
+
+
+async def test_a_result_that_breaks_its_promise_fails(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.capability("count")
+    async def count() -> int:
+        return "three"  # pyright: ignore[reportReturnType]  # the broken promise
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent", capability="count")
+        with pytest.raises(nodrop.HandoffFailed) as failed:
+            await handoff.result(wait=WAIT)
+        assert failed.value.code == "result_invalid"
+
+
+async def test_a_payload_that_does_not_fit_is_refused_at_the_offer(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.capability("count")
+    async def count(depth: int) -> int:
+        return depth
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        with pytest.raises(nodrop.PayloadInvalidError) as refused:
+            await me.hand_off("code_agent", payload={"depth": "deep"})
+        assert "depth" in refused.value.errors[0].path
+
+
+async def test_a_plain_function_asks_and_is_answered(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.capability("ask")
+    def ask(task: nodrop.BlockingTask, n: int) -> str:
+        task.update("asking")
+        return task.ask("Why?") * n
+
+    async with serving(agent), place.connect("inbox_monitor") as me:
+        handoff = await me.hand_off("code_agent", payload={"n": 2})
+        await (await first(me, "question")).answer("so ")
+        assert await handoff.result(wait=WAIT) == "so so "
+
+
+async def test_notes_are_read_by_the_team(place: Place) -> None:
+    async with place.connect("inbox_monitor") as me, place.connect("me") as person:
+        handoff = await me.hand_off("code_agent")
+        await me.note("a hunch", handoff=handoff.id)
+        await person.note("all quiet")
+        bodies = [entry.body for entry in await person.log() if entry.type.endswith("noted.v1")]
+        assert bodies == [{"text": "a hunch"}, {"text": "all quiet"}]

@@ -1,0 +1,83 @@
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from nodrop.app import KeyFile, SystemIds
+from nodrop.core.limits import DEFAULT
+from nodrop.doors.gate import Gate
+from nodrop.doors.http.door import HTTPDoor
+from nodrop.doors.websocket.door import WebSocketDoor
+from nodrop.engine.relay import Relay
+from nodrop.stores.memory import MemoryStore
+from nodrop.testing.asgi import WAIT_SECONDS_MAX, Visitor
+from nodrop.testing.clock import FakeClock
+
+
+class WatchedClock(FakeClock):
+    """Also tells who sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sleeps: asyncio.Queue[int] = asyncio.Queue()
+
+    async def sleep_until(self, at: int) -> None:
+        self.sleeps.put_nowait(at - self.now())
+        await super().sleep_until(at)
+
+
+@pytest.fixture
+def clock() -> WatchedClock:
+    return WatchedClock()
+
+
+@pytest.fixture
+def somebody_waits(clock: WatchedClock) -> Callable[[int], Awaitable[None]]:
+    """Return once somebody waits for so many milliseconds: a request is inside the relay."""
+
+    async def wait(ms: int) -> None:
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while await clock.sleeps.get() != ms:
+                pass
+
+    return wait
+
+
+@pytest.fixture
+async def relay(clock: FakeClock, tmp_path: Path) -> AsyncGenerator[Relay]:
+    """A relay with a team, and a token for each agent: `token-NAME`."""
+    relay = await Relay.start(
+        MemoryStore(),
+        clock=clock,
+        ids=SystemIds(),
+        signer=KeyFile(tmp_path / "relay.pem"),
+        limits=DEFAULT,
+    )
+    await relay.ensure_team("default")
+    for agent in ("inbox_monitor", "code_agent"):
+        await relay.ensure_token("default", agent=agent, role="agent", secret=f"token-{agent}")
+    await relay.ensure_token("default", agent="me", role="operator", secret="token-me")
+    yield relay
+    await relay.stop()
+
+
+@pytest.fixture
+def http(relay: Relay) -> HTTPDoor:
+    return HTTPDoor(relay)
+
+
+@pytest.fixture
+def stranger(relay: Relay, http: HTTPDoor) -> Visitor:
+    """Somebody without a token, before the gate."""
+    return Visitor(Gate(http=http, websocket=WebSocketDoor(relay, new_id=SystemIds().new)))
+
+
+@pytest.fixture
+def requester(stranger: Visitor) -> Visitor:
+    return stranger.with_headers(authorization="Bearer token-inbox_monitor")
+
+
+@pytest.fixture
+def worker(stranger: Visitor) -> Visitor:
+    return stranger.with_headers(authorization="Bearer token-code_agent")
