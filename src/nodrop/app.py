@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.settings import find_home
-from nodrop.core.errors import StoreInUseError, UnauthenticatedError
+from nodrop.core.errors import NodropError, StoreInUseError, UnauthenticatedError
 from nodrop.core.limits import DEFAULT, SECOND, Limits
 from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
@@ -297,11 +297,14 @@ async def serve(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
     tls: TLS | None = None,
+    keep_ms: int | None = None,
     limits: Limits = DEFAULT,
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve the database in `home` until `stop` is set, or a signal asks to end.
+
+    What was settled longer than `keep_ms` ago is pruned; None keeps everything.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -320,6 +323,7 @@ async def serve(
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
             address = AddressFile(database)
             address.write(url)
+            pruning = asyncio.create_task(_prune_hourly(relay, team, keep_ms))
             try:
                 warnings = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)
                 ready(
@@ -332,9 +336,20 @@ async def serve(
                 )
                 await stop.wait()
             finally:
+                pruning.cancel()
                 address.remove()
 
 
+async def _prune_hourly(relay: Relay, team: str, keep_ms: int | None) -> None:
+    while keep_ms is not None:
+        try:
+            await relay.prune(team, older_than_ms=keep_ms)
+        except NodropError:
+            log.exception("could not prune; trying again in an hour")
+        await asyncio.sleep(_PRUNE_SECONDS)
+
+
+_PRUNE_SECONDS: Final = 3_600
 _IN_CLEAR: Final = (
     "Listening on {host} without TLS: tokens and payloads travel in clear. "
     "Give it a certificate, or put it behind something that has one."

@@ -155,6 +155,15 @@ async def test_a_wait_for_an_answer_may_run_out_and_be_taken_up_again(
     assert await task.ask("Which version?") == "1.2"
 
 
+async def test_a_question_is_asked_once_another_was_answered(
+    relay: "FakeTransport", task: Task
+) -> None:
+    relay.refuse("block", AlreadyBlockedError())
+    relay.answer("get_handoff", {"handoff": view(question=None)})
+    blocked_then(relay, view(answers={"Which version?": "1.2"}))
+    assert await task.ask("Which version?") == "1.2"
+
+
 async def test_another_question_cannot_be_asked_meanwhile(
     relay: "FakeTransport", task: Task
 ) -> None:

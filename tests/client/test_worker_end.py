@@ -184,6 +184,14 @@ async def test_a_worker_can_be_stopped_while_the_relay_cannot_take_its_manifest(
     assert relay.closed
 
 
+async def test_a_heartbeat_that_no_relay_takes_is_refused_at_once(agent: nodrop.Agent) -> None:
+    @agent.handler
+    async def do() -> None: ...
+
+    with pytest.raises(ValueError, match="between 0.1 and 3600"):
+        await agent.serve(":memory:", heartbeat_seconds=0)
+
+
 async def test_an_agent_that_can_do_nothing_does_not_serve(agent: nodrop.Agent) -> None:
     with pytest.raises(ValueError, match="can do nothing"):
         await agent.serve(":memory:")

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.cli import screen, service
+from nodrop.cli import screen, service, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.client.settings import find_home
@@ -34,6 +34,19 @@ async def up(
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port; 6377 if unsaid, 0 is any free one.")
     ] = None,
+    hostname: Annotated[
+        list[str] | None,
+        typer.Option(help="Another name that the relay is reached by; repeatable."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Serve TLS with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="Its key (PEM), if not in the same file.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Prune what was settled longer ago, such as 90d.")
+    ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
     ] = False,
@@ -43,7 +56,16 @@ async def up(
 ) -> None:
     """Start a relay: on 127.0.0.1:6377, with everything it needs in your home directory."""
     if as_service:
-        _as_service(session, host=host, port=port, dry_run=dry_run)
+        flags = {
+            "--host": host,
+            "--port": port,
+            "--tls-cert": tls_cert and tls_cert.resolve(),
+            "--tls-key": tls_key and tls_key.resolve(),
+            "--keep": keep,
+        }
+        options = [part for flag, value in flags.items() if value for part in (flag, str(value))]
+        options += [part for name in hostname or () for part in ("--hostname", name)]
+        _as_service(session, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
 
@@ -54,6 +76,9 @@ async def up(
             home,
             host=app.HOST if host is None else host,
             port=app.PORT if port is None else port,
+            hosts=hostname or (),
+            tls=app.TLS(certificate=tls_cert, key=tls_key or tls_cert) if tls_cert else None,
+            keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
             ready=lambda served: _tell(served, home, as_json=session.as_json),
         )
     except StoreInUseError as error:
@@ -152,11 +177,9 @@ def _short(path: Path) -> str:
     return f"~/{full.relative_to(Path.home())}" if full.is_relative_to(Path.home()) else str(full)
 
 
-def _as_service(session: Session, *, host: str | None, port: int | None, dry_run: bool) -> None:
-    options = ["--home", str(session.settings.home.resolve())]
-    options += [] if host is None else ["--host", host]
-    options += [] if port is None else ["--port", str(port)]
-    unit, path = service.unit(options), service.place(user_home=Path.home())
+def _as_service(session: Session, options: list[str], *, dry_run: bool) -> None:
+    home = ["--home", str(session.settings.home.resolve())]
+    unit, path = service.unit([*home, *options]), service.place(user_home=Path.home())
     if not dry_run:
         service.write(path, unit)
     if session.as_json:

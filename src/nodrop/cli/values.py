@@ -8,11 +8,21 @@ from typing import Any, Never
 from nodrop.client.durations import Wait
 from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
 from nodrop.core.limits import DEFAULT
+from nodrop.wire.times import parse_duration
 
 
 def given(**fields: Any) -> dict[str, Any]:
     """Return the fields that were given, so that the relay fills in the rest."""
     return {name.rstrip("_"): value for name, value in fields.items() if value is not None}
+
+
+def duration_ms(written: str, *, path: str) -> int:
+    """Return a duration in milliseconds; `path` names it in the refusal."""
+    try:
+        return parse_duration(written)
+    except ValueError as error:
+        problem = Problem(path=path, message=str(error))
+        raise InvalidRequestError(f"{path}: {error}", errors=(problem,)) from None
 
 
 def json_or_text(written: str) -> Any:

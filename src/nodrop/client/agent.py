@@ -157,6 +157,9 @@ class Agent:
         """
         if not self._capabilities:
             raise ValueError(f"{self.name} can do nothing: give it a capability or a handler")
+        least, most = DEFAULT.heartbeat_seconds_min, DEFAULT.heartbeat_seconds_max
+        if not least <= heartbeat_seconds <= most:
+            raise ValueError(f"heartbeat_seconds must be between {least:g} and {most:g}")
         process = Process(id=new_id(), heartbeat_seconds=heartbeat_seconds)
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()

@@ -67,7 +67,7 @@ class Running:
         self.lost = False
         """It is no longer ours."""
         self.reporting = False
-        """The handler is done, and the relay is being told."""
+        """The relay is being told something that may end it: its answer counts, nothing else."""
         self._handler = handler
         self._slot = slot
         self._policy = policy
@@ -76,10 +76,6 @@ class Running:
     def lose(self) -> None:
         """Stop the work: somebody else has it, or nobody wants it any more."""
         self.lost = True
-        self.cancel()
-
-    def cancel(self) -> None:
-        """Stop the handler."""
         if self._work is not None:
             self._work.cancel()
 
@@ -101,13 +97,10 @@ class Running:
             return
         await self._report(operation, **fields)
 
-    async def release(self) -> None:
-        """Give it back, unharmed."""
-        await self._report("release", reason="the worker stopped")
-
     async def _handled(self, handler: Handler) -> tuple[str | None, dict[str, Any]]:
         """Run the handler; return how it ended as a command, or none if there is nothing to say."""
         self._work = asyncio.ensure_future(self._call(handler))
+        self._work.add_done_callback(_retrieve)  # though nobody may ask any more
         try:
             await asyncio.wait([self._work])
         except asyncio.CancelledError:
@@ -176,6 +169,11 @@ class Running:
         await self._policy.endlessly(
             lambda: self.task.command(operation, **said), what=f"{operation} of {self.task.ref}"
         )
+
+
+def _retrieve(work: asyncio.Task[Any]) -> None:
+    if not work.cancelled():
+        work.exception()
 
 
 def _plain_result(result: Any) -> Any:

@@ -209,9 +209,10 @@ class Task(TaskShown):
         except AlreadyBlockedError:
             await self._look()
             asked = self.question
-            # Ours, if an earlier wait for it ran out.
-            if asked is not None and (asked.name or asked.question) != (name or question):
-                raise
+            if asked is None:  # it was answered meanwhile
+                await self._block(question, to=to, name=name)
+            elif (asked.name or asked.question) != (name or question):
+                raise  # else it is this one: an earlier wait for it ran out
 
     async def _unblocked(self, wait: Duration | None) -> None:
         """Return when whoever was asked has spoken.

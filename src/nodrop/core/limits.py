@@ -79,8 +79,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Memory of what was done.
     remember_ms: int = 7 * DAY
     """Keys and command ids outlive settlement by this."""
-    repeat_window_ms: int = 10 * MINUTE
-    """A keyless repeat from a turn-based door is recognised within this."""
 
 
 DEFAULT: Final = Limits()

@@ -61,14 +61,16 @@ class Reading:
     ) -> tuple[Handoff, bool]:
         """Return a handoff when it has reached a rung, or as it is when the wait is over."""
         rung = _rung(request.until)
-        follow_chain = _follows_chain(request.of)
+        chain = _follows_chain(request.of)
         until = self._intake.wait(request.wait, now=self._clock.now())
+        # Whoever waits wants the outcome, wherever it comes from; whoever looks wants this one.
+        follows = chain or request.wait != 0
         while True:
             key = (caller.team, handoff_id)
             with self.handoffs.watch(key) as changed:
                 handoff = await self.find(caller, handoff_id)
-                onwards = _onwards(handoff, chain=follow_chain)
-                if onwards is not None:
+                onwards = _onwards(handoff, chain=chain)
+                if follows and onwards is not None:
                     handoff_id = onwards
                     continue
                 if _reached(handoff, rung):

@@ -163,7 +163,13 @@ class Shows:
         """Return inbox items; without `everything`, those that still wait for the reader."""
         ids = {m.handoff_id for m in mails if m.handoff_id is not None}
         handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
-        contents = await self._bodies.fetch([(team, i, 1) for i in handoffs])
+        wanted = [(team, i, 1) for i in handoffs]
+        wanted += [
+            (team, m.handoff_id, m.version)
+            for m in mails
+            if m.kind == Kind.QUESTION and m.handoff_id is not None and m.version is not None
+        ]
+        bodies = await self._bodies.fetch(wanted)
         shown: list[views.ItemView] = []
         latest = {(m.kind, m.handoff_id): m.seq for m in mails if m.kind in _GATHERED}
         for m in mails:
@@ -171,10 +177,8 @@ class Shows:
             is_open = handoff is not None and mail.is_open(Kind(m.kind), m.version, handoff, reader)
             stale = latest.get((m.kind, m.handoff_id), m.seq) != m.seq
             if everything or (is_open and not stale):
-                body = contents.get((team, m.handoff_id or "", 1))
-                content = decode_content(body)
-                title = (content.title or content.trigger) if handoff is not None else None
-                shown.append(_item(m, handoff, title, is_open=is_open))
+                said = _said(m, handoff, bodies)
+                shown.append(_item(m, handoff, said, is_open=is_open))
         return tuple(shown)
 
     async def entries(
@@ -252,9 +256,19 @@ _SUMMARIES = {
 }
 
 
-def _item(m: Mail, handoff: Handoff | None, title: str | None, *, is_open: bool) -> views.ItemView:
+def _said(m: Mail, handoff: Handoff | None, bodies: dict[BodyKey, bytes | None]) -> str:
+    """Return the words that an item is best known by: the question, or the title."""
+    if handoff is None:
+        return "(gone)"
+    asked = bodies.get((handoff.team, handoff.id, m.version or 0))
+    if m.kind == Kind.QUESTION and asked is not None:
+        return str(canonical.loads(asked).get("question"))
+    content = decode_content(bodies.get((handoff.team, handoff.id, 1)))
+    return content.title or content.trigger or handoff.capability or "(untitled)"
+
+
+def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> views.ItemView:
     what = m.type.removeprefix("handoff.").removesuffix(".v1").replace("_", " ")
-    named = title or (handoff.capability if handoff else None) or "(untitled)"
     summary = _SUMMARIES[Kind(m.kind)].format(
         title=named, state=handoff.state if handoff else "", what=what
     )

@@ -324,9 +324,7 @@ class _Tables:
         found = horizon.seq in log and log[horizon.seq].hash == horizon.hash
         assert known or found, "a horizon names the last entry that goes"
         cut = [entry for entry in log.values() if entry.seq <= horizon.seq]
-        loose = {entry.handoff_id for entry in cut}
-        loose |= {handoff.id for handoff in before.snapshots} if before else set()
-        loose -= {handoff.id for handoff in horizon.snapshots}
+        loose = {entry.handoff_id for entry in cut} - {h.id for h in horizon.snapshots}
         for entry in cut:
             self._cut(entry)
         self.drop_bodies(

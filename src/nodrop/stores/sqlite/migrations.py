@@ -41,16 +41,11 @@ def check(connection: Connection) -> None:
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the schema up to `VERSION`, step by step."""
+    """Bring the schema up to `VERSION`, step by step. Closing undoes a step that failed."""
     version: int = connection.pragma("user_version")
     for number, step in enumerate(_STEPS[version:], start=version + 1):
         connection.execute("begin immediate")
-        try:
-            connection.execute(step.read_text(encoding="utf-8"))
-            connection.pragma("application_id", APPLICATION_ID)
-            connection.pragma("user_version", number)
-            connection.execute("commit")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            raise
+        connection.execute(step.read_text(encoding="utf-8"))
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", number)
+        connection.execute("commit")

@@ -16,12 +16,8 @@ from nodrop.stores.sqlite.records import (
 
 def prune(connection: Connection, horizon: Horizon, *, forget_before: int) -> int:
     """Cut a team's log at `horizon`; return how many entries went."""
-    before = current_horizon(connection, horizon.team)
-    _check(connection, horizon, before)
-    loose = _handoffs_cut(connection, horizon)
-    if before is not None:
-        loose |= {handoff.id for handoff in before.snapshots}
-    loose -= {handoff.id for handoff in horizon.snapshots}
+    _check(connection, horizon)
+    loose = _handoffs_cut(connection, horizon) - {handoff.id for handoff in horizon.snapshots}
     connection.execute("delete from entry where team = ? and seq <= ?", (horizon.team, horizon.seq))
     count = connection.changes()
     _delete_bodies(connection, horizon, loose)
@@ -36,8 +32,9 @@ def current_horizon(connection: Connection, team: str) -> Horizon | None:
     return read_horizon(row[0]) if row else None
 
 
-def _check(connection: Connection, horizon: Horizon, before: Horizon | None) -> None:
+def _check(connection: Connection, horizon: Horizon) -> None:
     """Hold the horizon against the log: what is cut cannot be checked afterwards."""
+    before = current_horizon(connection, horizon.team)
     known = before is not None and (before.seq, before.hash) == (horizon.seq, horizon.hash)
     found = connection.execute(
         "select 1 from entry where team = ? and seq = ? and hash = ?",

@@ -83,8 +83,11 @@ class SQLiteStore:
             return
         closing = self._submit(self._database.close)
         self._closed = True
-        await _to_the_end(closing)
         self._thread.shutdown(wait=False)
+        try:
+            await _to_the_end(closing)
+        except apsw.Error as error:
+            raise translated(error) from error
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,7 +103,7 @@ class SQLiteStore:
             yield work
             if work.appended:
                 try:
-                    await self._visit_to_the_end(self._database.write, work.appended)
+                    await self._visit(self._database.write, work.appended)
                 except BaseException:
                     self._ends.clear()  # nobody here knows whether it was kept
                     raise
@@ -110,7 +113,7 @@ class SQLiteStore:
 
     async def create_team(self, team: Team) -> Team:
         """Keep `team` unless one of its name exists; return the one that is kept."""
-        return await self._visit_to_the_end(self._database.create_team, team)
+        return await self._visit(self._database.create_team, team)
 
     async def teams(self) -> Sequence[Team]:
         """Return every team."""
@@ -196,25 +199,22 @@ class SQLiteStore:
 
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff, from every file; return how many there were."""
-        return await self._visit_to_the_end(self._database.erase, team, handoff_id)
+        return await self._visit(self._database.erase, team, handoff_id)
 
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went."""
-        return await self._visit_to_the_end(self._database.prune, horizon, forget_before)
+        return await self._visit(self._database.prune, horizon, forget_before)
 
     # --- the thread ---
 
     async def _visit(self, call: Callable[..., T], *args: Any) -> T:
-        """Run `call` on the thread."""
+        """Run `call` on the thread, after everything that was asked before.
+
+        When the caller is cancelled, `call` is not made, or made in full: nobody ever meets the
+        connection in the middle of something.
+        """
         try:
             return await self._submit(call, *args)
-        except apsw.Error as error:
-            raise translated(error) from error
-
-    async def _visit_to_the_end(self, call: Callable[..., T], *args: Any) -> T:
-        """Run `call` on the thread and, even when cancelled, wait until it is over."""
-        try:
-            return await _to_the_end(self._submit(call, *args))
         except apsw.Error as error:
             raise translated(error) from error
 
