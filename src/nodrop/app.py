@@ -58,6 +58,7 @@ HOST: Final = "127.0.0.1"
 PORT: Final = 6377
 """N-D-R-P on a phone."""
 TEAM: Final = "default"
+SWITCH_SECONDS: Final = 0.0005
 PERSON: Final = "me"
 """The person a relay works for, and its operator."""
 MEMORY: Final = ":memory:"
@@ -358,6 +359,8 @@ _IN_CLEAR: Final = (
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Return what `main` returns, run on the fastest event loop there is."""
+    # The store's thread must not wait long for a busy loop to let go of the interpreter.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 

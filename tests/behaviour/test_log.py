@@ -144,6 +144,35 @@ async def test_pruning_cuts_what_is_settled_and_keeps_what_is_open(
     assert done["handoff"]["state"] == "completed"
 
 
+async def test_pruning_again_copes_with_notes_on_what_was_settled_before(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    await busy(inbox_monitor, code_agent, n=1)
+    [settled] = (await inbox_monitor("list_handoffs"))["handoffs"]
+    office.clock.advance(30 * DAY)
+    await inbox_monitor("note", settled["id"], text="looked at it again")
+    for _ in range(3):
+        await office.relay.prune("default", older_than_ms=7 * DAY)
+        office.clock.advance(30 * DAY)
+        await inbox_monitor("note_team", text="still here")
+    assert [e["body"] for e in await whole_log(inbox_monitor)][-1] == {"text": "still here"}
+
+
+async def test_pruning_keeps_what_a_successor_inherited(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="code_agent", title="bug"))["handoff"]
+    await code_agent("ack", offered["id"])
+    await code_agent("step", offered["id"], named="open-ticket", attempt=1, value="T-1")
+    await code_agent("fail", offered["id"], attempt=1, reason="no access")
+    await inbox_monitor("redrive", offered["id"], deadline="300d")
+    office.clock.advance(30 * DAY)
+    await inbox_monitor("note_team", text="a month later")
+    assert await office.relay.prune("default", older_than_ms=7 * DAY) > 0
+    [delivery] = (await code_agent("take"))["deliveries"]
+    assert delivery["steps"] == {"open-ticket": "T-1"}
+
+
 async def test_many_at_once_are_chained_in_one_order(inbox_monitor: Any) -> None:
     await asyncio.gather(*(inbox_monitor("offer", to="x", title=str(n)) for n in range(50)))
     entries = await whole_log(inbox_monitor)

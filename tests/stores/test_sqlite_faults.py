@@ -147,6 +147,15 @@ async def test_a_full_disk_refuses_and_the_store_goes_on_when_there_is_room(
     assert_file_is_whole(path)
 
 
+async def test_a_disk_with_no_room_for_a_new_file_says_so(path: Path, disk: Disk) -> None:
+    disk.is_full = True
+    with pytest.raises(StoreFullError):
+        await SQLiteStore.open(path, vfs="nodrop-test-disk")
+    disk.is_full = False
+    async with await SQLiteStore.open(path, vfs="nodrop-test-disk") as store:
+        assert await store.teams() == []
+
+
 async def test_a_file_that_may_grow_no_more_is_a_full_disk(path: Path) -> None:
     opened: list[Any] = []
     apsw.connection_hooks.append(opened.append)

@@ -31,7 +31,7 @@ class Pruning:
         last, standing = await self._stand_at(team, before)
         if last is None:
             return 0
-        kept = [h for h in standing.values() if not _forgettable(h, before)]
+        kept = await self._kept(standing, before)
         now = self._clock.now()
         stated = {
             "team": team,
@@ -50,6 +50,18 @@ class Pruning:
             signature=self._signer.sign(canonical.dumps(stated)),
         )
         return await self._store.prune(horizon, forget_before=before)
+
+    async def _kept(self, standing: dict[str, Handoff], before: int) -> list[Handoff]:
+        """Return what goes on beyond the cut: open, told of later, or carried on by one that is."""
+        settled = [h for h in standing.values() if _forgettable(h, before)]
+        going_on = {h.id for h in standing.values()} - {h.id for h in settled}
+        for start in range(0, len(settled), PAGE):
+            page = settled[start : start + PAGE]
+            rows = await self._store.handoffs([(h.team, h.id) for h in page])
+            going_on |= {row.id for row in rows if row.version > standing[row.id].version}
+        for handoff_id in list(going_on):
+            going_on |= _inherited_from(standing[handoff_id]) & standing.keys()
+        return [standing[handoff_id] for handoff_id in sorted(going_on)]
 
     async def _stand_at(self, team: str, before: int) -> tuple[Entry | None, dict[str, Handoff]]:
         """Fold the log up to `before`, from the horizon of an earlier pruning on."""
@@ -73,6 +85,14 @@ class Pruning:
                     )
             if len(page) < PAGE:
                 return last, standing
+
+
+def _inherited_from(handoff: Handoff) -> set[str]:
+    """Return the handoffs whose bodies this one still refers to."""
+    refs = [step.value for step in handoff.steps]
+    refs += [ref for answer in handoff.answers for ref in (answer.question, answer.answer)]
+    refs += [handoff.checkpoint] if handoff.checkpoint else []
+    return {ref.of for ref in refs if ref.of is not None}
 
 
 def _forgettable(handoff: Handoff, before: int) -> bool:

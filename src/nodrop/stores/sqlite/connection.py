@@ -37,6 +37,7 @@ def connect(path: Path, *, vfs: str | None, synchronous: str) -> Connection:
 
     Raises:
         StoreInUseError: another relay has it open.
+        StoreFullError: there is no room to make it.
         StoreUnavailableError: it cannot be opened, or is not a file for this Nodrop.
     """
     connection = None
@@ -49,6 +50,9 @@ def connect(path: Path, *, vfs: str | None, synchronous: str) -> Connection:
     except (apsw.BusyError, apsw.LockedError) as error:
         _close(connection)
         raise StoreInUseError(f"{path} is served by another relay") from error
+    except apsw.FullError as error:
+        _close(connection)
+        raise StoreFullError from error
     except (apsw.Error, OSError) as error:
         _close(connection)
         raise StoreUnavailableError(f"{path} cannot be opened: {error}") from error

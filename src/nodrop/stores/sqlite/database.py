@@ -272,7 +272,7 @@ class Database:
         rows = self._for_each(
             """
             select e.seq, b.body from entry e cross join body b on b.team = e.team
-                and b.handoff_id = iif(e.version is null, '', e.handoff_id)
+                and b.handoff_id = case when e.version is null then '' else e.handoff_id end
                 and b.number = coalesce(e.version, e.seq)
             where e.team = ? and e.seq = ?
             """,

@@ -73,7 +73,7 @@ create table horizon (
 -- Handoffs. -----------------------------------------------------------------------------------
 
 -- A rowid table, unlike the others: its rows are longer than a quarter of a page, which an index
--- tree would spill into a page of its own each (measured: a third slower, half as big again).
+-- tree would spill into a page of its own each (measured: a third slower, the file 40 % bigger).
 create table handoff (
     team           text    not null,
     id             text    not null,
@@ -96,9 +96,10 @@ create table handoff (
     primary key (team, id),
     -- The machine guarantees these; the database guarantees them again.
     constraint ended_iff_final check (
-        iif(ended_at is null,
-            state in ('offered', 'delivered', 'accepted', 'blocked'),
-            state in ('completed', 'failed', 'rejected', 'expired', 'cancelled'))
+        case
+            when ended_at is null then state in ('offered', 'delivered', 'accepted', 'blocked')
+            else state in ('completed', 'failed', 'rejected', 'expired', 'cancelled')
+        end
     ),
     constraint only_the_ended_settle check (settled_at is null or ended_at is not null),
     constraint the_unsettled_are_due check (settled_at is not null or due_at is not null),
