@@ -40,7 +40,7 @@ class FakeRelay:
         self.inbox: asyncio.Queue[list[str]] = asyncio.Queue()
 
     def app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(client_max_size=4_000_000)
         app.router.add_route("*", "/{path:.*}", self._serve)
         return app
 
@@ -193,6 +193,16 @@ async def test_a_command_is_carried_out_once_though_connections_break(
             assert answer == {"did": f"command-{n}"}
     assert dict(relay.carried_out) == {f"command-{n}": 1 for n in range(3)}
     assert len(relay.requests) == 6
+
+
+async def test_a_large_body_arrives_whole_even_the_second_time(
+    relay: FakeRelay, transport: HttpTransport
+) -> None:
+    faults = iter(["after"])
+    relay.hang_up = lambda: next(faults, None)
+    large = {"command_id": "c", "payload": "x" * 1_500_000}
+    await transport.call("offer", large)
+    assert [request["body"] for request in relay.requests] == [large, large]
 
 
 async def test_a_refusal_is_raised_as_what_it_is(

@@ -347,6 +347,26 @@ async def test_a_plain_function_asks_and_is_answered(
         assert await handoff.result(wait=WAIT) == "so so "
 
 
+async def test_several_agents_work_in_one_process(place: Place) -> None:
+    agents = [nodrop.Agent("first_agent"), nodrop.Agent("second_agent")]
+    for agent in agents:
+
+        @agent.handler
+        async def name(task: nodrop.Task) -> str:
+            return task.recipient
+
+    async with place.connect("inbox_monitor") as me:
+        serving = asyncio.create_task(
+            nodrop.serve(*agents, address=place.address, transport=place.transport)
+        )
+        handoffs = [await me.hand_off(agent.name) for agent in agents]
+        results = [await handoff.result(wait=WAIT) for handoff in handoffs]
+        assert results == ["first_agent", "second_agent"]
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+
 async def test_notes_are_read_by_the_team(place: Place) -> None:
     async with place.connect("inbox_monitor") as me, place.connect("me") as person:
         handoff = await me.hand_off("code_agent")

@@ -15,7 +15,10 @@ from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import FixedToken
 from nodrop.client.websocket import WebSocketTransport
 from nodrop.core.errors import (
+    ForbiddenError,
     InvalidRequestError,
+    NodropError,
+    NotFoundError,
     QueueFullError,
     StaleAttemptError,
     TooLargeError,
@@ -449,6 +452,50 @@ async def test_a_connection_that_worked_is_again_replaced_at_once(
     for n in range(5):
         await transport.call("offer", command(n))
     assert clock.slept == []
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "tries"),
+    [
+        (401, UnauthenticatedError, 1),
+        (403, ForbiddenError, 1),
+        (404, NotFoundError, 1),
+        (400, InvalidRequestError, 1),
+        (503, UnreachableError, 7),
+    ],
+)
+async def test_a_refused_upgrade_is_understood(
+    clock: Clock, status: int, error: type[NodropError], tries: int
+) -> None:
+    tried = 0
+
+    async def refuse(_: web.Request) -> web.Response:
+        nonlocal tried
+        tried += 1
+        return web.Response(status=status)
+
+    app = web.Application()
+    app.router.add_get("/v1/channel", refuse)
+    async with TestServer(app) as server:
+        address = str(server.make_url("/v1/channel")).replace("http", "ws")
+        transport = WebSocketTransport(address, FixedToken("good"), policy=clock.policy())
+        with pytest.raises(error):
+            await transport.open()
+        await transport.close()
+    assert tried == tries
+
+
+async def test_a_relay_that_talks_nonsense_is_left_for_a_new_connection(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    await transport.open()
+    relay.silent = True
+    asked = asyncio.create_task(transport.call("offer", command(1)))
+    await soon(relay.got)
+    relay.silent = False
+    await (await soon(relay.connections)).send_str("<html>")
+    assert await asked == {"did": "command-1"}
+    assert len(relay.hellos) == 2
 
 
 # --- deliveries ----------------------------------------------------------------------------------

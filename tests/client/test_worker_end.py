@@ -188,7 +188,7 @@ async def test_a_heartbeat_that_no_relay_takes_is_refused_at_once(agent: nodrop.
     @agent.handler
     async def do() -> None: ...
 
-    with pytest.raises(ValueError, match="between 0.1 and 3600"):
+    with pytest.raises(ValueError, match=r"between 0\.1 and 3600"):
         await agent.serve(":memory:", heartbeat_seconds=0)
 
 

@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 
 from nodrop.core.errors import (
-    CallerError,
     ForbiddenError,
+    InvalidRequestError,
     NodropError,
     NotFoundError,
     UnauthenticatedError,
@@ -162,4 +162,4 @@ def _messages(received: aiohttp.WSMessage) -> list[Message]:
 def _refused(status: int) -> type[NodropError] | None:
     """Return what a refused upgrade means; None: that it may work later."""
     known = {401: UnauthenticatedError, 403: ForbiddenError, 404: NotFoundError}
-    return known.get(status, CallerError if status in CLIENT_FAULT else None)
+    return known.get(status, InvalidRequestError if status in CLIENT_FAULT else None)

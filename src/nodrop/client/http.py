@@ -4,6 +4,7 @@ For networks that do not let a WebSocket through. Slower, and otherwise the same
 """
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -38,6 +39,7 @@ POLL_SECONDS: Final = 30.0
 """How long one long poll for deliveries waits."""
 CONNECTIONS_MAX: Final = 1_000
 """Every wait takes a connection, and must not keep a heartbeat waiting for one."""
+PIECE_BYTES: Final = 1_048_576
 SERVER_FAULT: Final = 500
 
 _UNREACHED: Final = (OSError, aiohttp.ClientError)
@@ -148,7 +150,7 @@ class HttpTransport:
             request.operation.method,
             URL(f"{self._url}/{request.path}", encoded=True),
             params=request.query,
-            data=request.body,
+            data=request.data(),
             headers=headers,
             timeout=aiohttp.ClientTimeout(
                 sock_connect=CONNECT_SECONDS_MAX,
@@ -191,6 +193,12 @@ class _Request:
             self.headers["Idempotency-Key"] = fields["command_id"]
         self.headers["Content-Type"] = "application/json"
         self.body = encode_strict(body)
+
+    def data(self) -> bytes | io.BytesIO | None:
+        """Return the body for one sending: a large one goes in pieces and holds nobody up."""
+        if self.body is None or len(self.body) <= PIECE_BYTES:
+            return self.body
+        return io.BytesIO(self.body)
 
 
 def _text(value: Any) -> str:

@@ -17,6 +17,7 @@ class Portal:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._lock = threading.Lock()
         self._calls: set[concurrent.futures.Future[Any]] = set()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
@@ -24,17 +25,21 @@ class Portal:
         if _running_loop() is self._loop:
             work.close()
             raise RuntimeError("a blocking call on the event loop would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        self._calls.add(future)
+        with self._lock:  # what has begun can be interrupted
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._calls.add(future)
         try:
             return future.result()
         finally:
-            self._calls.discard(future)
+            with self._lock:
+                self._calls.discard(future)
             future.cancel()
 
     def interrupt(self) -> None:
         """Cancel what threads wait for."""
-        for future in list(self._calls):
+        with self._lock:
+            waiting = list(self._calls)
+        for future in waiting:
             future.cancel()
 
 

@@ -1,14 +1,16 @@
-"""The SQLite store: `Database` on a thread of its own, with the port's promises.
+"""The SQLite store: visits to a `Database`, with the port's promises.
 
-Units of work take turns, gather what they append in memory, and have the thread write it in one
-go. So nothing half written is ever where a reader could see it, a block that raises has nothing to
-undo, and a unit of work costs two visits to the thread: one to load and one to commit. Reads wait
-for the visits before them and never for a block.
+Units of work take turns, gather what they append in memory, and write it in one visit. So nothing
+half written is ever where a reader could see it, a block that raises has nothing to undo, and a
+unit of work costs two visits: one to load and one to commit. Reads wait for the visits before them
+and never for a block. Short visits are made on the event loop for as long as the disk is quick
+(`pace`), all others on a thread of the store's own.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,7 @@ from nodrop.store import (
 )
 from nodrop.stores.sqlite.connection import translated
 from nodrop.stores.sqlite.database import Database
+from nodrop.stores.sqlite.pace import Pace
 from nodrop.wire.log import Entry, Head
 
 T = TypeVar("T")
@@ -50,6 +53,9 @@ class SQLiteStore:
         self._turn = asyncio.Lock()
         self._ends: dict[str, int] = {}
         """The last `seq` of each team written to lately. Changed only by whose turn it is."""
+        self._pace = Pace()
+        self._on_thread: deque[Future[Any]] = deque()
+        """Visits that the thread may not have finished, oldest first."""
         self._closed = False
 
     @classmethod
@@ -147,7 +153,7 @@ class SQLiteStore:
 
     async def list_handoffs(self, page: Page) -> Sequence[Handoff]:
         """Return a page of handoffs, newest first."""
-        return await self._visit(self._database.list_handoffs, page)
+        return await self._long_visit(self._database.list_handoffs, page)
 
     async def bodies(
         self, team: str, wanted: Sequence[tuple[str, int]]
@@ -167,11 +173,11 @@ class SQLiteStore:
 
     async def log(self, page: LogPage) -> Sequence[Entry]:
         """Return a page of the log, oldest first."""
-        entries, looked_to = await self._visit(self._database.log, page)
+        entries, looked_to = await self._long_visit(self._database.log, page)
         # One visit looks through so much and no more, so that writers get their turn between.
         while looked_to is not None and len(entries) < page.limit:
             rest = replace(page, after=looked_to, limit=page.limit - len(entries))
-            more, looked_to = await self._visit(self._database.log, rest)
+            more, looked_to = await self._long_visit(self._database.log, rest)
             entries += more
         return entries
 
@@ -181,11 +187,11 @@ class SQLiteStore:
 
     async def horizon(self, team: str) -> Horizon | None:
         """Return where a team's log begins, if it was pruned."""
-        return await self._visit(self._database.horizon, team)
+        return await self._long_visit(self._database.horizon, team)
 
     async def inbox(self, team: str, agent: str, *, after: int, limit: int) -> Sequence[Mail]:
         """Return what concerns `agent` after `after`, oldest first."""
-        return await self._visit(self._database.inbox, team, agent, after, limit)
+        return await self._long_visit(self._database.inbox, team, agent, after, limit)
 
     async def queued(self, team: str, agent: str) -> int:
         """Return how many unfinished handoffs `agent` is the recipient of."""
@@ -199,20 +205,29 @@ class SQLiteStore:
 
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff, from every file; return how many there were."""
-        return await self._visit(self._database.erase, team, handoff_id)
+        return await self._long_visit(self._database.erase, team, handoff_id)
 
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went."""
-        return await self._visit(self._database.prune, horizon, forget_before)
+        return await self._long_visit(self._database.prune, horizon, forget_before)
 
-    # --- the thread ---
+    # --- visits ---
 
     async def _visit(self, call: Callable[..., T], *args: Any) -> T:
-        """Run `call` on the thread, after everything that was asked before.
+        """Make a short visit, after everything that was asked before.
 
         When the caller is cancelled, `call` is not made, or made in full: nobody ever meets the
         connection in the middle of something.
         """
+        try:
+            if self._pace.quick and not self._closed and self._thread_is_free():
+                return self._pace.measured(call, *args)
+            return await self._submit(self._pace.measured, call, *args)
+        except apsw.Error as error:
+            raise translated(error) from error
+
+    async def _long_visit(self, call: Callable[..., T], *args: Any) -> T:
+        """Make a visit that may take its time, on the thread."""
         try:
             return await self._submit(call, *args)
         except apsw.Error as error:
@@ -221,7 +236,15 @@ class SQLiteStore:
     def _submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         if self._closed:
             raise StoreUnavailableError("the store is closed")
-        return asyncio.get_running_loop().run_in_executor(self._thread, call, *args)
+        visit = self._thread.submit(call, *args)
+        self._on_thread.append(visit)
+        return asyncio.wrap_future(visit)
+
+    def _thread_is_free(self) -> bool:
+        # A visit whose caller was cancelled is done only once the thread has really finished it.
+        while self._on_thread and self._on_thread[0].done():
+            self._on_thread.popleft()
+        return not self._on_thread
 
 
 class SQLiteTransaction:
