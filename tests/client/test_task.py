@@ -50,8 +50,7 @@ def make(relay: "FakeTransport", lost: Lost, **left: Any) -> Task:
 def blocked_then(relay: "FakeTransport", *views: "Fields") -> None:
     """Have the relay take a question, and then show the handoff in these states."""
     relay.answer("block", {"handoff": view("blocked", question=question())})
-    for n, shown in enumerate(views):
-        relay.answer("log", {"entries": [], "after": 20 + n})
+    for shown in views:
         relay.answer("get_handoff", {"handoff": shown})
 
 
@@ -131,13 +130,13 @@ async def test_a_question_is_asked_and_its_answer_waited_for(
 ) -> None:
     blocked_then(
         relay,
-        view("blocked", question=question()),  # an unrelated note woke us
+        view("blocked", question=question()),  # one long wait ran out
         view(answers={"Which version?": "1.2"}),
     )
     assert await task.ask("Which version?", to="inbox_monitor") == "1.2"
     assert relay.calls[0][1]["to"] == "inbox_monitor"
-    looks = [fields for operation, fields, _ in relay.calls if operation == "log"]
-    assert [(look["after"], look["handoff_id"]) for look in looks] == [(17, "h1"), (20, "h1")]
+    looks = [fields for operation, fields, _ in relay.calls if operation == "get_handoff"]
+    assert [look["until"] for look in looks] == ["unblocked", "unblocked"]
     assert await task.ask("Which version?") == "1.2"
     assert relay.said().count("block") == 1
 
@@ -150,7 +149,6 @@ async def test_a_wait_for_an_answer_may_run_out_and_be_taken_up_again(
         await task.ask("Which version?", wait=0)
     relay.refuse("block", AlreadyBlockedError())
     relay.answer("get_handoff", {"handoff": view("blocked", question=question())})
-    relay.answer("log", {"entries": [], "after": 20})
     relay.answer("get_handoff", {"handoff": view(answers={"Which version?": "1.2"})})
     assert await task.ask("Which version?") == "1.2"
 
@@ -178,10 +176,9 @@ async def test_questions_of_one_task_wait_for_each_other(
 ) -> None:
     for text in ("a?", "b?"):
         relay.answer("block", {"handoff": view("blocked", question=question(text))})
-        relay.answer("log", {"entries": [], "after": 20})
         relay.answer("get_handoff", {"handoff": view(answers={text: text})})
     assert await asyncio.gather(task.ask("a?"), task.ask("b?")) == ["a?", "b?"]
-    assert relay.said() == ["block", "log", "get_handoff"] * 2
+    assert relay.said() == ["block", "get_handoff"] * 2
 
 
 @pytest.mark.parametrize(
@@ -206,7 +203,6 @@ async def test_a_task_that_went_on_without_us_ends(
 async def test_countered_terms_are_waited_for(relay: "FakeTransport", task: Task) -> None:
     terms = {**question(), "kind": "terms", "question": None, "terms": {"deadline": "later"}}
     relay.answer("counter", {"handoff": view("blocked", question=terms)})
-    relay.answer("log", {"entries": [], "after": 20})
     relay.answer("get_handoff", {"handoff": view(deadline="later")})
     assert (await task.counter(deadline="8h", reason="big"))["deadline"] == "later"
     assert task.deadline == "later"
@@ -216,7 +212,6 @@ async def test_countered_terms_are_waited_for(relay: "FakeTransport", task: Task
 
 async def test_declined_terms_end_the_task(relay: "FakeTransport", task: Task, lost: Lost) -> None:
     relay.answer("counter", {"handoff": view("blocked", question=question())})
-    relay.answer("log", {"entries": [], "after": 20})
     relay.answer("get_handoff", {"handoff": view("rejected")})
     with pytest.raises(StaleAttemptError):
         await task.counter(deadline="8h")

@@ -215,24 +215,17 @@ class Task(TaskShown):
                 raise  # else it is this one: an earlier wait for it ran out
 
     async def _unblocked(self, wait: Duration | None) -> None:
-        """Return when whoever was asked has spoken.
-
-        The log is a hint of when to look; the handoff is the truth.
-        """
+        """Return when whoever was asked has spoken."""
         left = Wait(wait)
-        after = self.question.seq if self.question else 0
         while self.state == State.BLOCKED.value:
             if left.over:
                 raise WaitElapsed(self)
-            fields = {"handoff_id": self.id, "after": after, "wait": left.piece()}
-            heard = await self.client.call("log", fields)
-            after = heard["after"]
-            await self._look()
+            await self._look(until="unblocked", wait=left.piece())
         self._answers |= self.view.get("answers") or {}
 
-    async def _look(self) -> None:
+    async def _look(self, **until: Any) -> None:
         """Read the handoff again. If it went on without us, that is the end of this task."""
-        view = await self.client.about(self.id, "get_handoff")
+        view = await self.client.about(self.id, "get_handoff", **until)
         mine = view["id"] == self.id and view["attempt"] == self.attempt
         if not mine or view["state"] not in {_GOES_ON, State.BLOCKED.value}:
             self._lose()

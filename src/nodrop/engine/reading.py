@@ -4,6 +4,8 @@ A read with a wait watches first and looks then, so that nothing slips between t
 """
 
 import asyncio
+from collections.abc import Callable
+from typing import Final
 
 from nodrop.core.errors import AmbiguousReferenceError, InvalidRequestError, NotFoundError, Problem
 from nodrop.core.machine import evolve
@@ -17,7 +19,7 @@ from nodrop.wire import events as wire_events
 from nodrop.wire import requests
 from nodrop.wire.log import Entry
 
-ID_CHARS = 36
+ID_CHARS: Final = 36
 """A whole id; anything shorter is a prefix or a reference."""
 
 
@@ -60,7 +62,7 @@ class Reading:
         self, caller: Caller, handoff_id: str, request: requests.GetHandoff
     ) -> tuple[Handoff, bool]:
         """Return a handoff when it has reached a rung, or as it is when the wait is over."""
-        rung = _rung(request.until)
+        reached = _goal(request.until)
         chain = _follows_chain(request.of)
         until = self._intake.wait(request.wait, now=self._clock.now())
         # Whoever waits wants the outcome, wherever it comes from; whoever looks wants this one.
@@ -73,7 +75,7 @@ class Reading:
                 if follows and onwards is not None:
                     handoff_id = onwards
                     continue
-                if _reached(handoff, rung):
+                if reached(handoff):
                     return handoff, False
                 if self._clock.now() >= until:
                     return handoff, request.wait != 0
@@ -193,12 +195,21 @@ class Reading:
             alarm.cancel()
 
 
-def _rung(name: str) -> Rung:
+UNBLOCKED: Final = "unblocked"
+"""What somebody who asked waits for: no question is open any more."""
+
+
+def _goal(until: str) -> Callable[[Handoff], bool]:
+    """Return what a waiter waits for: a rung, or the answer to a question."""
+    if until == UNBLOCKED:
+        return lambda handoff: handoff.question is None
     try:
-        return Rung(name)
+        rung = Rung(until)
     except ValueError:
-        problem = Problem(path="until", message=f"expected one of {', '.join(Rung)}")
-        raise InvalidRequestError("no such rung", errors=(problem,)) from None
+        expected = ", ".join((*Rung, UNBLOCKED))
+        problem = Problem(path="until", message=f"expected one of {expected}")
+        raise InvalidRequestError("nothing to wait for", errors=(problem,)) from None
+    return lambda handoff: _reached(handoff, rung)
 
 
 def _follows_chain(of: str) -> bool:

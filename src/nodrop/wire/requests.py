@@ -279,7 +279,7 @@ class RevokeToken(Command, frozen=True, kw_only=True):
 
 
 class GetHandoff(Request, frozen=True, kw_only=True):
-    """One handoff; with `wait`, when it has reached the rung `until`."""
+    """One handoff; with `wait`, when it has reached the rung `until`, or is `unblocked`."""
 
     wait: Duration = 0
     until: str = "finished"
