@@ -25,7 +25,7 @@ def nested(levels: int) -> Any:
 BAD_OFFERS: list[tuple[dict[str, Any], type[NodropError], str]] = [
     ({}, InvalidRequestError, "to"),
     ({"to": "no spaces"}, InvalidRequestError, "to"),
-    ({"to": "x", "prioirty": "high"}, InvalidRequestError, "prioirty"),
+    ({"to": "x", "priority_level": "high"}, InvalidRequestError, "priority_level"),
     ({"to": "x", "priority": "asap"}, InvalidRequestError, "priority"),
     ({"to": "x", "priority": 3}, InvalidRequestError, "priority"),
     ({"to": "x", "deadline": "whenever"}, InvalidRequestError, "deadline"),

@@ -5,6 +5,7 @@ Frames that are sent within one turn of the event loop leave as one JSON array.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import aiohttp
@@ -20,8 +21,10 @@ from nodrop.core.errors import (
 from nodrop.wire.errors import from_json
 
 HELLO_ID: Final = 0
-PING_SECONDS: Final = 20.0
-"""A connection that answers no ping within half of this is lost."""
+PING_SECONDS: Final = 10.0
+"""How long a connection may be silent before it is pinged; one that does not answer within half of
+this is lost."""
+PING_SECONDS_MIN: Final = 1.0
 CLOSE_SECONDS_MAX: Final = 1.0
 INCOMING_BYTES_MAX: Final = 268_435_456
 """The largest frame taken from a relay: a page of the largest handoffs fits."""
@@ -54,7 +57,12 @@ class Channel:
 
     @classmethod
     async def open(
-        cls, session: aiohttp.ClientSession, url: str, hello: Mapping[str, Any]
+        cls,
+        session: aiohttp.ClientSession,
+        url: str,
+        hello: Mapping[str, Any],
+        *,
+        ping_seconds: float = PING_SECONDS,
     ) -> "Channel":
         """Connect and say hello.
 
@@ -65,7 +73,7 @@ class Channel:
         try:
             socket = await session.ws_connect(
                 url,
-                heartbeat=PING_SECONDS,
+                heartbeat=ping_seconds,
                 max_msg_size=INCOMING_BYTES_MAX,
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS_MAX),  # pyright: ignore[reportCallIssue]  # made by a decorator it does not see through
             )
@@ -116,10 +124,26 @@ class Channel:
                 return  # the reader notices, and what was not answered is sent again
 
 
+def pings_every(heartbeat_seconds: float | None) -> float:
+    """Return how long a connection may be silent, for a process with such a heartbeat.
+
+    A lease is three heartbeats: a dead connection is noticed, and replaced, well before that.
+    """
+    if heartbeat_seconds is None:
+        return PING_SECONDS
+    return min(max(heartbeat_seconds / 2, PING_SECONDS_MIN), PING_SECONDS)
+
+
 async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
-    await socket.close()
+    response = socket._response  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # nothing public ends it for good
+    transport = response.connection.transport if response.connection else None
+    with suppress(TimeoutError):  # where nothing is read, a goodbye cannot be said
+        async with asyncio.timeout(2 * CLOSE_SECONDS_MAX):
+            await socket.close()
     # aiohttp does not let go of the connection where the other end vanished without a word.
-    socket._response.close()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # nothing public does it
+    response.close()
+    if transport is not None:
+        transport.abort()
 
 
 def _batches(frames: list[bytes]) -> list[bytes]:

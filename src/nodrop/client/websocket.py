@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from nodrop.client import retrying
-from nodrop.client.channel import TOO_BIG, Channel, Message
+from nodrop.client.channel import TOO_BIG, Channel, Message, pings_every
 from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import Tokens
 from nodrop.core.errors import (
@@ -238,7 +238,8 @@ class WebSocketTransport:
         hello: dict[str, Any] = {"token": token, "resume": self._process, "batch": True}
         if self._heartbeat_seconds is not None:
             hello["heartbeat_seconds"] = self._heartbeat_seconds
-        return await Channel.open(session, self._url, hello)
+        every = pings_every(self._heartbeat_seconds)
+        return await Channel.open(session, self._url, hello, ping_seconds=every)
 
     def _resume(self, channel: Channel) -> None:
         """Go on over `channel`: with what was not answered, and the credit that was not used."""
