@@ -15,7 +15,7 @@ from nodrop.engine.relay import Caller, Relay
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.faulty import Fault, FaultyStore
 from nodrop.wire import requests
-from nodrop.wire.views import HandoffAnswer, HandoffsAnswer, LogAnswer, View
+from nodrop.wire.views import HandoffAnswer, HandoffsAnswer, HandoffView, LogAnswer, View
 
 SENDER = Caller(team="default", agent="inbox_monitor")
 RECIPIENT = Caller(team="default", agent="code_agent")
@@ -180,3 +180,24 @@ async def test_a_defect_is_told_as_ours_and_the_next_command_works(
         with pytest.raises(RelayFaultError):
             await relay.call(RECIPIENT, "ack", requests.Ack(), reference=made)
     await relay.call(RECIPIENT, "ack", requests.Ack(), reference=made)
+
+
+async def test_a_lease_that_met_a_failing_store_lapses_all_the_same(
+    relay: Relay, store: FaultyStore, clock: FakeClock
+) -> None:
+    made = await handoff_id(relay)
+    await relay.call(RECIPIENT, "take", requests.Take(heartbeat_seconds=10))
+    await relay.call(RECIPIENT, "ack", requests.Ack(attempt=1), reference=made)
+    store.fail_next(Fault.BEFORE_COMMIT)
+    clock.advance(30_000)
+    async with asyncio.timeout(5):
+        while (await _shown(relay, made)).state == "accepted":
+            await asyncio.sleep(0)
+            clock.advance(100)
+    assert (await _shown(relay, made)).tries == 1
+
+
+async def _shown(relay: Relay, made: str) -> HandoffView:
+    answer = (await relay.call(SENDER, "get_handoff", requests.GetHandoff(), reference=made)).answer
+    assert isinstance(answer, HandoffAnswer)
+    return answer.handoff

@@ -81,14 +81,6 @@ class Batch:
         """Return what a process holds, as the batch has it now."""
         return [self._handoffs[team, handoff_id] for handoff_id in self._held[team, process]]
 
-    def claimable(self, team: str, agent: str) -> list[Handoff]:
-        """Return what this batch itself put, or left, within reach of `agent`."""
-        return [
-            h
-            for key in self._touched
-            if (h := self._handoffs[key]).team == team and h.recipient == agent and takeable(h)
-        ]
-
     def key_use(self, team: str, sender: str, key: str) -> KeyUse | None:
         """Return what an idempotency key was used for, by this batch or before."""
         use = (team, sender, key)
@@ -231,6 +223,13 @@ class Batch:
             agents=self._agents,
             tokens=self._tokens,
         )
+
+    def touched_by_recipient(self) -> dict[Key, list[Handoff]]:
+        """Return what changed, by (team, recipient)."""
+        by_recipient: dict[Key, list[Handoff]] = {}
+        for handoff in self.touched:
+            by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
+        return by_recipient
 
     @property
     def touched(self) -> list[Handoff]:

@@ -29,7 +29,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import SECOND, Limits
 from nodrop.core.model import Handoff
-from nodrop.engine.batch import Batch, Happened
+from nodrop.engine.batch import Batch, Happened, takeable
 from nodrop.engine.bodies import Bodies, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.ports import Clock
@@ -163,20 +163,30 @@ class Engine:
             await self._commit(jobs)
 
     async def _commit(self, jobs: list[Job[Any]]) -> None:
-        hungry = self.takers.hungry()
-        try:
-            await self._transact(jobs, hungry)
-        except NodropError as error:
-            self._failed(jobs, hungry, error)
-        except Exception:
-            log.exception("a commit failed")
-            self._failed(jobs, hungry, StoreUnavailableError())
-
-    async def _transact(self, jobs: list[Job[Any]], hungry: list[Key]) -> None:
         now = self._clock.now()
+        hungry = self.takers.hungry()
+        silent = self.leases.to_check(now)
+        try:
+            await self._transact(jobs, hungry, silent, now)
+        except Exception as error:
+            if not isinstance(error, NodropError):
+                log.exception("a commit failed")
+                error = StoreUnavailableError()
+            self._refuse(jobs, error)
+            # Nothing of it may be believed. Whoever waited for work or was to be looked after still
+            # is, though not at once: a full disk stays full for a while.
+            self.takers.starve(hungry)
+            for process in silent:
+                self.leases.check_at(process, now + SECOND)
+            self._next_due = now + SECOND
+            self._rearm.set()
+
+    async def _transact(
+        self, jobs: list[Job[Any]], hungry: list[Key], silent: list[Process], now: int
+    ) -> None:
         async with self._store.transaction() as tx:
             batch = Batch(await tx.load(_union(job.wanted for job in jobs)), now=now)
-            checked = await self._look_after_processes(tx, batch)
+            checked = await self._look_after(silent, tx, batch)
             await self._tick(tx, batch)
             for team, process in {job.held for job in jobs if job.held}:
                 batch.admit_held(team, process, await tx.held(team, process))
@@ -204,14 +214,6 @@ class Engine:
                     at=now, handoffs=batch.touched, happened=batch.happened, seqs=seqs, teams=teams
                 )
             )
-
-    def _failed(self, jobs: list[Job[Any]], hungry: list[Key], error: NodropError) -> None:
-        """Tell everybody in the batch; nothing of it may be believed."""
-        self._refuse(jobs, error)
-        self.takers.starve(hungry)
-        # Timers and waiting takers are tried again, not at once: a full disk stays full a while.
-        self._next_due = self._clock.now() + SECOND
-        self._rearm.set()
 
     # --- the parts of a batch ---
 
@@ -274,14 +276,15 @@ class Engine:
     ) -> dict[int, tuple[Taker, list[Handoff]]]:
         """Deliver what waits to whom waits, in the commit that made it possible."""
         served: dict[int, tuple[Taker, list[Handoff]]] = {}
-        fresh = {(h.team, h.recipient) for h in batch.touched}
-        for team, agent in {**dict.fromkeys(hungry), **dict.fromkeys(sorted(fresh))}:
+        fresh = batch.touched_by_recipient()
+        for team, agent in {**dict.fromkeys(hungry), **dict.fromkeys(fresh)}:
             free = self.takers.free(team, agent)
             if not free:
                 continue
             limit = min(free, self.limits.deliveries_max)
-            mine = batch.claimable(team, agent)
-            known = {h.id for h in batch.touched if h.recipient == agent}
+            touched = fresh.get((team, agent), [])
+            mine = [h for h in touched if takeable(h)]
+            known = {h.id for h in touched}
             stored = await tx.claimable(team, agent, limit=limit + len(known))
             others = batch.admit([h for h in stored if h.id not in known])
             queue = sorted((*mine, *others), key=lambda h: (rank(h), h.id))[:limit]
@@ -347,12 +350,12 @@ class Engine:
             if handoff.version == version:
                 return
 
-    async def _look_after_processes(
-        self, tx: Transaction, batch: Batch
+    async def _look_after(
+        self, silent: list[Process], tx: Transaction, batch: Batch
     ) -> list[tuple[Process, int | None]]:
         """Take back what silent processes hold; return when to look after each again."""
         checked: list[tuple[Process, int | None]] = []
-        for process in self.leases.to_check(batch.now):
+        for process in silent:
             ends: list[int] = []
             for handoff in batch.admit(await tx.held(process.team, process.id)):
                 until = self.leases.until(handoff)

@@ -430,7 +430,13 @@ class Relay:
     def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> "Listening":
         """Push inbox items as they are committed: outcomes, questions, counters and notices."""
         key = (caller.team, caller.agent)
-        listening = Listening(push, self._listeners[key].discard)
+
+        def gone(listening: Listening) -> None:
+            self._listeners[key].discard(listening)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+        listening = Listening(push, gone)
         self._listeners[key].add(listening)
         return listening
 
@@ -539,10 +545,13 @@ class Listening:
     ) -> None:
         self.push = push
         self._gone = gone
+        self._closed = False
 
     def close(self) -> None:
-        """Hear no more."""
-        self._gone(self)
+        """Hear no more. Closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._gone(self)
 
 
 def operator_of(team: str) -> Caller:

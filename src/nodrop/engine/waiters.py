@@ -39,6 +39,16 @@ class Taker:
         self.once = once
         self.free = 0
 
+    def replaces(self, other: "Taker") -> bool:
+        """Whether this is `other` asking again, over another connection.
+
+        Whoever asks again has given the earlier connection up, whether or not its end has arrived:
+        what would still be delivered there is delivered to nobody.
+        """
+        if self.once or other.once:
+            return self.command_id is not None and self.command_id == other.command_id
+        return self.process == other.process
+
 
 class Takers:
     """Who waits for work, by agent. Takers of one agent are served in turn."""
@@ -48,8 +58,11 @@ class Takers:
         self._hungry: dict[Key, None] = {}
 
     def join(self, taker: Taker, *, free: int) -> None:
-        """Let `taker` wait for `free` deliveries."""
-        self._by_agent[taker.team, taker.agent].append(taker)
+        """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
+        waiting = self._by_agent[taker.team, taker.agent]
+        for other in [other for other in waiting if taker.replaces(other)]:
+            waiting.remove(other)
+        waiting.append(taker)
         self.grant(taker, free)
 
     def grant(self, taker: Taker, n: int) -> None:
