@@ -25,34 +25,18 @@ from nodrop.core.errors import (
     WrongStateError,
 )
 from nodrop.core.events import Fact
-from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import (
     DEAD,
-    ClockName,
     Handoff,
     Question,
     QuestionKind,
     Rung,
     State,
     Terms,
-    Timer,
-    Value,
 )
-
-
-class Surroundings(Value, frozen=True, kw_only=True):
-    """What a decision may depend on besides the handoff and the command."""
-
-    candidates: tuple[Candidate, ...] = ()
-    """Who could be asked next for this handoff's capability, best first."""
-    position: int = 1
-    """The place in the recipient's queue, where the recipient does not say."""
-    up_since: int = 0
-    """Start of the relay's uninterrupted service: its downtime is nobody's silence."""
-    limits: Limits = DEFAULT
-
-
-Facts = tuple[Fact, ...]
+from nodrop.core.routing import next_candidate, reassigned
+from nodrop.core.surroundings import Facts, Surroundings
+from nodrop.core.ticking import exhausted, lapse, tick
 
 
 def propose(
@@ -92,7 +76,7 @@ def propose(
         case commands.Decline():
             _open_question(handoff, command.question, QuestionKind.TERMS)
             _require(by, "requester", handoff.origin)
-            return _next_candidate(handoff, "declined", around, command.body)
+            return next_candidate(handoff, "declined", around, command.body)
         case commands.Cancel():
             return _cancel(handoff, command, by)
         case commands.Reassign():
@@ -108,12 +92,12 @@ def propose(
             return (Fact(event=events.Noted(), body=command.body),)
         case commands.LapseLease():
             held = handoff.live and handoff.process == command.process
-            return _lapse(handoff, "lease_lapsed") if held else ()
+            return lapse(handoff, "lease_lapsed") if held else ()
         case commands.Revive():
             mine = handoff.revivable and handoff.process == command.process
             return _revived(handoff) if mine else ()
         case commands.Tick():
-            return _tick(handoff, now, around)
+            return tick(handoff, now, around)
         case _:
             assert_never(command)
 
@@ -292,7 +276,7 @@ def _reject(handoff: Handoff, command: commands.Reject, by: Actor, around: Surro
     entered = _take_directly_or_fence(handoff, command.attempt, by)
     if handoff.state is State.BLOCKED:
         raise WrongStateError("a question is open: fail it instead, or wait for the answer")
-    return (*entered, *_next_candidate(handoff, "rejected", around, command.body))
+    return (*entered, *next_candidate(handoff, "rejected", around, command.body))
 
 
 def _complete(handoff: Handoff, command: commands.Complete, by: Actor) -> Facts:
@@ -321,7 +305,7 @@ def _fail(handoff: Handoff, command: commands.Fail, by: Actor, now: int) -> Fact
         return (*entered, Fact(event=failed, body=command.body))
     tries = handoff.tries + 1
     if tries >= handoff.terms.attempts_max:
-        return (*entered, _exhausted(handoff, command.body))
+        return (*entered, exhausted(handoff, command.body))
     returned = events.Returned(
         reason="retry",
         attempt=handoff.attempt,
@@ -331,11 +315,6 @@ def _fail(handoff: Handoff, command: commands.Fail, by: Actor, now: int) -> Fact
     return (*entered, Fact(event=returned, body=command.body))
 
 
-def _exhausted(handoff: Handoff, body: bytes | None = None) -> Fact:
-    failed = events.Failed(attempt=handoff.attempt, code="attempts_exhausted")
-    return Fact(event=failed, body=body)
-
-
 def _release(handoff: Handoff, command: commands.Release, by: Actor, around: Surroundings) -> Facts:
     entered = _fence(handoff, command.attempt, by)
     kept = _checkpoint(handoff, command.checkpoint) if handoff.ack else ()
@@ -343,7 +322,7 @@ def _release(handoff: Handoff, command: commands.Release, by: Actor, around: Sur
         return (*entered, *kept, Fact(event=events.Parked(attempt=handoff.attempt)))
     tried = handoff.releases >= around.limits.releases_free_max
     if tried and handoff.tries + 1 >= handoff.terms.attempts_max:
-        return (*entered, *kept, _exhausted(handoff, command.body))
+        return (*entered, *kept, exhausted(handoff, command.body))
     returned = events.Returned(reason="released", attempt=handoff.attempt, tried=tried)
     return (*entered, *kept, Fact(event=returned, body=command.body))
 
@@ -417,32 +396,6 @@ def _go_on(handoff: Handoff) -> Fact:
 # --- routing and the requester's commands -------------------------------------------------------
 
 
-def _next_candidate(
-    handoff: Handoff, reason: str, around: Surroundings, body: bytes | None = None
-) -> Facts:
-    """Ask the next candidate; each is asked once. A named recipient has none after it."""
-    if handoff.routed:
-        for candidate in around.candidates:
-            if candidate.agent not in handoff.asked:
-                moved = _to(handoff.capability, candidate, reason=reason, routed=True)
-                return (Fact(event=moved, body=body),)
-    code = "no_candidate" if handoff.routed else reason
-    return (Fact(event=events.Rejected(code=code), body=body),)
-
-
-def _to(
-    capability: str | None, candidate: Candidate, *, reason: str, routed: bool
-) -> events.Reassigned:
-    return events.Reassigned(
-        recipient=candidate.agent,
-        reason=reason,
-        capability=capability,
-        manifest_version=candidate.manifest_version,
-        timeout_ms=candidate.timeout_ms,
-        routed=routed,
-    )
-
-
 def _cancel(handoff: Handoff, command: commands.Cancel, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.final:
@@ -456,7 +409,7 @@ def _reassign(handoff: Handoff, command: commands.Reassign, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.final:
         raise AlreadyFinishedError(f"the handoff is {handoff.state}")
-    moved = _to(command.capability, command.to, reason="reassigned", routed=command.routed)
+    moved = reassigned(command.capability, command.to, reason="reassigned", routed=command.routed)
     return (Fact(event=moved, body=command.body),)
 
 
@@ -497,80 +450,3 @@ def _decide_dead_letter(
             return (Fact(event=events.AcceptedLate(successor=command.successor)), *settled)
         case commands.Discard():
             return (Fact(event=events.Discarded(), body=command.body), *settled)
-
-
-# --- time ---------------------------------------------------------------------------------------
-
-
-def _lapse(handoff: Handoff, reason: str) -> Facts:
-    """Take back a delivery whose holder went silent. A question only loses its live asker."""
-    if handoff.state is State.BLOCKED:
-        return (Fact(event=events.Parked(attempt=handoff.attempt)),)
-    if handoff.tries + 1 >= handoff.terms.attempts_max:
-        return (_exhausted(handoff),)
-    returned = events.Returned(
-        reason=reason,
-        attempt=handoff.attempt,
-        tried=True,
-        revivable=reason == "lease_lapsed",
-    )
-    return (Fact(event=returned),)
-
-
-def _tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
-    """Act on the first clock that ran out; the handoff is ticked again until none has."""
-    due = clocks.ran_out(handoff, now)
-    if not due:
-        return ()
-    # The deadline is absolute, so it is looked at first; every other clock that ran out while
-    # the relay was down counts anew.
-    deadline = next((t for t in due if t.name is ClockName.DEADLINE), None)
-    if deadline is not None:
-        return (Fact(event=events.Expired()),)
-    timer = due[0]
-    if timer.at <= around.up_since and timer.name is not ClockName.RETRY:
-        again = events.Rearmed(
-            clock=timer.name, step=timer.step, at=around.up_since + max(timer.length_ms, 1)
-        )
-        return (Fact(event=again),)
-    return _fire(handoff, timer, now, around)
-
-
-def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Facts:
-    match timer.name:
-        case ClockName.RETRY:
-            # The wait is over: nobody is late, but those who wait for work want to know.
-            return (Fact(event=events.Ready()),)
-        case ClockName.LEASE:
-            return _lapse(handoff, "lease_lapsed")
-        case ClockName.TIMEOUT:
-            return _lapse(handoff, "timed_out")
-        case ClockName.ACCEPT:
-            nudged = _nudge(timer, handoff.recipient, now, around)
-            if handoff.routed:
-                return (nudged, *_next_candidate(handoff, "unacknowledged", around))
-            return (nudged,)
-        case ClockName.PROMISE:
-            return (_nudge(timer, handoff.recipient, now, around),)
-        case ClockName.ANSWER:
-            assert handoff.question is not None, "the answer clock runs for a question"
-            return (_nudge(timer, handoff.question.asked, now, around),)
-        case ClockName.OUTCOME:
-            to = "me" if timer.fires else handoff.origin
-            return (_nudge(timer, to, now, around),)
-        case ClockName.STEP:
-            assert timer.step is not None, "a step timer names its step"
-            step = handoff.terms.escalation[timer.step]
-            event = events.Escalated(step=timer.step, when=step.when, notify=step.notify)
-            return (Fact(event=event),)
-        case ClockName.DEADLINE:
-            return (Fact(event=events.Expired()),)
-        case _:
-            assert_never(timer.name)
-
-
-def _nudge(timer: Timer, to: str, now: int, around: Surroundings) -> Fact:
-    length = min(max(timer.length_ms, 1) * 2, around.limits.rearm_ms_max)
-    return Fact(
-        event=events.Nudged(clock=timer.name, to=to, again_at=now + length, length_ms=length)
-    )

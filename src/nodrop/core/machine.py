@@ -13,10 +13,10 @@ from typing import Final
 
 from nodrop.core import decisions, events, evolution
 from nodrop.core.commands import Actor, Command
-from nodrop.core.decisions import Surroundings
 from nodrop.core.errors import WrongStateError
 from nodrop.core.events import Event, Fact
 from nodrop.core.model import Handoff, State
+from nodrop.core.surroundings import Surroundings
 
 _OPEN: Final[Mapping[type[Event], str]] = {
     # What may happen in every open state.

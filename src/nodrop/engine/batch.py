@@ -13,10 +13,10 @@ import msgspec
 from nodrop.core import clocks, commands, machine, mail
 from nodrop.core.commands import Actor
 from nodrop.core.contract import Agent
-from nodrop.core.decisions import Surroundings
 from nodrop.core.errors import NotFoundError
 from nodrop.core.events import Event
 from nodrop.core.model import DEAD, Handoff, State
+from nodrop.core.surroundings import Surroundings
 from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Row, Token
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Draft

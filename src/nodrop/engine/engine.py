@@ -19,7 +19,6 @@ import msgspec
 from nodrop.core import commands
 from nodrop.core.clocks import due_at, rank
 from nodrop.core.commands import RELAY, Actor
-from nodrop.core.decisions import Surroundings
 from nodrop.core.errors import (
     NodropError,
     QueueFullError,
@@ -29,6 +28,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import SECOND, Limits
 from nodrop.core.model import Handoff
+from nodrop.core.surroundings import Surroundings
 from nodrop.engine.batch import Batch, Happened, takeable
 from nodrop.engine.bodies import Bodies, MissingBodyError
 from nodrop.engine.leases import Leases

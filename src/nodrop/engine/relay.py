@@ -31,6 +31,7 @@ from nodrop.engine.intake import Intake
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
+from nodrop.engine.pushing import Listening, Subscription
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
 from nodrop.engine.register import Register
@@ -383,7 +384,7 @@ class Relay:
         process: str,
         heartbeat_seconds: float | None,
         deliver: Callable[[Sequence[views.DeliveryView]], None],
-    ) -> "Subscription":
+    ) -> Subscription:
         """Push deliveries to a connection, as many as it has credit for."""
         heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
         name = process_id(caller, self._intake.process(process, caller.agent))
@@ -427,7 +428,7 @@ class Relay:
         after = mails[-1].seq if mails else request.after
         return Reply(answer=views.InboxAnswer(items=items, after=after))
 
-    def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> "Listening":
+    def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> Listening:
         """Push inbox items as they are committed: outcomes, questions, counters and notices."""
         key = (caller.team, caller.agent)
 
@@ -503,55 +504,6 @@ class Relay:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a push failed", exc_info=error)
-
-
-class Subscription:
-    """A connection that takes deliveries."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        taker: Taker,
-        resume: Callable[[Taker], Coroutine[Any, Any, None]],
-        limits: Limits,
-    ) -> None:
-        self._engine = engine
-        self._taker = taker
-        self._resume = resume
-        self._limits = limits
-
-    def grant(self, n: int) -> None:
-        """Let `n` more deliveries be in flight."""
-        most = self._limits.credit_max
-        if not 1 <= n <= most:
-            problem = Problem(path="n", message=f"between 1 and {most}")
-            raise InvalidRequestError("no such credit", errors=(problem,))
-        self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
-
-    async def resume(self) -> None:
-        """Push again what this process holds unacknowledged."""
-        await self._resume(self._taker)
-
-    def close(self) -> None:
-        """Take no more. What was delivered stays with the process until its lease lapses."""
-        self._engine.takers.leave(self._taker)
-
-
-class Listening:
-    """A connection that hears of its agent's inbox."""
-
-    def __init__(
-        self, push: Callable[[views.ItemView], None], gone: Callable[["Listening"], None]
-    ) -> None:
-        self.push = push
-        self._gone = gone
-        self._closed = False
-
-    def close(self) -> None:
-        """Hear no more. Closing twice is harmless."""
-        if not self._closed:
-            self._closed = True
-            self._gone(self)
 
 
 def operator_of(team: str) -> Caller:

@@ -13,7 +13,6 @@ import msgspec
 
 from nodrop.core import commands
 from nodrop.core.commands import RELAY, Actor, Candidate
-from nodrop.core.decisions import Surroundings
 from nodrop.core.errors import (
     ForbiddenError,
     IdempotencyConflictError,
@@ -22,6 +21,7 @@ from nodrop.core.errors import (
     StaleQuestionError,
 )
 from nodrop.core.model import Handoff, State
+from nodrop.core.surroundings import Surroundings
 from nodrop.engine import chains
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies

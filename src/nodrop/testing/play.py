@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from nodrop.core import clocks, commands, machine
 from nodrop.core.commands import RELAY, Actor, Candidate, Command
-from nodrop.core.decisions import Surroundings
 from nodrop.core.events import Event
 from nodrop.core.limits import DAY, DEFAULT, HOUR, MINUTE, SECOND
 from nodrop.core.model import (
@@ -22,6 +21,7 @@ from nodrop.core.model import (
     State,
     Terms,
 )
+from nodrop.core.surroundings import Surroundings
 from nodrop.wire.views import holder
 
 T0: Final = 1_767_225_600_000

@@ -1,0 +1,34 @@
+"""Who is asked next. Each candidate is asked once; a named recipient has none after it."""
+
+from nodrop.core import events
+from nodrop.core.commands import Candidate
+from nodrop.core.events import Fact
+from nodrop.core.model import Handoff
+from nodrop.core.surroundings import Facts, Surroundings
+
+
+def next_candidate(
+    handoff: Handoff, reason: str, around: Surroundings, body: bytes | None = None
+) -> Facts:
+    """Ask the next candidate, or end it because nobody is left."""
+    if handoff.routed:
+        for candidate in around.candidates:
+            if candidate.agent not in handoff.asked:
+                moved = reassigned(handoff.capability, candidate, reason=reason, routed=True)
+                return (Fact(event=moved, body=body),)
+    code = "no_candidate" if handoff.routed else reason
+    return (Fact(event=events.Rejected(code=code), body=body),)
+
+
+def reassigned(
+    capability: str | None, candidate: Candidate, *, reason: str, routed: bool
+) -> events.Reassigned:
+    """Return that `candidate` is asked now."""
+    return events.Reassigned(
+        recipient=candidate.agent,
+        reason=reason,
+        capability=capability,
+        manifest_version=candidate.manifest_version,
+        timeout_ms=candidate.timeout_ms,
+        routed=routed,
+    )

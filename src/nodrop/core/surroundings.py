@@ -1,0 +1,22 @@
+"""What a decision may depend on besides the handoff and the command. Handed in, never looked up."""
+
+from nodrop.core.commands import Candidate
+from nodrop.core.events import Fact
+from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.model import Value
+
+
+class Surroundings(Value, frozen=True, kw_only=True):
+    """What a decision may depend on besides the handoff and the command."""
+
+    candidates: tuple[Candidate, ...] = ()
+    """Who could be asked next for this handoff's capability, best first."""
+    position: int = 1
+    """The place in the recipient's queue, where the recipient does not say."""
+    up_since: int = 0
+    """Start of the relay's uninterrupted service: its downtime is nobody's silence."""
+    limits: Limits = DEFAULT
+
+
+Facts = tuple[Fact, ...]
+"""What a command brings about, in order."""

@@ -1,0 +1,92 @@
+"""What the relay does when time has passed: the clocks of a handoff, and lapsed leases.
+
+Called by `decisions` only.
+"""
+
+from typing import assert_never
+
+from nodrop.core import clocks, events
+from nodrop.core.events import Fact
+from nodrop.core.model import ClockName, Handoff, State, Timer
+from nodrop.core.routing import next_candidate
+from nodrop.core.surroundings import Facts, Surroundings
+
+
+def lapse(handoff: Handoff, reason: str) -> Facts:
+    """Take back a delivery whose holder went silent. A question only loses its live asker."""
+    if handoff.state is State.BLOCKED:
+        return (Fact(event=events.Parked(attempt=handoff.attempt)),)
+    if handoff.tries + 1 >= handoff.terms.attempts_max:
+        return (exhausted(handoff),)
+    returned = events.Returned(
+        reason=reason,
+        attempt=handoff.attempt,
+        tried=True,
+        revivable=reason == "lease_lapsed",
+    )
+    return (Fact(event=returned),)
+
+
+def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
+    """Act on the first clock that ran out; the handoff is ticked again until none has."""
+    due = clocks.ran_out(handoff, now)
+    if not due:
+        return ()
+    # The deadline is absolute, so it is looked at first; every other clock that ran out while
+    # the relay was down counts anew.
+    deadline = next((t for t in due if t.name is ClockName.DEADLINE), None)
+    if deadline is not None:
+        return (Fact(event=events.Expired()),)
+    timer = due[0]
+    if timer.at <= around.up_since and timer.name is not ClockName.RETRY:
+        again = events.Rearmed(
+            clock=timer.name, step=timer.step, at=around.up_since + max(timer.length_ms, 1)
+        )
+        return (Fact(event=again),)
+    return _fire(handoff, timer, now, around)
+
+
+def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Facts:
+    match timer.name:
+        case ClockName.RETRY:
+            # The wait is over: nobody is late, but those who wait for work want to know.
+            return (Fact(event=events.Ready()),)
+        case ClockName.LEASE:
+            return lapse(handoff, "lease_lapsed")
+        case ClockName.TIMEOUT:
+            return lapse(handoff, "timed_out")
+        case ClockName.ACCEPT:
+            nudged = _nudge(timer, handoff.recipient, now, around)
+            if handoff.routed:
+                return (nudged, *next_candidate(handoff, "unacknowledged", around))
+            return (nudged,)
+        case ClockName.PROMISE:
+            return (_nudge(timer, handoff.recipient, now, around),)
+        case ClockName.ANSWER:
+            assert handoff.question is not None, "the answer clock runs for a question"
+            return (_nudge(timer, handoff.question.asked, now, around),)
+        case ClockName.OUTCOME:
+            to = "me" if timer.fires else handoff.origin
+            return (_nudge(timer, to, now, around),)
+        case ClockName.STEP:
+            assert timer.step is not None, "a step timer names its step"
+            step = handoff.terms.escalation[timer.step]
+            event = events.Escalated(step=timer.step, when=step.when, notify=step.notify)
+            return (Fact(event=event),)
+        case ClockName.DEADLINE:
+            return (Fact(event=events.Expired()),)
+        case _:
+            assert_never(timer.name)
+
+
+def _nudge(timer: Timer, to: str, now: int, around: Surroundings) -> Fact:
+    length = min(max(timer.length_ms, 1) * 2, around.limits.rearm_ms_max)
+    return Fact(
+        event=events.Nudged(clock=timer.name, to=to, again_at=now + length, length_ms=length)
+    )
+
+
+def exhausted(handoff: Handoff, body: bytes | None = None) -> Fact:
+    """Return that the last try is used up."""
+    failed = events.Failed(attempt=handoff.attempt, code="attempts_exhausted")
+    return Fact(event=failed, body=body)

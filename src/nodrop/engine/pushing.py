@@ -1,0 +1,59 @@
+"""Connections that the relay pushes to: deliveries up to a credit, inbox items as they come."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.core.limits import Limits
+from nodrop.engine.engine import Engine
+from nodrop.engine.waiters import Taker
+from nodrop.wire import views
+
+
+class Subscription:
+    """A connection that takes deliveries."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        taker: Taker,
+        resume: Callable[[Taker], Coroutine[Any, Any, None]],
+        limits: Limits,
+    ) -> None:
+        self._engine = engine
+        self._taker = taker
+        self._resume = resume
+        self._limits = limits
+
+    def grant(self, n: int) -> None:
+        """Let `n` more deliveries be in flight."""
+        most = self._limits.credit_max
+        if not 1 <= n <= most:
+            problem = Problem(path="n", message=f"between 1 and {most}")
+            raise InvalidRequestError("no such credit", errors=(problem,))
+        self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
+
+    async def resume(self) -> None:
+        """Push again what this process holds unacknowledged."""
+        await self._resume(self._taker)
+
+    def close(self) -> None:
+        """Take no more. What was delivered stays with the process until its lease lapses."""
+        self._engine.takers.leave(self._taker)
+
+
+class Listening:
+    """A connection that hears of its agent's inbox."""
+
+    def __init__(
+        self, push: Callable[[views.ItemView], None], gone: Callable[["Listening"], None]
+    ) -> None:
+        self.push = push
+        self._gone = gone
+        self._closed = False
+
+    def close(self) -> None:
+        """Hear no more. Closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._gone(self)
