@@ -8,11 +8,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from nodrop.client import retrying
 from nodrop.client.address import Embedded, Remote, parse
 from nodrop.client.blocking import BlockingClient
 from nodrop.client.client import Client
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.portal import LoopThread
+from nodrop.client.retrying import Retrying
 from nodrop.client.settings import Address, Settings, load
 from nodrop.client.tokens import OPERATOR, FixedToken, MintedToken, Tokens
 from nodrop.client.transport import Transport
@@ -41,6 +43,12 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     heartbeat_seconds: float
+
+    @property
+    def policy(self) -> Retrying:
+        """How it comes back: within a heartbeat of the relay's return, before any lease lapses."""
+        longest = min(retrying.DEFAULT.delay_seconds_max, self.heartbeat_seconds)
+        return msgspec.structs.replace(retrying.DEFAULT, delay_seconds_max=longest)
 
 
 def provide_embedded(opener: OpenEmbedded) -> None:
@@ -149,9 +157,10 @@ async def _open_remote(
     from nodrop.client import http, websocket  # noqa: PLC0415  # see above
 
     tokens = _tokens(place, settings)
+    policy = process.policy if process else retrying.DEFAULT
     if transport == "http":
         patience = None if process else http.FIRST_SECONDS_MAX
-        polling = http.HttpTransport(place.http, tokens, first_seconds_max=patience)
+        polling = http.HttpTransport(place.http, tokens, first_seconds_max=patience, policy=policy)
         return Client(polling, agent=settings.agent)
     channel = websocket.WebSocketTransport(
         place.channel,
@@ -160,6 +169,7 @@ async def _open_remote(
         process=process.id if process else None,
         heartbeat_seconds=process.heartbeat_seconds if process else None,
         first_seconds_max=None if process else websocket.FIRST_SECONDS_MAX,
+        policy=policy,
     )
     try:
         await channel.open()

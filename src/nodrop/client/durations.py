@@ -16,7 +16,7 @@ Duration = str | int | float | timedelta
 Due = Duration | datetime
 """A point in time, or how far from now it is."""
 
-PIECE_SECONDS_MAX: Final = 60.0
+PIECE_SECONDS_MAX: Final = 20.0
 """One request waits at most this; a longer wait is asked for again. Below the relay's own bound,
 and short enough that a dead connection is noticed."""
 

@@ -33,9 +33,11 @@ from nodrop.wire.operations import OPERATIONS, Operation
 FIRST_SECONDS_MAX: Final = 2.0
 """How long a person waits to hear that no relay is there."""
 CONNECT_SECONDS_MAX: Final = 10.0
-ANSWER_SECONDS_MAX: Final = 30.0
+ANSWER_SECONDS_MAX: Final = 20.0
 """How long an answer may take beyond the wait that was asked for."""
-POLL_SECONDS: Final = 30.0
+HEARTBEAT_SECONDS_MIN: Final = 1.0
+"""No answer to a heartbeat is waited for less than this."""
+POLL_SECONDS: Final = 20.0
 """How long one long poll for deliveries waits."""
 CONNECTIONS_MAX: Final = 1_000
 """Every wait takes a connection, and must not keep a heartbeat waiting for one."""
@@ -71,6 +73,7 @@ class HttpTransport:
         self._policy = policy
         self._token: str | None = None
         self._reached = False
+        self._heartbeat_seconds: float | None = None
         self._closed = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
 
@@ -96,6 +99,7 @@ class HttpTransport:
 
     async def deliveries(self, *, process: str, heartbeat_seconds: float, credit: int) -> "_Polled":
         """Take work as `process`; see `transport.Transport`."""
+        self._heartbeat_seconds = heartbeat_seconds
         return _Polled(self, process=process, heartbeat_seconds=heartbeat_seconds, credit=credit)
 
     async def close(self) -> None:
@@ -143,25 +147,44 @@ class HttpTransport:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
             self._session = aiohttp.ClientSession(connector=connector)
+        session = self._session
         headers = dict(request.headers)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        async with self._session.request(
-            request.operation.method,
-            URL(f"{self._url}/{request.path}", encoded=True),
-            params=request.query,
-            data=request.data(),
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(
-                sock_connect=CONNECT_SECONDS_MAX,
-                sock_read=request.wait_seconds + ANSWER_SECONDS_MAX,
-            ),
-        ) as response:
-            body = await response.read()
-            self._reached = True
-            if response.ok:
-                return _DECODER.decode(body)
-            raise _refusal(response.status, body)
+        try:
+            async with session.request(
+                request.operation.method,
+                URL(f"{self._url}/{request.path}", encoded=True),
+                params=request.query,
+                data=request.data(),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    sock_connect=CONNECT_SECONDS_MAX, sock_read=self._patience(request)
+                ),
+            ) as response:
+                body = await response.read()
+                self._reached = True
+                if response.ok:
+                    return _DECODER.decode(body)
+                raise _refusal(response.status, body)
+        except aiohttp.SocketTimeoutError:
+            await self._give_up(session)
+            raise
+
+    def _patience(self, request: "_Request") -> float:
+        """Return for how many seconds the relay may be silent before `request` is repeated.
+
+        A heartbeat is repeated while the lease that it is to keep still runs.
+        """
+        if request.operation.name == "heartbeat" and self._heartbeat_seconds is not None:
+            return min(max(self._heartbeat_seconds, HEARTBEAT_SECONDS_MIN), ANSWER_SECONDS_MAX)
+        return request.wait_seconds + ANSWER_SECONDS_MAX
+
+    async def _give_up(self, session: aiohttp.ClientSession) -> None:
+        """Give up all connections: where one went silent, those that wait may wait for nothing."""
+        if self._session is session:
+            self._session = None
+            await session.close()
 
 
 class _Request:
