@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from nodrop.core.limits import HOUR, Limits
-from nodrop.core.model import Backoff, ClockName, Handoff, Priority, Terms, Timer, When
+from nodrop.core.model import Backoff, ClockName, Handoff, Priority, Rung, Terms, Timer, When
 
 HEAD_START_MS: Final[dict[Priority, int]] = {
     Priority.URGENT: 4 * HOUR,
@@ -18,6 +18,8 @@ HEAD_START_MS: Final[dict[Priority, int]] = {
 }
 """How much older than it is a handoff counts in the queue. Because it is a head start and not a
 class of its own, everything else grows old enough in the end: nothing starves."""
+
+_SIGNS: Final = frozenset({Rung.DELIVERED, Rung.ACKNOWLEDGED})
 
 
 def rank(handoff: Handoff) -> int:
@@ -39,11 +41,15 @@ def ran_out(handoff: Handoff, now: int) -> list[Timer]:
 
 
 def lease_until(handoff: Handoff, seen_at: int, limits: Limits) -> int | None:
-    """Return when the process last seen at `seen_at` loses this delivery."""
+    """Return when the process last seen at `seen_at` loses this delivery.
+
+    Being delivered and acknowledged are signs of life as well, for this one delivery.
+    """
     if not handoff.live or handoff.heartbeat_ms is None:
         return None
     missed = limits.lease_heartbeats if handoff.ack else limits.lease_heartbeats_unacknowledged
-    return seen_at + missed * handoff.heartbeat_ms
+    signs = (r.at for r in handoff.receipts if r.rung in _SIGNS and r.attempt == handoff.attempt)
+    return max((seen_at, *signs)) + missed * handoff.heartbeat_ms
 
 
 def backoff_ms(backoff: Backoff, tries: int) -> int:

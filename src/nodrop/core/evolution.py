@@ -332,7 +332,7 @@ def _revived(h: Handoff, at: int) -> dict[str, Any]:
 def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]:
     timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS, ClockName.RETRY)
     timers = steps_disarmed(timers, h.terms, When.SILENT)
-    if h.ack is not None:
+    if h.ack is not None and h.state is not State.OFFERED:  # else the episode began before
         timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
     asked = h.asked if event.recipient in h.asked else (*h.asked, event.recipient)
     return {

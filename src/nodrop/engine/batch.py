@@ -172,10 +172,16 @@ class Batch:
     def see(self, process: Process) -> None:
         """Keep a sign of life of a process."""
         self._processes[process.team, process.id] = process
+        self._processes_gone.discard((process.team, process.id))
 
     def forget(self, team: str, process: str) -> None:
-        """Drop a process that is gone and holds nothing."""
+        """Drop a process that is gone and holds nothing, unless it shows up again."""
         self._processes_gone.add((team, process))
+
+    @property
+    def processes_gone(self) -> Sequence[Key]:
+        """The processes that are dropped."""
+        return sorted(self._processes_gone)
 
     def register(self, agent: Agent, manifest: bytes) -> None:
         """Keep an agent and its manifest as sent."""
@@ -219,7 +225,7 @@ class Batch:
             rows=[row(self._handoffs[key]) for key in self._touched],
             keys=list(self._keys.values()),
             processes=list(self._processes.values()),
-            processes_gone=list(self._processes_gone),
+            processes_gone=self.processes_gone,
             agents=self._agents,
             tokens=self._tokens,
         )

@@ -177,7 +177,7 @@ class Engine:
             # is, though not at once: a full disk stays full for a while.
             self.takers.starve(hungry)
             for process in silent:
-                self.leases.check_at(process, now + SECOND)
+                self.leases.check_at(process.team, process.id, now + SECOND)
             self._next_due = now + SECOND
             self._rearm.set()
 
@@ -186,7 +186,7 @@ class Engine:
     ) -> None:
         async with self._store.transaction() as tx:
             batch = Batch(await tx.load(_union(job.wanted for job in jobs)), now=now)
-            checked = await self._look_after(silent, tx, batch)
+            await self._look_after(silent, tx, batch)
             await self._tick(tx, batch)
             for team, process in {job.held for job in jobs if job.held}:
                 batch.admit_held(team, process, await tx.held(team, process))
@@ -196,11 +196,7 @@ class Engine:
             changes = batch.changes()
             seqs = await tx.append(changes)
         # From here on it is true.
-        for process, again_at in checked:
-            if again_at is None:
-                self.leases.forget(process.team, process.id)
-            else:
-                self.leases.check_at(process, again_at)
+        self._note_leases(silent, batch)
         for key, body in batch.bodies.items():
             self._bodies.put(key, body)
         await self._note_due(batch, now)
@@ -298,15 +294,16 @@ class Engine:
 
     def _deliver(self, batch: Batch, taker: Taker, handoff: Handoff) -> Handoff:
         if taker.heartbeat_ms is not None:
+            # To be delivered to is no sign of life: what else the process holds is not kept by it.
+            known = self.leases.get(taker.team, taker.process)
             process = Process(
                 team=taker.team,
                 id=taker.process,
                 agent=taker.agent,
                 heartbeat_ms=taker.heartbeat_ms,
-                seen_at=batch.now,
+                seen_at=known.seen_at if known else batch.now,
             )
-            batch.see(process)
-            self.leases.see(process)
+            batch.see(self.leases.see(process))
         return batch.apply(
             handoff.team,
             handoff.id,
@@ -350,14 +347,11 @@ class Engine:
             if handoff.version == version:
                 return
 
-    async def _look_after(
-        self, silent: list[Process], tx: Transaction, batch: Batch
-    ) -> list[tuple[Process, int | None]]:
-        """Take back what silent processes hold; return when to look after each again."""
-        checked: list[tuple[Process, int | None]] = []
+    async def _look_after(self, silent: list[Process], tx: Transaction, batch: Batch) -> None:
+        """Take back what silent processes hold."""
         for process in silent:
-            ends: list[int] = []
-            for handoff in batch.admit(await tx.held(process.team, process.id)):
+            batch.admit_held(process.team, process.id, await tx.held(process.team, process.id))
+            for handoff in batch.held(process.team, process.id):
                 until = self.leases.until(handoff)
                 if until is not None and until <= batch.now:
                     batch.apply(
@@ -367,12 +361,19 @@ class Engine:
                         by=RELAY,
                         around=self.surroundings(),
                     )
-                elif until is not None:
-                    ends.append(until)
-            if not ends:
+            held = batch.held(process.team, process.id)
+            if all(self.leases.until(handoff) is None for handoff in held):
                 batch.forget(process.team, process.id)
-            checked.append((process, min(ends, default=None)))
-        return checked
+
+    def _note_leases(self, silent: list[Process], batch: Batch) -> None:
+        """Know when each process must be looked after again."""
+        for team, process in batch.processes_gone:
+            self.leases.forget(team, process)
+        held = (h for p in silent for h in batch.held(p.team, p.id))
+        for handoff in (*held, *batch.touched):
+            until = self.leases.until(handoff)
+            if until is not None and handoff.process is not None:
+                self.leases.check_at(handoff.team, handoff.process, until)
 
     async def _note_due(self, batch: Batch, now: int) -> None:
         """Know the earliest due time: of what this batch changed, or of what was left."""

@@ -20,20 +20,27 @@ class Leases:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._processes: dict[Key, Process] = {}
+        self._look_at: dict[Key, int] = {}
         self._checks: list[tuple[int, Key]] = []
+        """Everything in `_look_at`, earliest first, among times that no longer count."""
 
     def restore(self, processes: list[Process], *, up_since: int) -> None:
         """Begin with what the store remembers."""
         for process in processes:
-            self.see(replace(process, seen_at=max(process.seen_at, up_since)))
+            # Whatever the clock said when it was last heard of: it may have been set back since.
+            self.see(replace(process, seen_at=up_since))
 
-    def see(self, process: Process) -> None:
-        """Note a sign of life."""
+    def see(self, process: Process) -> Process:
+        """Note a sign of life; return the process as it is known from now on."""
         key = (process.team, process.id)
         known = self._processes.get(key)
+        if known is not None:
+            # Looked after as often as the most impatient of its deliveries needs it.
+            beat = min(known.heartbeat_ms, process.heartbeat_ms)
+            process = replace(process, heartbeat_ms=beat, seen_at=max(known.seen_at, process.seen_at))
         self._processes[key] = process
-        if known is None or known.heartbeat_ms > process.heartbeat_ms:
-            heapq.heappush(self._checks, (self._lapses_first_at(process), key))
+        self._schedule(key, self._lapses_first_at(process))
+        return process
 
     def get(self, team: str, process: str) -> Process | None:
         """Return a known process."""
@@ -42,6 +49,7 @@ class Leases:
     def forget(self, team: str, process: str) -> None:
         """Drop a process that is gone and holds nothing."""
         self._processes.pop((team, process), None)
+        self._look_at.pop((team, process), None)
 
     def until(self, handoff: Handoff) -> int | None:
         """Return when the process that holds `handoff` loses it; None where no lease runs."""
@@ -52,26 +60,33 @@ class Leases:
 
     def next_check(self) -> int | None:
         """Return when some process must be looked after."""
+        while self._checks and self._look_at.get(self._checks[0][1]) != self._checks[0][0]:
+            heapq.heappop(self._checks)
         return self._checks[0][0] if self._checks else None
 
     def to_check(self, now: int) -> list[Process]:
         """Return, once, the processes that have been silent long enough to lose something."""
         silent: list[Process] = []
-        while self._checks and self._checks[0][0] <= now:
+        while (at := self.next_check()) is not None and at <= now:
             _, key = heapq.heappop(self._checks)
-            process = self._processes.get(key)
-            if process is None:
-                continue
+            del self._look_at[key]
+            process = self._processes[key]
             first = self._lapses_first_at(process)
             if first <= now:
                 silent.append(process)
             else:  # it was heard of since: look again when that runs out
-                heapq.heappush(self._checks, (first, key))
+                self._schedule(key, first)
         return silent
 
-    def check_at(self, process: Process, at: int) -> None:
-        """Look after `process` again at `at`."""
-        heapq.heappush(self._checks, (at, (process.team, process.id)))
+    def check_at(self, team: str, process: str, at: int) -> None:
+        """Look after a process at `at` at the latest."""
+        if (team, process) in self._processes:
+            self._schedule((team, process), at)
+
+    def _schedule(self, key: Key, at: int) -> None:
+        if at < self._look_at.get(key, at + 1):
+            self._look_at[key] = at
+            heapq.heappush(self._checks, (at, key))
 
     def _lapses_first_at(self, process: Process) -> int:
         return process.seen_at + self._limits.lease_heartbeats * process.heartbeat_ms

@@ -337,13 +337,6 @@ class Relay:
         heartbeat_ms = self._intake.heartbeat_ms(request.heartbeat_seconds)
         process = self._intake.process(request.process, caller.agent)
         until = self._intake.wait(request.wait, now=self._clock.now())
-        if request.command_id is not None:
-            before = await self._writing.taken_before(caller, request.command_id)
-            if before is not None:
-                again = await self._reading.as_of(caller.team, before.places)
-                deliveries = await self._shows.deliveries(again)
-                answer = views.DeliveriesAnswer(deliveries=deliveries, process=process)
-                return Reply(answer=answer, replayed=True)
         taken: asyncio.Future[Sequence[Handoff]] = asyncio.get_running_loop().create_future()
 
         def deliver(handoffs: Sequence[Handoff]) -> None:
@@ -359,16 +352,30 @@ class Relay:
             command_id=request.command_id,
             once=True,
         )
-        self._engine.join(taker, free=request.max)
+        # Joined before its past is looked into: an earlier request of this id takes no more.
+        self._engine.join(taker, free=0)
         try:
+            if request.command_id is not None:
+                before = await self._writing.taken_before(caller, request.command_id)
+                if before is not None:
+                    again = await self._reading.as_of(caller.team, before.places)
+                    return await self._show_taken(again, process, replayed=True)
+            self._engine.grant(taker, request.max)
             await self._writing.barrier()
             if not taken.done() and self._clock.now() < until:
                 await self._wait_until(taken, until)
         finally:
             self._engine.takers.leave(taker)
-        handoffs = taken.result() if taken.done() else ()
+        if not taken.done():
+            await self._writing.barrier()  # a commit under way may still deliver to it
+        return await self._show_taken(taken.result() if taken.done() else (), process)
+
+    async def _show_taken(
+        self, handoffs: Sequence[Handoff], process: str, *, replayed: bool = False
+    ) -> Reply:
         deliveries = await self._shows.deliveries(handoffs)
-        return Reply(answer=views.DeliveriesAnswer(deliveries=deliveries, process=process))
+        answer = views.DeliveriesAnswer(deliveries=deliveries, process=process)
+        return Reply(answer=answer, replayed=replayed)
 
     async def _wait_until(self, future: asyncio.Future[Any], until: int) -> None:
         alarm = asyncio.ensure_future(self._clock.sleep_until(until))

@@ -161,6 +161,8 @@ class Writing:
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
             self._queues.note(done)
+            if handoff.revivable and done.live and done.process is not None:
+                self._see(batch, caller, done.process, [done], at=batch.now)  # it is back
             if isinstance(command, commands.Complete):
                 return self._follow(batch, done, command.body)
             return done
@@ -336,10 +338,15 @@ class Writing:
 
     async def heartbeat(self, caller: Caller, process_id: str) -> tuple[tuple[str, int], ...]:
         """Keep what a process holds; return (handoff id, attempt) of each delivery."""
+        # It counts from when it arrives: a slow store is neither silence nor a sign of life.
+        arrived_at = self._clock.now()
+        known = self._engine.leases.get(caller.team, process_id)
+        if known is not None:
+            self._engine.leases.see(msgspec.structs.replace(known, seen_at=arrived_at))
 
         def run(batch: Batch) -> tuple[tuple[str, int], ...]:
             rows = [h for h in batch.held(caller.team, process_id) if h.recipient == caller.agent]
-            self._see(batch, caller, process_id, rows)
+            self._see(batch, caller, process_id, rows, at=arrived_at)
             held: list[tuple[str, int]] = []
             for row in rows:
                 command = commands.Revive(process=process_id)
@@ -351,7 +358,9 @@ class Writing:
         job = Job(Wanted(), run, held=(caller.team, process_id))
         return await self._engine.submit(job)
 
-    def _see(self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff]) -> None:
+    def _see(
+        self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff], *, at: int
+    ) -> None:
         known = self._engine.leases.get(caller.team, process_id)
         beats = [h.heartbeat_ms for h in rows if h.heartbeat_ms is not None]
         heartbeat_ms = known.heartbeat_ms if known else min(beats, default=None)
@@ -362,10 +371,9 @@ class Writing:
             id=process_id,
             agent=caller.agent,
             heartbeat_ms=heartbeat_ms,
-            seen_at=batch.now,
+            seen_at=at,
         )
-        batch.see(process)
-        self._engine.leases.see(process)
+        batch.see(self._engine.leases.see(process))
 
     async def taken_before(self, caller: Caller, command_id: str) -> DoneBefore | None:
         """Return what a `take` of this id took, if it was carried out before."""
