@@ -4,7 +4,7 @@ Reads only. Who may see a handoff is decided here, and nowhere else.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,15 +12,18 @@ from nodrop.core import mail
 from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
 from nodrop.core.mail import Kind
-from nodrop.core.model import Answer, BodyRef, Handoff
-from nodrop.engine.bodies import Bodies, BodyKey
+from nodrop.core.model import Answer, BodyRef, Handoff, Terms
+from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.waiters import Takers
-from nodrop.store import Mail, Store
+from nodrop.store import Key, Mail, Store
 from nodrop.wire import canonical, views
 from nodrop.wire.bodies import decode_content
 from nodrop.wire.log import Entry
 from nodrop.wire.times import format_time
+
+KEPT_MAX: Final = 4_096
+"""Handoffs whose lasting views are kept."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,7 @@ class Shows:
         self._bodies = bodies
         self._leases = leases
         self._takers = takers
+        self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
 
     async def handoff(
         self,
@@ -73,8 +77,21 @@ class Shows:
         warnings: tuple[views.WarningView, ...] = (),
     ) -> views.HandoffView:
         """Return one handoff as `reader` sees it."""
-        shown = await self.handoffs([handoff], reader=reader)
-        return msgspec.structs.replace(shown[0], warnings=warnings) if warnings else shown[0]
+        shown = self._at_hand(handoff, reader=reader)
+        if shown is None:
+            shown = (await self.handoffs([handoff], reader=reader))[0]
+        return msgspec.structs.replace(shown, warnings=warnings) if warnings else shown
+
+    def _at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
+        """Return a view that needs nothing from the store, as most do."""
+        if h.question is not None or (h.answers and reader == h.recipient):
+            return None
+        keys = [(h.team, h.id, version) for version in (1, *views.bodies_needed(h))]
+        try:
+            bodies = {key: self._bodies.at_hand(key) for key in keys}
+        except MissingBodyError:
+            return None
+        return self._view(h, bodies, None, reader=reader)
 
     async def handoffs(
         self, handoffs: Sequence[Handoff], *, reader: str | None
@@ -103,14 +120,25 @@ class Shows:
             for version in views.bodies_needed(h)
             if (body := bodies.get((h.team, h.id, version))) is not None
         }
+        lasting = self._lasting(h, bodies.get((h.team, h.id, 1)))
         known = views.Known(
-            content=decode_content(bodies.get((h.team, h.id, 1))),
             bodies=needed,
             question_seq=question_seq,
             lease_until=self._leases.until(h),
             answers=_answers(h, bodies) if reader == h.recipient else {},
         )
-        return views.handoff_view(h, known)
+        return views.handoff_view(h, known, lasting)
+
+    def _lasting(self, h: Handoff, body: bytes | None) -> views.HandoffView:
+        """Return what does not change about a handoff, made once for as long as it is of use."""
+        kept = self._kept.get((h.team, h.id))
+        if kept is not None and kept[0] is h.terms and kept[1] is body:
+            return kept[2]
+        lasting = views.lasting_view(h, decode_content(body))
+        self._kept[h.team, h.id] = (h.terms, body, lasting)
+        while len(self._kept) > KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        return lasting
 
     async def _question_seqs(self, handoffs: Iterable[Handoff]) -> dict[str, int]:
         blocked = [h for h in handoffs if h.question is not None]

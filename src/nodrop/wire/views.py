@@ -5,12 +5,13 @@ numbers); it holds no state of its own. Field names are the protocol's.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from nodrop.core import clocks
-from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, State
+from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
 from nodrop.wire.bodies import Content
 from nodrop.wire.times import format_duration, format_time
 
@@ -290,7 +291,6 @@ ANSWERS: dict[str, type[View]] = {
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What a view needs besides the handoff."""
 
-    content: Content
     bodies: Mapping[int, Any] = {}
     """Decoded bodies of this handoff by version, as far as the view needs them."""
     question_seq: int | None = None
@@ -309,36 +309,56 @@ def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
     return tuple(version for version in versions if version)
 
 
-def handoff_view(h: Handoff, known: Known) -> HandoffView:
-    """Return `h` as its parties see it."""
-    content = known.content
-    due = clocks.due_at(h, known.lease_until)
+def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
+    """Return `h` as its parties see it; `lasting` is its `lasting_view`."""
+    return msgspec.structs.replace(
+        lasting,
+        state=h.state.value,
+        holder=holder(h),
+        due_at=_time(clocks.due_at(h, known.lease_until)),
+        attempt=h.attempt,
+        tries=h.tries,
+        receipts=tuple(map(_receipt, h.receipts)),
+        ack=_ack(h, known),
+        question=_question(h, known),
+        outcome=_outcome(h, known),
+        answers=dict(known.answers),
+        warnings=known.warnings,
+        to=h.recipient,
+        capability=h.capability,
+        successor=h.successor,
+        next_leg=h.next_leg,
+        decision=h.decision.value if h.decision else None,
+        late_result=h.late_result is not None,
+        settled_at=_time(h.settled_at),
+    )
+
+
+def lasting_view(h: Handoff, content: Content) -> HandoffView:
+    """Return what is shown of `h` for as long as its terms are the same."""
     return HandoffView(
         id=h.id,
         ref=ref(h),
-        state=h.state.value,
-        holder=holder(h),
-        due_at=_time(due),
-        attempt=h.attempt,
-        tries=h.tries,
-        receipts=tuple(
-            ReceiptView(rung=r.rung.value, at=format_time(r.at), by=r.by, attempt=r.attempt)
-            for r in h.receipts
-        ),
-        ack=_ack(h, known),
+        state="",
+        holder=None,
+        due_at=None,
+        attempt=0,
+        tries=0,
+        receipts=(),
+        ack=None,
         chain=ChainView(
             origin=h.origin,
             done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
             here=len(h.legs_done),
             next=tuple(leg.to or leg.capability or "" for leg in h.legs),
         ),
-        question=_question(h, known),
-        outcome=_outcome(h, known),
-        answers=dict(known.answers),
-        warnings=known.warnings,
+        question=None,
+        outcome=None,
+        answers={},
+        warnings=(),
         from_=h.sender,
-        to=h.recipient,
-        capability=h.capability,
+        to="",
+        capability=None,
         trigger=content.trigger,
         title=content.title,
         priority=h.terms.priority.value,
@@ -359,10 +379,10 @@ def handoff_view(h: Handoff, known: Known) -> HandoffView:
         correlation_id=h.correlation_id,
         parent_id=h.parent_id,
         redrive_of=h.redrive_of,
-        successor=h.successor,
-        next_leg=h.next_leg,
-        decision=h.decision.value if h.decision else None,
-        late_result=h.late_result is not None,
+        successor=None,
+        next_leg=None,
+        decision=None,
+        late_result=False,
         idempotency_key=h.key,
         traceparent=h.traceparent,
         observations=content.observations,
@@ -370,7 +390,17 @@ def handoff_view(h: Handoff, known: Known) -> HandoffView:
         covariates=content.covariates,
         metadata=content.metadata,
         stored_at=format_time(h.stored_at),
-        settled_at=_time(h.settled_at),
+        settled_at=None,
+    )
+
+
+@lru_cache(maxsize=8_192)  # a receipt is shown with every later view of its handoff
+def _receipt(receipt: Receipt) -> ReceiptView:
+    return ReceiptView(
+        rung=receipt.rung.value,
+        at=format_time(receipt.at),
+        by=receipt.by,
+        attempt=receipt.attempt,
     )
 
 
