@@ -1,12 +1,13 @@
 """Lost answers: every command may be repeated, and is answered as the first time."""
 
+import asyncio
 import json
 import re
 from typing import Any
 
 import pytest
 
-from nodrop.core.errors import IdempotencyConflictError, NotFinishedError
+from nodrop.core.errors import IdempotencyConflictError, NoMatchError, NotFinishedError
 
 
 def offer(**changed: Any) -> dict[str, Any]:
@@ -117,3 +118,46 @@ async def test_a_step_recorded_twice_keeps_its_first_value(
         assert (step["recorded"], step["value"]) == (True, "T-1")
     missing = await code_agent("get_step", offered["id"], named="close")
     assert (missing["recorded"], missing["value"]) == (False, None)
+
+
+async def test_a_command_id_used_for_another_kind_of_command_is_refused(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    await inbox_monitor("note_team", text="good morning", command_id="c1")
+    with pytest.raises(IdempotencyConflictError):
+        await inbox_monitor("offer", to="code_agent", title="one", command_id="c1")
+    offered = (await inbox_monitor("offer", to="code_agent", title="two", command_id="c2"))[
+        "handoff"
+    ]
+    with pytest.raises(IdempotencyConflictError):
+        await inbox_monitor("note_team", text="good evening", command_id="c2")
+    await code_agent("note", offered["id"], text="seen", command_id="c3")
+    with pytest.raises(IdempotencyConflictError):
+        await code_agent("take", command_id="c3")
+
+
+async def test_a_note_sent_twice_at_once_is_written_once(inbox_monitor: Any) -> None:
+    notes = [inbox_monitor("note_team", text="good morning", command_id="c1") for _ in range(5)]
+    seqs = {answer["seq"] for answer in await asyncio.gather(*notes)}
+    entries = (await inbox_monitor("log", type="team.noted.v1"))["entries"]
+    assert [entry["seq"] for entry in entries] == list(seqs)
+
+
+async def test_a_repeated_offer_is_answered_though_nobody_could_take_it_any_more(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    manifest = {"agent_id": "code_agent", "capabilities": [{"name": "bug_triage"}]}
+    await code_agent("register", named="code_agent", manifest=manifest)
+    wanted = {
+        "capability": "bug_triage", "deadline": "2026-01-01T00:10:00Z", "command_id": "c1",
+        "idempotency_key": "msg_123",
+    }  # fmt: skip
+    first = (await inbox_monitor("offer", **wanted))["handoff"]
+    await code_agent("remove_agent", named="code_agent")
+    office.clock.advance(3_600_000)  # and the deadline it names is over
+    for again in (wanted, {**wanted, "command_id": "c2"}):
+        assert (await inbox_monitor("offer", **again))["handoff"]["id"] == first["id"]
+    with pytest.raises(IdempotencyConflictError):
+        await inbox_monitor("offer", **{**wanted, "command_id": "c3", "title": "another"})
+    with pytest.raises(NoMatchError):
+        await inbox_monitor("offer", capability="bug_triage", command_id="c4")

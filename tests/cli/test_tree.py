@@ -44,7 +44,7 @@ def test_every_verb_of_the_interface_is_there() -> None:
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
     assert sorted(VERBS) == sorted(
-        [*start, *requester, *recipient, "track", "log", "note", "agents"]
+        [*start, *requester, *recipient, "track", "log", "note", "agents", "chaos"]
     )
 
 
@@ -52,7 +52,8 @@ def test_nodrop_alone_shows_the_verbs_by_purpose() -> None:
     shown = invoke()
     assert shown.exit_code == 0
     panels = re.findall(r"╭─ (.+?) ─", shown.stdout)
-    assert panels == ["Options", "Start here", "Hand work off", "Do the work", "See what happens"]
+    start, *others = "Start here", "Hand work off", "Do the work", "See what happens", "See it hold"
+    assert panels == ["Options", start, *others]
     assert shown.stdout == invoke("--help").stdout
 
 
@@ -65,8 +66,8 @@ def test_every_verb_explains_itself_and_speaks_json(name: list[str]) -> None:
     shown = invoke(*name, "--help")
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
-    assert ("--home" in shown.stdout) == (name != ["demo"])
-    assert ("--url" in shown.stdout) == (name not in (["demo"], ["up"]))
+    assert ("--home" in shown.stdout) == (name not in (["demo"], ["chaos"]))
+    assert ("--url" in shown.stdout) == (name not in (["demo"], ["chaos"], ["up"]))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 import pytest
 
 from nodrop.core import clocks, commands, events
-from nodrop.core.commands import RELAY
+from nodrop.core.commands import RELAY, Candidate
 from nodrop.core.errors import AlreadyFinishedError, StaleAttemptError
 from nodrop.core.limits import DAY, DEFAULT, HOUR, MINUTE, SECOND
 from nodrop.core.model import Backoff, ClockName, Escalation, Priority, State, When
-from nodrop.testing.play import OPERATOR, REQUESTER, T0, Play
+from nodrop.testing.play import OPERATOR, OTHER, REQUESTER, T0, Play
 
 LAPSE = commands.LapseLease(process="p1")
 
@@ -152,6 +152,18 @@ def test_active_time_stands_still_while_blocked() -> None:
     assert (play.h.state, play.h.tries, play.h.revivable) == (State.OFFERED, 1, False)
 
 
+def test_a_lapsed_attempt_that_goes_on_has_no_more_active_time_than_before() -> None:
+    play = Play(timeout_ms=10 * MINUTE)
+    attempt = play.accept()
+    play.pass_time(9 * MINUTE)
+    play.do(LAPSE, by=RELAY)
+    play.pass_time(MINUTE)
+    play.do(commands.Update(attempt=attempt))
+    assert play.pass_time(59 * SECOND) == ()
+    assert play.pass_time(SECOND) == ("Returned",)
+    assert play.h.tries == 2
+
+
 def test_a_question_left_open_is_nudged_and_escalated() -> None:
     step = Escalation(when=When.BLOCKED, after_ms=HOUR, notify="me")
     play = Play(escalation=(step,))
@@ -250,3 +262,47 @@ def test_an_update_keeps_what_it_does_not_mention() -> None:
     play.do(commands.Update(attempt=attempt))
     assert play.h.ack is not None
     assert (play.h.ack.position, play.h.ack.eta_at) == (2, T0 + 2 * HOUR)
+
+
+def test_candidates_do_not_restart_the_unacknowledged_episode() -> None:
+    step = Escalation(when=When.UNACKNOWLEDGED, after_ms=10 * MINUTE, notify="me")
+    play = Play(escalation=(step,), routed=True, candidates=("code_agent", "support_agent"))
+    play.accept()
+    play.do(LAPSE, by=RELAY)  # the acceptance is void: a new episode begins
+    assert "Escalated" in play.pass_time(10 * MINUTE)
+    assert play.pass_time(5 * MINUTE) == ("Nudged", "Reassigned")
+    assert "Escalated" not in play.pass_time(14 * MINUTE)
+
+
+def test_a_turn_based_lease_is_not_shortened_by_a_restart() -> None:
+    play = Play()
+    play.deliver(heartbeat_ms=None)
+    play.pass_time(30 * SECOND)
+    play.up_since = play.now
+    assert play.pass_time(59 * SECOND) == ("Rearmed",)
+    assert play.pass_time(SECOND) == ("Returned",)
+
+
+def test_being_delivered_and_acknowledged_are_signs_of_life() -> None:
+    play = Play()
+    play.pass_time(MINUTE)
+    attempt = play.deliver(heartbeat_ms=10_000)
+    delivered_at = play.now
+    assert clocks.lease_until(play.h, T0, DEFAULT, now=play.now) == delivered_at + 60 * SECOND
+    play.pass_time(40 * SECOND)
+    play.do(commands.Acknowledge(attempt=attempt))
+    assert clocks.lease_until(play.h, T0, DEFAULT, now=play.now) == play.now + 30 * SECOND
+    later = play.now + SECOND
+    assert clocks.lease_until(play.h, later, DEFAULT, now=later) == later + 30 * SECOND
+    set_back = play.now - HOUR
+    assert clocks.lease_until(play.h, set_back, DEFAULT, now=set_back) == set_back + 30 * SECOND
+
+
+def test_nobody_hands_in_a_late_result_of_what_was_never_delivered_to_it() -> None:
+    play = Play()
+    attempt = play.accept()
+    play.do(commands.Reassign(to=Candidate(agent="support_agent")), by=REQUESTER)
+    play.pass_time(DAY)
+    assert play.h.state is State.EXPIRED
+    with pytest.raises(AlreadyFinishedError):
+        play.do(commands.Complete(attempt=attempt, body=b"{}"), by=OTHER)

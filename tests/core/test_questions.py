@@ -3,15 +3,17 @@
 import pytest
 
 from nodrop.core import commands
-from nodrop.core.commands import RELAY
+from nodrop.core.commands import RELAY, Candidate
 from nodrop.core.errors import (
     AlreadyBlockedError,
     ForbiddenError,
     InvalidRequestError,
     StaleAttemptError,
     StaleQuestionError,
+    WrongStateError,
 )
 from nodrop.core.limits import DAY, HOUR, MINUTE
+from nodrop.core.mail import items
 from nodrop.core.model import ClockName, Proposal, QuestionKind, State
 from nodrop.testing.play import OPERATOR, OTHER, RECIPIENT, REQUESTER, T0, Play
 from nodrop.wire.views import holder
@@ -150,3 +152,58 @@ def test_a_blocked_recipient_may_still_update_and_finish() -> None:
     assert play.do(commands.Update(attempt=attempt)) == ("Updated",)
     assert play.do(commands.Complete(attempt=attempt, body=b"{}")) == ("Completed",)
     assert RECIPIENT.agent == play.h.recipient
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        commands.Acknowledge(attempt=1),
+        commands.Update(attempt=1),
+        commands.Checkpoint(attempt=1, body=b"{}"),
+        commands.RecordStep(attempt=1, name="a", body=b"1"),
+        commands.Complete(attempt=1, body=b"{}"),
+        commands.Fail(attempt=1, retryable=True, code="failed"),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_terms_under_discussion_are_no_acceptance(command: commands.Command) -> None:
+    play = Play()
+    play.do(commands.Counter(attempt=None, proposal=LONGER))
+    with pytest.raises(WrongStateError):
+        play.do(command)
+    assert play.h.ack is None
+    assert play.h.question is not None
+    play.do(commands.Agree(question=play.h.question.version), by=REQUESTER)
+    assert "acknowledged" in [receipt.rung for receipt in play.h.receipts]
+
+
+def test_a_counter_that_the_end_took_away_is_not_answered_later() -> None:
+    play = Play()
+    play.do(commands.Counter(attempt=None, proposal=LONGER))
+    assert play.h.question is not None
+    counter = play.h.question.version
+    play.pass_time(DAY)
+    assert play.h.state is State.EXPIRED
+    with pytest.raises(StaleQuestionError):
+        play.do(answer(counter), by=REQUESTER)
+
+
+@pytest.mark.parametrize(
+    ("exit_by", "by"),
+    [
+        (commands.Fail(attempt=1, retryable=True, code="failed"), RECIPIENT),
+        (commands.Reassign(to=Candidate(agent="support_agent")), OPERATOR),
+        (commands.Complete(attempt=1, body=b"{}"), RECIPIENT),
+    ],
+    ids=["a retry", "a reassignment", "the end"],
+)
+def test_whoever_was_asked_is_told_that_the_question_is_withdrawn(
+    exit_by: commands.Command, by: commands.Actor
+) -> None:
+    play = Play()
+    play.ask(play.accept(), asked="somebody")
+    told_before = len(play.events)
+    play.do(exit_by, by=by)
+    told = [item.reader for event in play.events[told_before:] for item in items(event, play.h)]
+    assert "somebody" in told
+    assert play.h.question is None

@@ -15,7 +15,15 @@ from nodrop.engine.relay import Caller, Relay
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.faulty import Fault, FaultyStore
 from nodrop.wire import requests
-from nodrop.wire.views import HandoffAnswer, HandoffsAnswer, HandoffView, LogAnswer, View
+from nodrop.wire.views import (
+    DeliveriesAnswer,
+    DeliveryView,
+    HandoffAnswer,
+    HandoffsAnswer,
+    HandoffView,
+    LogAnswer,
+    View,
+)
 
 SENDER = Caller(team="default", agent="inbox_monitor")
 RECIPIENT = Caller(team="default", agent="code_agent")
@@ -201,3 +209,38 @@ async def _shown(relay: Relay, made: str) -> HandoffView:
     answer = (await relay.call(SENDER, "get_handoff", requests.GetHandoff(), reference=made)).answer
     assert isinstance(answer, HandoffAnswer)
     return answer.handoff
+
+
+async def test_a_delivery_nobody_was_told_of_is_pushed_when_the_store_answers_again(
+    relay: Relay, store: FaultyStore, clock: FakeClock
+) -> None:
+    pushed: list[DeliveryView] = []
+    subscription = relay.subscribe(
+        RECIPIENT, process="p", heartbeat_seconds=10, deliver=pushed.extend
+    )
+    subscription.grant(5)
+    store.fail_next(Fault.AFTER_COMMIT)
+    store.fail_next(Fault.BEFORE_COMMIT)  # not even that can be found out at once
+    with pytest.raises(StoreUnavailableError):
+        await relay.call(SENDER, "offer", offer())
+    async with asyncio.timeout(5):
+        while not pushed:
+            await asyncio.sleep(0)
+            clock.advance(100)
+    assert [(d.handoff.title, d.attempt) for d in pushed] == [("bug 0", 1)]
+
+
+async def test_a_take_finds_what_a_commit_gave_it_that_seemed_to_fail(
+    relay: Relay, store: FaultyStore
+) -> None:
+    take = requests.Take(wait="60s", heartbeat_seconds=10, command_id="t1")
+    waiting = asyncio.ensure_future(relay.call(RECIPIENT, "take", take))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    store.fail_next(Fault.AFTER_COMMIT)
+    with pytest.raises(StoreUnavailableError):
+        await relay.call(SENDER, "offer", offer())
+    async with asyncio.timeout(5):
+        answer = (await waiting).answer
+    assert isinstance(answer, DeliveriesAnswer)
+    assert [d.attempt for d in answer.deliveries] == [1]

@@ -6,11 +6,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from nodrop.cli import deadletters, doctor, identity, looking, receiving, relay, requesting, work
+from nodrop.cli import (
+    chaos,
+    deadletters,
+    doctor,
+    identity,
+    looking,
+    receiving,
+    relay,
+    requesting,
+    work,
+)
 from nodrop.cli.demo.story import demo
 from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, verb
 
 _START: Final = "Start here"
+_PROOF: Final = "See it hold"
 _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
     _START: (identity.token, doctor.doctor),
     "Hand work off": (
@@ -62,6 +73,7 @@ def _tree() -> typer.Typer:
     for panel, functions in _PANELS.items():
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))
+    tree.command("chaos", rich_help_panel=_PROOF)(verb(chaos.chaos, options=ALONE))
     letters = typer.Typer(no_args_is_help=True, help="Dead letters: decide what becomes of them.")
     for name, function in _DEAD_LETTERS.items():
         letters.command(name)(verb(function))

@@ -5,7 +5,8 @@ For networks that do not let a WebSocket through. Slower, and otherwise the same
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -76,6 +77,8 @@ class HttpTransport:
         self._heartbeat_seconds: float | None = None
         self._closed = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
+        self._waiting: set[asyncio.Timeout] = set()
+        """Those who wait for an answer, and until when."""
 
     async def call(
         self,
@@ -102,11 +105,14 @@ class HttpTransport:
         self._heartbeat_seconds = heartbeat_seconds
         return _Polled(self, process=process, heartbeat_seconds=heartbeat_seconds, credit=credit)
 
+    async def take(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return deliveries, whenever the relay is able to make any: a worker has time."""
+        return await self._policy.endlessly(lambda: self.call("take", fields), what="take")
+
     async def close(self) -> None:
         """Give up the connections."""
         self._closed.set()
-        if self._session is not None:
-            await self._session.close()
+        await self._give_up()
 
     async def _answered(self, request: "_Request") -> dict[str, Any]:
         """Send `request` until some relay answers it."""
@@ -151,25 +157,38 @@ class HttpTransport:
         headers = dict(request.headers)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
+        asking = session.request(
+            request.operation.method,
+            URL(f"{self._url}/{request.path}", encoded=True),
+            params=request.query,
+            data=request.data(),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(
+                sock_connect=CONNECT_SECONDS_MAX, sock_read=self._patience(request)
+            ),
+        )
         try:
-            async with session.request(
-                request.operation.method,
-                URL(f"{self._url}/{request.path}", encoded=True),
-                params=request.query,
-                data=request.data(),
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(
-                    sock_connect=CONNECT_SECONDS_MAX, sock_read=self._patience(request)
-                ),
-            ) as response:
+            async with self._until_given_up(), asking as response:
                 body = await response.read()
                 self._reached = True
                 if response.ok:
                     return _DECODER.decode(body)
                 raise _refusal(response.status, body)
         except aiohttp.SocketTimeoutError:
-            await self._give_up(session)
+            # Where one connection went silent, those on the others may wait for nothing too.
+            if self._session is session:
+                await self._give_up()
             raise
+
+    @asynccontextmanager
+    async def _until_given_up(self) -> AsyncGenerator[None]:
+        """End the block when the connections are given up; aiohttp lets who reads a body wait."""
+        async with asyncio.timeout(None) as until:
+            self._waiting.add(until)
+            try:
+                yield
+            finally:
+                self._waiting.discard(until)
 
     def _patience(self, request: "_Request") -> float:
         """Return for how many seconds the relay may be silent before `request` is repeated.
@@ -180,10 +199,13 @@ class HttpTransport:
             return min(max(self._heartbeat_seconds, HEARTBEAT_SECONDS_MIN), ANSWER_SECONDS_MAX)
         return request.wait_seconds + ANSWER_SECONDS_MAX
 
-    async def _give_up(self, session: aiohttp.ClientSession) -> None:
-        """Give up all connections: where one went silent, those that wait may wait for nothing."""
-        if self._session is session:
-            self._session = None
+    async def _give_up(self) -> None:
+        """Give up every connection; what waits for an answer is repeated over others."""
+        session, self._session = self._session, None
+        for until in self._waiting:
+            if not until.expired():
+                until.reschedule(0)
+        if session is not None:
             await session.close()
 
 
@@ -283,7 +305,7 @@ class _Polled:
             "process": self._process,
             "command_id": new_id(),
         }
-        self._poll = asyncio.create_task(self._transport.call("take", fields))
+        self._poll = asyncio.create_task(self._transport.take(fields))
         try:
             await asyncio.wait([self._poll])
         finally:

@@ -5,7 +5,7 @@ What is done with one delivery is `running`; what an agent can do is `agent`.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -137,6 +137,7 @@ class Worker:
     # --- signs of life --------------------------------------------------------------------------
 
     async def _beat(self) -> None:
+        astray: set[Key] = set()
         while True:
             await self._pace.policy.sleep(self._pace.heartbeat_seconds)
             # Only what was here before: the relay may deliver more before it answers.
@@ -150,6 +151,10 @@ class Worker:
                 if running.key not in held and not running.reporting:
                     _LOG.info("%s is no longer ours", running.task.ref)
                     running.lose()
+            # What is merely on its way is here by the next time.
+            unknown = held - self._running.keys()
+            await self._give_back(unknown & astray, "it never arrived")
+            astray = unknown
 
     async def _heartbeat(self) -> set[Key]:
         """Keep what this process holds, and return it."""
@@ -178,6 +183,12 @@ class Worker:
 
     async def _release(self) -> None:
         """Give back whatever the relay says this process still holds, arrived or not."""
-        for handoff_id, attempt in await self._heartbeat():
-            fields = {"attempt": attempt, "reason": "the worker stopped"}
-            await self._client.call("release", fields, handoff=handoff_id)
+        await self._give_back(await self._heartbeat(), "the worker stopped")
+
+    async def _give_back(self, held: Iterable[Key], reason: str) -> None:
+        for handoff_id, attempt in held:
+            fields = {"attempt": attempt, "reason": reason}
+            try:
+                await self._client.call("release", fields, handoff=handoff_id)
+            except NodropError as error:  # it went on without us, or its lease will lapse
+                _LOG.warning("%s could not be given back: %s", handoff_id, error)

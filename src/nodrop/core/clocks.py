@@ -40,15 +40,17 @@ def ran_out(handoff: Handoff, now: int) -> list[Timer]:
     return sorted((t for t in handoff.timers if t.at <= now), key=lambda t: t.at)
 
 
-def lease_until(handoff: Handoff, seen_at: int, limits: Limits) -> int | None:
+def lease_until(handoff: Handoff, seen_at: int, limits: Limits, *, now: int) -> int | None:
     """Return when the process last seen at `seen_at` loses this delivery.
 
-    Being delivered and acknowledged are signs of life as well, for this one delivery.
+    Being delivered and acknowledged are signs of life as well, for this one delivery; not if they
+    lie in the future, though: then the clock was set back since.
     """
     if not handoff.live or handoff.heartbeat_ms is None:
         return None
     missed = limits.lease_heartbeats if handoff.ack else limits.lease_heartbeats_unacknowledged
-    signs = (r.at for r in handoff.receipts if r.rung in _SIGNS and r.attempt == handoff.attempt)
+    of_attempt = (r for r in handoff.receipts if r.attempt == handoff.attempt)
+    signs = (r.at for r in of_attempt if r.rung in _SIGNS and r.at <= now)
     return max((seen_at, *signs)) + missed * handoff.heartbeat_ms
 
 

@@ -67,8 +67,9 @@ def propose(
         case commands.RecordStep():
             return _record_step(handoff, command, by, around)
         case commands.Checkpoint():
-            event = events.Checkpointed(attempt=handoff.attempt)
-            return (*_fence(handoff, command.attempt, by), Fact(event=event, body=command.body))
+            entered = _fence(handoff, command.attempt, by)
+            _acknowledged(handoff)
+            return (*entered, *_checkpoint(handoff, command.body))
         case commands.AnswerQuestion():
             return _answer(handoff, command, by)
         case commands.Agree():
@@ -223,8 +224,11 @@ def _acknowledge_or_update(
         promised = max(min(command.next_update_at - now, promised), 0)
     directly = any(isinstance(fact.event, events.Delivered) for fact in entered)
     acknowledged = handoff.ack is not None and not directly
-    # A second ack is an update; an update before the ack is refused by the table.
+    # A second ack is an update, which nothing is before the first. Terms under discussion are not
+    # to be acknowledged: agreeing to them is the acceptance.
     as_ack = is_ack and not acknowledged and handoff.state is not State.BLOCKED
+    if not as_ack:
+        _acknowledged(handoff)
     # What an update does not mention stays as it was last said.
     said = None if as_ack else handoff.ack
     position = command.position
@@ -291,7 +295,11 @@ def _takes_late_result(handoff: Handoff, attempt: int | None) -> bool:
     """After `expired` or `attempts_exhausted` the last attempt may still hand in its result."""
     if handoff.state not in DEAD or handoff.late_result is not None or attempt is None:
         return False
-    if handoff.decision is not None or attempt == 0 or attempt != handoff.attempt:
+    if handoff.decision is not None or attempt != handoff.attempt:
+        return False
+    # Not of whom it was given to since, and never delivered.
+    delivered = (r for r in handoff.receipts if r.rung is Rung.DELIVERED)
+    if not any((r.by, r.attempt) == (handoff.recipient, attempt) for r in delivered):
         return False
     assert handoff.outcome is not None, "a final handoff has an outcome"
     return handoff.state is State.EXPIRED or handoff.outcome.code == "attempts_exhausted"
@@ -333,6 +341,7 @@ def _record_step(
     entered = _fence(handoff, command.attempt, by)
     if any(step.name == command.name for step in handoff.steps):
         return ()  # the first record counts, and the caller is shown it
+    _acknowledged(handoff)
     if len(handoff.steps) >= around.limits.steps_max:
         raise LimitReachedError(f"{around.limits.steps_max} steps are recorded already")
     recorded = events.StepRecorded(attempt=handoff.attempt, name=command.name)
@@ -360,7 +369,8 @@ def _open_question(handoff: Handoff, version: int, kind: QuestionKind) -> Questi
 
 def _answer(handoff: Handoff, command: commands.AnswerQuestion, by: Actor) -> Facts:
     late = handoff.withdrawn
-    if late and late.version == command.question and handoff.state in DEAD:
+    asked = late is not None and late.kind is QuestionKind.QUESTION
+    if late and asked and late.version == command.question and handoff.state in DEAD:
         _require(by, "one who was asked, the requester or a person", late.asked, handoff.origin)
         if handoff.decision is not None:
             raise AlreadyDecidedError

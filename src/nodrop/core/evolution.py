@@ -171,6 +171,7 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
         "process": event.process,
         "heartbeat_ms": event.heartbeat_ms,
         "ack": None,
+        "timeout_left_ms": None,
         "timers": _timeout_armed(timers, h.terms.timeout_ms, at),
         "receipts": (*kept, receipt),
     }
@@ -215,6 +216,12 @@ def _timeout_armed(timers: tuple[Timer, ...], left_ms: int | None, at: int) -> t
     return armed(timers, Timer(name=ClockName.TIMEOUT, at=at + left_ms, length_ms=left_ms))
 
 
+def _timeout_left(h: Handoff, at: int) -> int | None:
+    """Return what is left of the attempt's active time, which stands still from now on."""
+    timeout = clocks.running(h, ClockName.TIMEOUT)
+    return max(timeout.at - at, 1) if timeout else None
+
+
 # --- questions ----------------------------------------------------------------------------------
 
 
@@ -227,7 +234,6 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
         from_state=h.state,
         proposed=event.proposed,
     )
-    timeout = clocks.running(h, ClockName.TIMEOUT)
     timers = steps_disarmed(disarmed(h.timers, *_ATTEMPT_CLOCKS), h.terms, When.SILENT)
     answer = Timer(
         name=ClockName.ANSWER,
@@ -239,7 +245,7 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
         timers = armed(timers, _accept_timer(h.terms, h.offered_at, not_before=at))
     changes: dict[str, Any] = {
         "question": question,
-        "timeout_left_ms": max(timeout.at - at, 1) if timeout else None,
+        "timeout_left_ms": _timeout_left(h, at),
         "timers": steps_armed(armed(timers, answer), h.terms, When.BLOCKED, since=at),
     }
     return changes | _detached(h) if event.parked else changes
@@ -301,7 +307,8 @@ def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
         "live": False,
         "revivable": event.revivable,
         "question": None,
-        "timeout_left_ms": None,
+        "withdrawn": None if event.reason == "answered" else h.question,
+        "timeout_left_ms": _timeout_left(h, at) if event.revivable else None,
         "tries": h.tries + 1 if event.tried else h.tries,
         "releases": h.releases + 1 if released else h.releases,
         "offered_at": at,
@@ -325,7 +332,8 @@ def _revived(h: Handoff, at: int) -> dict[str, Any]:
     return {
         "live": True,
         "revivable": False,
-        "timers": _timeout_armed(timers, h.terms.timeout_ms, at),
+        "timeout_left_ms": None,
+        "timers": _timeout_armed(timers, h.timeout_left_ms, at),
     }
 
 
@@ -347,6 +355,7 @@ def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]
         "releases": 0,
         "ack": None,
         "question": None,
+        "withdrawn": h.question,
         "timeout_left_ms": None,
         "offered_at": at,
         "timers": armed(timers, _accept_timer(h.terms, at)),

@@ -32,8 +32,10 @@ class Item(Value, frozen=True, kw_only=True):
 def items(event: Event, after: Handoff) -> tuple[Item, ...]:
     """Return what `event`, which led to `after`, puts into whose inbox."""
     match event:
-        case events.Offered() | events.Returned() | events.Reassigned() | events.Ready():
+        case events.Offered() | events.Ready():
             return (Item(reader=after.recipient, kind=Kind.HANDOFF),)
+        case events.Returned() | events.Reassigned():
+            return (Item(reader=after.recipient, kind=Kind.HANDOFF), *_withdrawn(after))
         case events.Blocked():
             terms = event.kind is QuestionKind.TERMS
             kind = Kind.COUNTER if terms else Kind.QUESTION

@@ -306,7 +306,7 @@ class Handoff(Value, frozen=True, kw_only=True):
     ack: Ack | None = None
     question: Question | None = None
     withdrawn: Question | None = None
-    """A question that the end took away: its late answer is kept for a successor."""
+    """A question that the last exit took away; after the end, its late answer is still kept."""
     answers: tuple[Answer, ...] = ()
     steps: tuple[StepDone, ...] = ()
     checkpoint: BodyRef | None = None

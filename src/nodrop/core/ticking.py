@@ -33,15 +33,15 @@ def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
     if not due:
         return ()
     # The deadline is absolute, so it is looked at first; every other clock that ran out while
-    # the relay was down counts anew.
+    # the relay was down counts anew, and a lease is never shorter than the time since the start.
     deadline = next((t for t in due if t.name is ClockName.DEADLINE), None)
     if deadline is not None:
         return (Fact(event=events.Expired()),)
     timer = due[0]
-    if timer.at <= around.up_since and timer.name is not ClockName.RETRY:
-        again = events.Rearmed(
-            clock=timer.name, step=timer.step, at=around.up_since + max(timer.length_ms, 1)
-        )
+    anew_at = around.up_since + max(timer.length_ms, 1)
+    missed = timer.at <= around.up_since and timer.name is not ClockName.RETRY
+    if missed or (timer.name is ClockName.LEASE and timer.at < anew_at):
+        again = events.Rearmed(clock=timer.name, step=timer.step, at=anew_at)
         return (Fact(event=again),)
     return _fire(handoff, timer, now, around)
 

@@ -8,14 +8,18 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from nodrop.core.errors import UnavailableError
+from nodrop.core.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
+from nodrop.wire.errors import document
 
 _SHUTDOWN_SECONDS_MAX: Final = 5
 _PING_SECONDS: Final = 15.0
@@ -24,6 +28,11 @@ _KEEP_ALIVE_SECONDS: Final = 75
 """Longer than clients keep an idle connection, so that they never meet a closing one."""
 _UNREAD_MS_MAX: Final = 30_000
 """How long sent bytes may stay unread before the kernel gives a connection up."""
+_HEAD_BYTES_MAX: Final = 65_536
+"""The head of a request; a chunk's too."""
+_HEAD_SECONDS_MAX: Final = 15.0
+_PARTING_SECONDS_MAX: Final = 5.0
+"""How long whoever was refused may go on talking, so that the refusal is not lost in a reset."""
 
 _REACHED_BY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # looked up, not bound to
 ANY_ADDRESS: Final = frozenset(_REACHED_BY)
@@ -58,8 +67,8 @@ async def listen(
     config = uvicorn.Config(
         application,
         interface="asgi3",
-        http="httptools",
-        ws="websockets-sansio",
+        http=_Http,
+        ws=_WebSocket,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -113,6 +122,162 @@ class _Server(uvicorn.Server):
         """Stop listening, answer what waits, and wait for what runs."""
         self._before_shutdown()
         await super().shutdown(sockets)
+
+
+class _Http(HttpToolsProtocol):
+    """HTTP whose heads are bounded in size and time, and whose refusals arrive.
+
+    A timer is set only while something is overdue: a request that comes in one piece costs none.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._overdue: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        """Received since anything was made of it."""
+        self._in_head = False
+        self._parting = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Expect a request."""
+        super().connection_made(transport)
+        self._expect(_HEAD_SECONDS_MAX, self._refuse_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        self._expect_no_more()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, as long as it becomes something."""
+        if self._parting:
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > _HEAD_BYTES_MAX and not self._parting:
+            error = TooLargeError(f"the head of the request is larger than {_HEAD_BYTES_MAX} bytes")
+            self._refuse(error, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self._in_head and self._overdue is None:
+            self._expect(_HEAD_SECONDS_MAX, self._refuse_slow)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        """Have a request answered, now that its head is there."""
+        self._in_head = False
+        self._head_bytes = 0
+        self._expect_no_more()
+        super().on_headers_complete()
+        if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]  # None for an upgrade
+            self.cycle.transport = _Parting(self)  # pyright: ignore[reportAttributeAccessIssue]  # all that an answer needs of it
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._head_bytes = 0
+        self._expect_no_more()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End an answer. Who is answered before having said everything is not listened to long."""
+        super().on_response_complete()
+        cycle = self.cycle
+        if cycle.response_complete and cycle.more_body and not self._parting:
+            self._expect(_PARTING_SECONDS_MAX, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(InvalidRequestError(msg), HTTPStatus.BAD_REQUEST)
+
+    def part(self) -> None:
+        """Close the connection; whoever still talks is let finish, unheard."""
+        said_all = self.cycle is not None and not self.cycle.more_body  # pyright: ignore[reportUnnecessaryComparison]  # None before the first request
+        if said_all or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._parting = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._expect(_PARTING_SECONDS_MAX, self.transport.close)
+
+    def _refuse_slow(self) -> None:
+        error = InvalidRequestError(f"no request within {_HEAD_SECONDS_MAX:g} s")
+        self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
+
+    def _refuse(self, error: NodropError, status: HTTPStatus) -> None:
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]  # None before the first request
+            if cycle.response_started or self.pipeline:
+                self.transport.close()  # an answer is being sent, and this would end up in it
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        problem = msgspec.structs.replace(document(error), status=status)
+        body = msgspec.json.encode(problem)
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: application/problem+json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.part()
+
+    def _expect(self, seconds: float, otherwise: Callable[[], None]) -> None:
+        self._expect_no_more()
+        self._overdue = self.loop.call_later(seconds, otherwise)
+
+    def _expect_no_more(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+
+
+class _Parting:
+    """What an answer sees of its connection: closing it leaves time to be heard."""
+
+    def __init__(self, protocol: _Http) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        self._protocol.part()
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket whose refusals arrive."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._parting = False
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, unless it was refused."""
+        if not self._parting:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        """Say why the connection ends, and leave time for it to be read."""
+        said = self.conn.close_sent
+        assert said is not None, "it has been failed"
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": said.code, "reason": said.reason}
+        )
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self._parting = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(_PARTING_SECONDS_MAX, self.transport.close)
 
 
 def _bind(host: str, port: int) -> socket.socket:

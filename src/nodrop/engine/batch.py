@@ -46,6 +46,7 @@ class Batch:
         self._touched: dict[Key, None] = {}
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
         self._commands: dict[tuple[str, str, str], list[Place]] = {}
+        self._written: dict[tuple[str, str, str], int] = {}
         self._processes: dict[Key, Process] = {}
         self._processes_gone: set[Key] = set()
         self._agents: list[tuple[Agent, bytes]] = []
@@ -92,6 +93,10 @@ class Batch:
             return ()
         command = (team, actor, command_id)
         return self._commands.get(command) or self._loaded.commands.get(command, ())
+
+    def written(self, team: str, actor: str, command_id: str | None) -> int | None:
+        """Return the index of what a command of this id wrote about the team in this batch."""
+        return None if command_id is None else self._written.get((team, actor, command_id))
 
     def entry(self, team: str, seq: int) -> Place | None:
         """Return the entry at `seq`, if it was asked for and exists."""
@@ -163,7 +168,10 @@ class Batch:
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
         self._drafts.append(draft)
-        return len(self._drafts) - 1
+        at = len(self._drafts) - 1
+        if draft.command_id is not None:
+            self._written[draft.team, draft.actor, draft.command_id] = at
+        return at
 
     def use_key(self, use: KeyUse) -> None:
         """Remember what an idempotency key was used for."""
@@ -202,6 +210,9 @@ class Batch:
             for draft in self._drafts[drafts:]:
                 if draft.command_id is not None:
                     self._commands.pop((draft.team, draft.actor, draft.command_id), None)
+                    self._written.pop((draft.team, draft.actor, draft.command_id), None)
+                if draft.handoff_id is not None and draft.version is not None:
+                    self.bodies.pop((draft.team, draft.handoff_id, draft.version), None)
             del self._drafts[drafts:]
             del self.happened[happened:]
             for key, before in reversed(self._undo):

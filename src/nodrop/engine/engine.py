@@ -49,11 +49,18 @@ class Job(Generic[T]):
     """A decision to be made in some batch, and whoever waits for it."""
 
     def __init__(
-        self, wanted: Wanted, run: Callable[[Batch], T], *, held: Key | None = None
+        self,
+        wanted: Wanted,
+        run: Callable[[Batch], T],
+        *,
+        held: Key | None = None,
+        alive: bool = False,
     ) -> None:
         self.wanted = wanted
         self.held = held
         """(team, process) whose deliveries must be loaded too."""
+        self.alive = alive
+        """It is that process itself that asks."""
         self.run = run
         self.fetches = 0
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -165,9 +172,12 @@ class Engine:
     async def _commit(self, jobs: list[Job[Any]]) -> None:
         now = self._clock.now()
         hungry = self.takers.hungry()
+        for team, process in (job.held for job in jobs if job.held and job.alive):
+            self.leases.hear(team, process, now)  # who waits for us to be heard is not silent
         silent = self.leases.to_check(now)
+        served: dict[int, tuple[Taker, list[Handoff]]] = {}
         try:
-            await self._transact(jobs, hungry, silent, now)
+            await self._transact(jobs, hungry, silent, served, now)
         except Exception as error:
             if not isinstance(error, NodropError):
                 log.exception("a commit failed")
@@ -176,13 +186,20 @@ class Engine:
             # Nothing of it may be believed. Whoever waited for work or was to be looked after still
             # is, though not at once: a full disk stays full for a while.
             self.takers.starve(hungry)
+            for taker, _ in served.values():
+                self.takers.doubted(taker)
             for process in silent:
                 self.leases.check_at(process.team, process.id, now + SECOND)
             self._next_due = now + SECOND
             self._rearm.set()
 
     async def _transact(
-        self, jobs: list[Job[Any]], hungry: list[Key], silent: list[Process], now: int
+        self,
+        jobs: list[Job[Any]],
+        hungry: list[Key],
+        silent: list[Process],
+        served: dict[int, tuple[Taker, list[Handoff]]],
+        now: int,
     ) -> None:
         async with self._store.transaction() as tx:
             batch = Batch(await tx.load(_union(job.wanted for job in jobs)), now=now)
@@ -191,7 +208,7 @@ class Engine:
             for team, process in {job.held for job in jobs if job.held}:
                 batch.admit_held(team, process, await tx.held(team, process))
             answers = [self._decide(job, batch) for job in jobs]
-            served = await self._serve(tx, batch, hungry)
+            await self._serve(tx, batch, hungry, served)
             self._mark_outcomes(batch)
             changes = batch.changes()
             seqs = await tx.append(changes)
@@ -268,10 +285,13 @@ class Engine:
                 job.future.set_exception(error)
 
     async def _serve(
-        self, tx: Transaction, batch: Batch, hungry: list[Key]
-    ) -> dict[int, tuple[Taker, list[Handoff]]]:
+        self,
+        tx: Transaction,
+        batch: Batch,
+        hungry: list[Key],
+        served: dict[int, tuple[Taker, list[Handoff]]],
+    ) -> None:
         """Deliver what waits to whom waits, in the commit that made it possible."""
-        served: dict[int, tuple[Taker, list[Handoff]]] = {}
         fresh = batch.touched_by_recipient()
         for team, agent in {**dict.fromkeys(hungry), **dict.fromkeys(fresh)}:
             free = self.takers.free(team, agent)
@@ -290,7 +310,6 @@ class Engine:
             if len(stored) > limit and free > limit:
                 self.takers.starve([(team, agent)])
                 self._wake.set()
-        return served
 
     def _deliver(self, batch: Batch, taker: Taker, handoff: Handoff) -> Handoff:
         if taker.heartbeat_ms is not None:

@@ -19,6 +19,8 @@ class Leases:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._now = 0
+        """As of the last commit."""
         self._processes: dict[Key, Process] = {}
         self._look_at: dict[Key, int] = {}
         self._checks: list[tuple[int, Key]] = []
@@ -26,6 +28,7 @@ class Leases:
 
     def restore(self, processes: list[Process], *, up_since: int) -> None:
         """Begin with what the store remembers."""
+        self._now = up_since
         for process in processes:
             # Whatever the clock said when it was last heard of: it may have been set back since.
             self.see(replace(process, seen_at=up_since))
@@ -37,10 +40,18 @@ class Leases:
         if known is not None:
             # Looked after as often as the most impatient of its deliveries needs it.
             beat = min(known.heartbeat_ms, process.heartbeat_ms)
-            process = replace(process, heartbeat_ms=beat, seen_at=max(known.seen_at, process.seen_at))
+            process = replace(
+                process, heartbeat_ms=beat, seen_at=max(known.seen_at, process.seen_at)
+            )
         self._processes[key] = process
         self._schedule(key, self._lapses_first_at(process))
         return process
+
+    def hear(self, team: str, process: str, now: int) -> None:
+        """Note a sign of life of a process, if it is known."""
+        known = self._processes.get((team, process))
+        if known is not None:
+            self.see(replace(known, seen_at=now))
 
     def get(self, team: str, process: str) -> Process | None:
         """Return a known process."""
@@ -56,7 +67,7 @@ class Leases:
         process = self._processes.get((handoff.team, handoff.process or ""))
         if process is None:
             return None
-        return clocks.lease_until(handoff, process.seen_at, self._limits)
+        return clocks.lease_until(handoff, process.seen_at, self._limits, now=self._now)
 
     def next_check(self) -> int | None:
         """Return when some process must be looked after."""
@@ -66,6 +77,7 @@ class Leases:
 
     def to_check(self, now: int) -> list[Process]:
         """Return, once, the processes that have been silent long enough to lose something."""
+        self._now = now
         silent: list[Process] = []
         while (at := self.next_check()) is not None and at <= now:
             _, key = heapq.heappop(self._checks)

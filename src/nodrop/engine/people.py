@@ -1,6 +1,7 @@
 """The operations about agents and people themselves: joining, tokens, notes on the team's log."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,10 +18,13 @@ from nodrop.engine.engine import Engine, Job
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Ids
 from nodrop.engine.register import Register, read_manifest
+from nodrop.engine.repeats import done_before
 from nodrop.engine.shows import Caller
 from nodrop.store import Token, Wanted
 from nodrop.wire import canonical, requests, views
 from nodrop.wire.log import Draft
+
+_NOTED: Final = "team.noted.v1"
 
 
 class People:
@@ -184,13 +188,13 @@ class People:
             wanted = Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
 
         def run(batch: Batch) -> Callable[[Sequence[int]], int]:
-            places = batch.places(caller.team, caller.agent, command_id)
-            if places:
+            if places := done_before(batch, caller, command_id, first=_NOTED):
                 before = places[0].seq
                 return lambda _: before
-            at = batch.write(
-                _draft(caller, batch, "team.noted.v1", {}, body=body, command_id=command_id)
-            )
+            at = batch.written(caller.team, caller.agent, command_id)
+            if at is None:
+                draft = _draft(caller, batch, _NOTED, {}, body=body, command_id=command_id)
+                at = batch.write(draft)
             return lambda seqs: seqs[at]
 
         job: Job[object] = Job(wanted, run)

@@ -1,13 +1,24 @@
 """Connections that the relay pushes to: deliveries up to a credit, inbox items as they come."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import Limits
 from nodrop.engine.engine import Engine
 from nodrop.engine.waiters import Taker
 from nodrop.wire import views
+
+PUSHED_TOGETHER_MAX: Final = 4
+"""Deliveries that are shown at once: the largest of them fit into what a connection may hold."""
+
+Turn = Callable[[], Awaitable[bool]]
+"""Returns when a connection can hold so many more; False: nobody reads it any more."""
+
+
+async def at_once() -> bool:
+    """Wait for nothing: for readers that share this process's memory anyway."""
+    return True
 
 
 class Subscription:

@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -19,8 +20,9 @@ from nodrop.core.errors import (
     NotFoundError,
     Problem,
     RelayFaultError,
+    UnavailableError,
 )
-from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.limits import DEFAULT, SECOND, Limits
 from nodrop.core.mail import Kind
 from nodrop.core.model import Handoff, Rung, State
 from nodrop.engine.access import Access
@@ -31,7 +33,7 @@ from nodrop.engine.intake import Intake
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
-from nodrop.engine.pushing import Listening, Subscription
+from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Listening, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
 from nodrop.engine.register import Register
@@ -47,6 +49,8 @@ from nodrop.wire.times import format_time
 __all__ = ["Caller", "Listening", "Relay", "Reply", "Subscription"]
 
 log = logging.getLogger("nodrop.relay")
+
+T = TypeVar("T")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,38 +341,40 @@ class Relay:
         heartbeat_ms = self._intake.heartbeat_ms(request.heartbeat_seconds)
         process = self._intake.process(request.process, caller.agent)
         until = self._intake.wait(request.wait, now=self._clock.now())
-        taken: asyncio.Future[Sequence[Handoff]] = asyncio.get_running_loop().create_future()
-
-        def deliver(handoffs: Sequence[Handoff]) -> None:
+        while True:
+            taken: asyncio.Future[Sequence[Handoff] | None]
+            taken = asyncio.get_running_loop().create_future()
+            taker = Taker(
+                team=caller.team,
+                agent=caller.agent,
+                process=process_id(caller, process),
+                heartbeat_ms=heartbeat_ms,
+                deliver=partial(_set, taken),
+                doubt=partial(_set, taken, None),
+                command_id=request.command_id,
+                once=True,
+            )
+            # Joined before its past is looked into: an earlier request of this id takes no more.
+            self._engine.join(taker, free=0)
+            try:
+                if request.command_id is not None:
+                    before = await self._writing.taken_before(caller, request.command_id)
+                    if before is not None:
+                        again = await self._reading.as_of(caller.team, before.places)
+                        return await self._show_taken(again, process, replayed=True)
+                self._engine.grant(taker, request.max)
+                await self._writing.barrier()
+                if not taken.done() and self._clock.now() < until:
+                    await self._wait_until(taken, until)
+            finally:
+                self._engine.takers.leave(taker)
             if not taken.done():
-                taken.set_result(handoffs)
-
-        taker = Taker(
-            team=caller.team,
-            agent=caller.agent,
-            process=process_id(caller, process),
-            heartbeat_ms=heartbeat_ms,
-            deliver=deliver,
-            command_id=request.command_id,
-            once=True,
-        )
-        # Joined before its past is looked into: an earlier request of this id takes no more.
-        self._engine.join(taker, free=0)
-        try:
-            if request.command_id is not None:
-                before = await self._writing.taken_before(caller, request.command_id)
-                if before is not None:
-                    again = await self._reading.as_of(caller.team, before.places)
-                    return await self._show_taken(again, process, replayed=True)
-            self._engine.grant(taker, request.max)
-            await self._writing.barrier()
-            if not taken.done() and self._clock.now() < until:
-                await self._wait_until(taken, until)
-        finally:
-            self._engine.takers.leave(taker)
-        if not taken.done():
-            await self._writing.barrier()  # a commit under way may still deliver to it
-        return await self._show_taken(taken.result() if taken.done() else (), process)
+                await self._writing.barrier()  # a commit under way may still deliver to it
+            handoffs = taken.result() if taken.done() else ()
+            if handoffs is not None:
+                return await self._show_taken(handoffs, process)
+            # A commit that gave it something failed. Whether it did is looked up by the command's
+            # id; who sends none waits on, and what it was given is given again when it lapses.
 
     async def _show_taken(
         self, handoffs: Sequence[Handoff], process: str, *, replayed: bool = False
@@ -391,13 +397,15 @@ class Relay:
         process: str,
         heartbeat_seconds: float | None,
         deliver: Callable[[Sequence[views.DeliveryView]], None],
+        turn: Turn = at_once,
     ) -> Subscription:
-        """Push deliveries to a connection, as many as it has credit for."""
+        """Push deliveries to a connection, as many as it has credit for, when it has room."""
         heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
         name = process_id(caller, self._intake.process(process, caller.agent))
+        in_order = asyncio.Lock()
 
         def push(handoffs: Sequence[Handoff]) -> None:
-            self._spawn(self._push(handoffs, deliver))
+            self._spawn(self._push(handoffs, deliver, turn, in_order))
 
         taker = Taker(
             team=caller.team,
@@ -405,6 +413,7 @@ class Relay:
             process=name,
             heartbeat_ms=heartbeat_ms,
             deliver=push,
+            doubt=lambda: self._spawn(self._clear_up(taker)),
         )
         self._engine.join(taker, free=0)
         return Subscription(self._engine, taker, self._resume, self.limits)
@@ -413,16 +422,35 @@ class Relay:
         self,
         handoffs: Sequence[Handoff],
         deliver: Callable[[Sequence[views.DeliveryView]], None],
+        turn: Turn,
+        in_order: asyncio.Lock,
     ) -> None:
-        deliver(await self._shows.deliveries(handoffs))
+        """Show a few at a time: all of them may be more than a connection can hold."""
+        async with in_order:
+            for start in range(0, len(handoffs), PUSHED_TOGETHER_MAX):
+                if not await turn():
+                    return
+                few = handoffs[start : start + PUSHED_TOGETHER_MAX]
+                deliver(await self._shows.deliveries(few))
 
     async def _resume(self, taker: Taker) -> None:
         """Send again what a process holds and never acknowledged: it may not have arrived."""
-        caller = Caller(team=taker.team, agent=taker.agent)
-        held = await self._writing.heartbeat(caller, taker.process)
-        keys = [(taker.team, handoff_id) for handoff_id, _ in held]
-        rows = await self._store.handoffs(keys) if keys else ()
-        unseen = [h for h in rows if h.state is State.DELIVERED]
+        await self._writing.heartbeat(Caller(team=taker.team, agent=taker.agent), taker.process)
+        await self._push_unacknowledged(taker)
+
+    async def _clear_up(self, taker: Taker) -> None:
+        """Send what a commit delivered that failed, if it did, as soon as the store tells."""
+        while self._engine.takers.waits(taker):
+            try:
+                await self._push_unacknowledged(taker)
+            except UnavailableError:
+                await self._clock.sleep_until(self._clock.now() + SECOND)
+            else:
+                return
+
+    async def _push_unacknowledged(self, taker: Taker) -> None:
+        held = await self._writing.held(taker.team, taker.process)
+        unseen = [h for h in held if h.live and h.state is State.DELIVERED]
         taker.free -= len(unseen)
         if unseen:
             taker.deliver(unseen)
@@ -511,6 +539,11 @@ class Relay:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a push failed", exc_info=error)
+
+
+def _set(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 def operator_of(team: str) -> Caller:

@@ -27,6 +27,7 @@ class Taker:
         process: str,
         heartbeat_ms: int | None,
         deliver: Callable[[Sequence[Handoff]], None],
+        doubt: Callable[[], None],
         command_id: str | None = None,
         once: bool = False,
     ) -> None:
@@ -35,6 +36,8 @@ class Taker:
         self.process = process
         self.heartbeat_ms = heartbeat_ms
         self.deliver = deliver
+        self.doubt = doubt
+        """Called when a commit with deliveries to it failed: they may have been kept all the same."""
         self.command_id = command_id
         self.once = once
         self.free = 0
@@ -80,6 +83,10 @@ class Takers:
             if not waiting:
                 del self._by_agent[key]
 
+    def waits(self, taker: Taker) -> bool:
+        """Whether `taker` is still there."""
+        return taker in self._by_agent.get((taker.team, taker.agent), ())
+
     def connected(self, team: str, agent: str) -> bool:
         """Whether anybody waits for this agent's work."""
         return (team, agent) in self._by_agent
@@ -120,6 +127,12 @@ class Takers:
         if taker.once:
             self.leave(taker)
         taker.deliver(handoffs)
+
+    def doubted(self, taker: Taker) -> None:
+        """Tell `taker` that nobody knows whether it was handed something over."""
+        if taker.once:
+            self.leave(taker)
+        taker.doubt()
 
 
 class Watchers(Generic[K]):

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import commands
+from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
+    CallerError,
     ForbiddenError,
     IdempotencyConflictError,
     PayloadInvalidError,
@@ -30,10 +31,15 @@ from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.queues import Queues
 from nodrop.engine.register import Register
+from nodrop.engine.repeats import done_before
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.store import KeyUse, Place, Process, Wanted
 from nodrop.wire import canonical, requests
+from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content
+
+_OFFERED: Final = wire_events.NAMES[events.Offered]
+_DELIVERED: Final = wire_events.NAMES[events.Delivered]
 
 OFF_THE_LOOP_BYTES: Final = 65_536
 """A payload larger than this is checked in a thread, so that it keeps nobody waiting."""
@@ -90,46 +96,26 @@ class Writing:
         sender = request.from_ or caller.agent
         if sender != caller.agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
-        team, now = caller.team, self._clock.now()
-        terms = self._intake.terms(request, now=now)
-        legs = self._intake.legs(request)
-        body = self._intake.content(request)
-        target = self._register.target(team, request.to, request.capability)
-        check = (team, target.candidate, target.capability, "input", request.payload)
-        if len(body) > OFF_THE_LOOP_BYTES:
-            problems = await asyncio.to_thread(self._register.problems, *check)
-        else:
-            problems = self._register.problems(*check)
-        if problems:
-            detail = f"{target.candidate.agent} does not take this payload"
-            raise PayloadInvalidError(detail, errors=problems)
+        team, key = caller.team, request.idempotency_key
         handoff_id = self._ids.new()
-        correlation_id = request.correlation_id or (parent.correlation_id if parent else handoff_id)
-        offer = commands.Offer(
-            sender=sender,
-            origin=sender,
-            to=target.candidate,
-            capability=target.capability,
-            routed=target.routed,
-            terms=terms,
-            correlation_id=correlation_id,
-            parent_id=request.parent_id and (parent.id if parent else request.parent_id),
-            legs=legs,
-            watchers=request.watchers,
-            key=request.idempotency_key,
-            traceparent=request.traceparent,
-            body=body,
-        )
-        key = request.idempotency_key
+        offer: commands.Offer | CallerError
+        try:
+            offer = await self._read_offer(team, sender, request, handoff_id, parent)
+        except CallerError as error:
+            if request.command_id is None and key is None:
+                raise
+            offer = error  # unless it is a repeat: that is answered as the first time
         digest = _digest(request, sender) if key else ""
 
         def run(batch: Batch) -> Done | DoneBefore | Existing:
-            if before := _done_before(batch, caller, request.command_id):
-                return before
+            if places := done_before(batch, caller, request.command_id, first=_OFFERED):
+                return DoneBefore(places=tuple(places))
             if key is not None:
                 use = batch.key_use(team, sender, key)
                 if use is not None:
                     return _existing(use, digest)
+            if isinstance(offer, CallerError):
+                raise offer
             made = self._apply(batch, handoff_id, offer, caller, command_id=request.command_id)
             if key is not None:
                 batch.use_key(
@@ -142,6 +128,43 @@ class Writing:
             keys = frozenset({(team, sender, key)})
             wanted = msgspec.structs.replace(wanted, keys=keys)
         return await self._engine.submit(Job(wanted, run))
+
+    async def _read_offer(
+        self,
+        team: str,
+        sender: str,
+        request: requests.Offer,
+        handoff_id: str,
+        parent: Handoff | None,
+    ) -> commands.Offer:
+        terms = self._intake.terms(request, now=self._clock.now())
+        legs = self._intake.legs(request)
+        body = self._intake.content(request)
+        target = self._register.target(team, request.to, request.capability)
+        check = (team, target.candidate, target.capability, "input", request.payload)
+        if len(body) > OFF_THE_LOOP_BYTES:
+            problems = await asyncio.to_thread(self._register.problems, *check)
+        else:
+            problems = self._register.problems(*check)
+        if problems:
+            detail = f"{target.candidate.agent} does not take this payload"
+            raise PayloadInvalidError(detail, errors=problems)
+        return commands.Offer(
+            sender=sender,
+            origin=sender,
+            to=target.candidate,
+            capability=target.capability,
+            routed=target.routed,
+            terms=terms,
+            correlation_id=request.correlation_id
+            or (parent.correlation_id if parent else handoff_id),
+            parent_id=request.parent_id and (parent.id if parent else request.parent_id),
+            legs=legs,
+            watchers=request.watchers,
+            key=request.idempotency_key,
+            traceparent=request.traceparent,
+            body=body,
+        )
 
     # --- commands about a handoff ---
 
@@ -162,7 +185,7 @@ class Writing:
             )
             self._queues.note(done)
             if handoff.revivable and done.live and done.process is not None:
-                self._see(batch, caller, done.process, [done], at=batch.now)  # it is back
+                self._see(batch, caller, done.process, [done])  # it is back
             if isinstance(command, commands.Complete):
                 return self._follow(batch, done, command.body)
             return done
@@ -257,19 +280,16 @@ class Writing:
     ) -> Done | DoneBefore:
         """Carry on a dead letter: try again, or take the result that came too late."""
         successor_id = self._ids.new()
-        now = self._clock.now()
-        length = max(dead.terms.deadline_at - dead.stored_at, 1)
-        deadline = now + length
-        body: bytes | None = None
-        if isinstance(request, requests.Redrive):
-            self._intake.agent(request.to, "to")
-            body = self._intake.reason(request.reason)
-            deadline = self._intake.due(request.deadline, "deadline", length, now=now)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             late: bytes | None = None
+            length = max(handoff.terms.deadline_at - handoff.stored_at, 1)
+            deadline = batch.now + length
             command: commands.Command
             if isinstance(request, requests.Redrive):
+                self._intake.agent(request.to, "to")
+                deadline = self._intake.due(request.deadline, "deadline", length, now=batch.now)
+                body = self._intake.reason(request.reason)
                 command = commands.Redrive(successor=successor_id, body=body)
             else:
                 command = commands.AcceptLate(successor=successor_id)
@@ -338,15 +358,12 @@ class Writing:
 
     async def heartbeat(self, caller: Caller, process_id: str) -> tuple[tuple[str, int], ...]:
         """Keep what a process holds; return (handoff id, attempt) of each delivery."""
-        # It counts from when it arrives: a slow store is neither silence nor a sign of life.
-        arrived_at = self._clock.now()
-        known = self._engine.leases.get(caller.team, process_id)
-        if known is not None:
-            self._engine.leases.see(msgspec.structs.replace(known, seen_at=arrived_at))
+        # It is heard of when it arrives, however long the store keeps it waiting.
+        self._engine.leases.hear(caller.team, process_id, self._clock.now())
 
         def run(batch: Batch) -> tuple[tuple[str, int], ...]:
             rows = [h for h in batch.held(caller.team, process_id) if h.recipient == caller.agent]
-            self._see(batch, caller, process_id, rows, at=arrived_at)
+            self._see(batch, caller, process_id, rows)
             held: list[tuple[str, int]] = []
             for row in rows:
                 command = commands.Revive(process=process_id)
@@ -355,12 +372,15 @@ class Writing:
                     held.append((handoff.id, handoff.attempt))
             return tuple(held)
 
-        job = Job(Wanted(), run, held=(caller.team, process_id))
+        job = Job(Wanted(), run, held=(caller.team, process_id), alive=True)
         return await self._engine.submit(job)
 
-    def _see(
-        self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff], *, at: int
-    ) -> None:
+    async def held(self, team: str, process_id: str) -> list[Handoff]:
+        """Return what a process holds, which does not keep it."""
+        job = Job(Wanted(), lambda batch: batch.held(team, process_id), held=(team, process_id))
+        return await self._engine.submit(job)
+
+    def _see(self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff]) -> None:
         known = self._engine.leases.get(caller.team, process_id)
         beats = [h.heartbeat_ms for h in rows if h.heartbeat_ms is not None]
         heartbeat_ms = known.heartbeat_ms if known else min(beats, default=None)
@@ -371,7 +391,7 @@ class Writing:
             id=process_id,
             agent=caller.agent,
             heartbeat_ms=heartbeat_ms,
-            seen_at=at,
+            seen_at=batch.now,
         )
         batch.see(self._engine.leases.see(process))
 
@@ -379,7 +399,8 @@ class Writing:
         """Return what a `take` of this id took, if it was carried out before."""
 
         def run(batch: Batch) -> DoneBefore | None:
-            return _done_before(batch, caller, command_id)
+            places = done_before(batch, caller, command_id, first=_DELIVERED)
+            return DoneBefore(places=tuple(places)) if places else None
 
         return await self._engine.submit(Job(_wanted(caller, command_id), run))
 
@@ -401,8 +422,8 @@ class Writing:
     ) -> Done | DoneBefore:
         def run(batch: Batch) -> Done | DoneBefore:
             handoff = require_sight(caller, batch.find(caller.team, handoff_id))
-            if before := _done_before(batch, caller, command_id, handoff_id):
-                return before
+            if places := done_before(batch, caller, command_id, about=handoff_id):
+                return DoneBefore(places=tuple(places))
             return Done(handoff=decide(batch, handoff))
 
         wanted = msgspec.structs.replace(
@@ -477,20 +498,6 @@ def _wanted(caller: Caller, command_id: str | None) -> Wanted:
     if command_id is None:
         return Wanted()
     return Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
-
-
-def _done_before(
-    batch: Batch, caller: Caller, command_id: str | None, handoff_id: str | None = None
-) -> DoneBefore | None:
-    places = batch.places(caller.team, caller.agent, command_id)
-    if not places:
-        return None
-    if handoff_id is not None and all(p.handoff_id != handoff_id for p in places):
-        raise IdempotencyConflictError(
-            f"command_id {command_id} was used for another command",
-            next_step="Make a new command_id for every command.",
-        )
-    return DoneBefore(places=tuple(places))
 
 
 def _existing(use: KeyUse, digest: str) -> Existing:

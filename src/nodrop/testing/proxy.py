@@ -226,10 +226,15 @@ class Proxy:
         return len(struck)
 
     def strike_at_random(self, chance: Random, troubles: Iterable[Trouble] = Trouble) -> Trouble:
-        """Make something go wrong with some of the connections, or with all; return what."""
+        """Make something go wrong with some of the connections, or with all; return what.
+
+        How often `chance` is asked does not depend on the connections, so that what comes next
+        does not either.
+        """
         trouble = chance.choice(list(troubles))
         share = chance.choice((0.25, 0.5, 1.0))
-        self.strike(trouble, [link for link in self.links if chance.random() < share])
+        lots = Random(chance.getrandbits(64))  # noqa: S311  # to be repeated, not to be secret
+        self.strike(trouble, [link for link in self.links if lots.random() < share])
         return trouble
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,6 +13,7 @@ from nodrop.core.errors import (
     Problem,
     QueueFullError,
     RelayFaultError,
+    UnavailableError,
 )
 from nodrop.doors.websocket import frames
 from nodrop.doors.websocket.frames import Credit, Frame, Hello, Id
@@ -50,6 +51,8 @@ class Connection:
         self._process = process
         self._outbox = outbox
         self._in_flight_max = in_flight_max
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the client must come back for what it could not be told."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
@@ -66,6 +69,7 @@ class Connection:
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
+        self._outbox.close()
         if self._subscription is not None:
             self._subscription.close()
         if self._listening is not None:
@@ -102,14 +106,15 @@ class Connection:
     async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
         try:
             answer = await work
-            message = None if answer is _NOTHING else frames.ok(frame_id, answer)
+            if answer is _NOTHING or not await self._outbox.turn():
+                return
+            message = frames.ok(frame_id, answer)
         except NodropError as error:
             message = frames.refusal(frame_id, error)
         except Exception:
             log.exception("a frame could not be carried out")
             message = frames.refusal(frame_id, RelayFaultError())
-        if message is not None:
-            self._outbox.put(message)
+        self._outbox.put(message)
 
     async def _call(self, call: frames.Call) -> object:
         reply = await self._relay.call(
@@ -134,11 +139,22 @@ class Connection:
                 process=self._process,
                 heartbeat_seconds=self._hello.heartbeat_seconds,
                 deliver=self._push_deliveries,
+                turn=self._outbox.turn,
             )
-            if self._hello.resume is not None:
-                await self._subscription.resume()
+            if self._hello.resume is not None and not await self._resumed(self._subscription):
+                return _NOTHING
         self._subscription.grant(credit.n)
         return _NOTHING if credit.id is None else {}
+
+    async def _resumed(self, subscription: Subscription) -> bool:
+        """Push again what was not acknowledged. If the store cannot tell, the connection ends."""
+        try:
+            await subscription.resume()
+        except UnavailableError as error:
+            log.warning("a process could not be resumed: %s", error)
+            if not self.failed.done():
+                self.failed.set_result(None)
+        return not self.failed.done()
 
     def _push_deliveries(self, deliveries: Sequence[DeliveryView]) -> None:
         for delivery in deliveries:

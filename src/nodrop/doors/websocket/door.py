@@ -26,7 +26,7 @@ _CLOSE_SECONDS_MAX: Final = 2.0
 
 TOO_BIG: Final = 1009
 FAULT: Final = 1011
-TOO_SLOW: Final = 1013
+COME_BACK: Final = 1013
 UNAUTHENTICATED: Final = 4401
 
 _CHANNEL: Final = "channel"
@@ -134,15 +134,16 @@ class WebSocketDoor:
         sender = asyncio.create_task(outbox.run())
         try:
             await asyncio.wait(
-                {reader, sender, outbox.overflowed}, return_when=asyncio.FIRST_COMPLETED
+                {reader, sender, outbox.overflowed, connection.failed},
+                return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             reader.cancel()
             sender.cancel()
             await asyncio.gather(reader, sender, return_exceptions=True)
             await connection.close()
-        if outbox.overflowed.done():
-            raise _EndedError(TOO_SLOW)
+        if outbox.overflowed.done() or connection.failed.done():
+            raise _EndedError(COME_BACK)
         if sender.cancelled() and not reader.cancelled():
             raise _why(reader)
         log.debug("a connection was lost while sending")

@@ -10,6 +10,10 @@ from typing import Final
 from starlette.types import Send
 
 _BRACKETS_BYTES: Final = 2
+_ROOMY: Final = 8
+"""There is room for more while at most this part of the bound is in use."""
+TURNS_MAX: Final = 256
+"""Messages not yet written that may wait for room; with more, the reader is too slow."""
 
 
 class Outbox:
@@ -26,6 +30,33 @@ class Outbox:
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._filled = asyncio.Event()
+        self._roomy = asyncio.Event()
+        self._line = asyncio.Lock()
+        self._in_line = 0
+        self._closed = False
+
+    async def turn(self) -> bool:
+        """Return when there is room, first come, first served; False: it is closed.
+
+        What is known to be asked for but need not be there yet comes this way, so that much of it
+        at once is not taken for a slow reader.
+        """
+        if self._in_line >= TURNS_MAX:
+            self._overflow()
+        self._in_line += 1
+        try:
+            async with self._line:
+                while not self._closed and self._bytes > self._bytes_max // _ROOMY:
+                    self._roomy.clear()
+                    await self._roomy.wait()
+        finally:
+            self._in_line -= 1
+        return not self._closed
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        self._closed = True
+        self._roomy.set()
 
     def put(self, message: bytes) -> None:
         """Have `message` sent. Never blocks; what comes after an overflow is dropped."""
@@ -33,8 +64,7 @@ class Outbox:
             return
         self._bytes += len(message)
         if self._bytes > self._bytes_max:
-            self._waiting.clear()
-            self.overflowed.set_result(None)
+            self._overflow()
             return
         self._waiting.append(message)
         self._filled.set()
@@ -54,6 +84,13 @@ class Outbox:
         for frame in frames:
             await self._send({"type": "websocket.send", "text": frame.decode()})
         self._bytes -= sum(map(len, messages))
+        self._roomy.set()
+
+    def _overflow(self) -> None:
+        self._waiting.clear()
+        self.close()
+        if not self.overflowed.done():
+            self.overflowed.set_result(None)
 
     def _gather(self, messages: list[bytes]) -> list[bytes]:
         """Return frames of several messages, none longer than a client must accept."""

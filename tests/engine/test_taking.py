@@ -1,0 +1,145 @@
+"""Whoever asks for work again gets what was delivered to the asker who is gone, and nothing strays."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from nodrop.core.errors import StoreUnavailableError
+from nodrop.engine.relay import Caller, Relay, Reply
+from nodrop.testing.clock import FakeClock
+from nodrop.testing.faulty import Fault, FaultyStore
+from nodrop.wire import requests
+from nodrop.wire.views import DeliveriesAnswer, DeliveryView
+
+SENDER = Caller(team="default", agent="inbox_monitor")
+RECIPIENT = Caller(team="default", agent="code_agent")
+WAIT_SECONDS_MAX = 10
+
+T = TypeVar("T")
+
+
+async def soon(work: Awaitable[T]) -> T:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        return await work
+
+
+async def offer(relay: Relay) -> None:
+    await soon(relay.call(SENDER, "offer", requests.Offer(to="code_agent")))
+
+
+def take(relay: Relay, command_id: str | None = None) -> asyncio.Future[Reply]:
+    request = requests.Take(wait="60s", heartbeat_seconds=10, process="p", command_id=command_id)
+    return asyncio.ensure_future(relay.call(RECIPIENT, "take", request))
+
+
+def taken(reply: Reply) -> list[int]:
+    assert isinstance(reply.answer, DeliveriesAnswer)
+    return [delivery.attempt for delivery in reply.answer.deliveries]
+
+
+async def parked(relay: Relay) -> None:
+    """Return once a take that was asked for waits inside the relay."""
+    for _ in range(5):
+        await soon(relay.call(SENDER, "heartbeat", requests.Heartbeat()))
+
+
+async def turns() -> None:
+    """Let everybody act who can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def test_a_take_whose_wait_ends_during_a_commit_gets_what_the_commit_delivers(
+    relay: Relay, store: FaultyStore, clock: FakeClock
+) -> None:
+    taking = take(relay)
+    await parked(relay)
+    store.gate.clear()
+    before = store.transactions
+    offering = asyncio.ensure_future(offer(relay))
+    await turns()
+    assert store.transactions == before + 1
+    clock.advance(60_000)
+    await turns()
+    store.gate.set()
+    assert taken(await soon(taking)) == [1]
+    await soon(offering)
+
+
+async def test_a_repeated_take_gets_what_a_commit_under_way_delivers_to_the_first(
+    relay: Relay, store: FaultyStore
+) -> None:
+    first = take(relay, "c1")
+    await parked(relay)
+    store.gate.clear()
+    before = store.transactions
+    offering = asyncio.ensure_future(offer(relay))
+    await turns()
+    assert store.transactions == before + 1
+    again = take(relay, "c1")
+    await turns()
+    store.gate.set()
+    reply = await soon(again)
+    assert (taken(reply), reply.replayed) == ([1], True)
+    await soon(offering)
+    first.cancel()
+
+
+async def test_a_repeated_take_waits_in_the_place_of_the_first(
+    relay: Relay, clock: FakeClock
+) -> None:
+    first = take(relay, "c1")
+    await parked(relay)
+    again = take(relay, "c1")
+    await parked(relay)
+    await offer(relay)
+    assert taken(await soon(again)) == [1]
+    clock.advance(60_000)
+    assert taken(await soon(first)) == []
+
+
+async def test_takes_of_different_ids_wait_side_by_side(relay: Relay) -> None:
+    both = [take(relay, "c1"), take(relay, "c2"), take(relay), take(relay)]
+    await parked(relay)
+    for _ in both:
+        await offer(relay)
+    assert [taken(reply) for reply in await soon(asyncio.gather(*both))] == [[1]] * 4
+
+
+async def test_a_process_that_subscribes_again_takes_the_place_of_its_earlier_subscription(
+    relay: Relay,
+) -> None:
+    heard: list[list[DeliveryView]] = [[], []]
+
+    def hear(number: int, deliveries: Sequence[DeliveryView]) -> None:
+        heard[number].extend(deliveries)
+
+    def subscribe(number: int, process: str) -> None:
+        subscription = relay.subscribe(
+            RECIPIENT,
+            process=process,
+            heartbeat_seconds=10,
+            deliver=lambda deliveries: hear(number, deliveries),
+        )
+        subscription.grant(10)
+
+    subscribe(0, "p")
+    subscribe(1, "p")
+    for _ in range(4):
+        await offer(relay)
+    await parked(relay)
+    assert [len(deliveries) for deliveries in heard] == [0, 4]
+
+
+async def test_a_process_is_not_resumed_while_the_store_cannot_tell_what_it_holds(
+    relay: Relay, store: FaultyStore
+) -> None:
+    subscription = relay.subscribe(
+        RECIPIENT, process="p", heartbeat_seconds=10, deliver=lambda _: None
+    )
+    await parked(relay)
+    store.fail_next(Fault.BEFORE_COMMIT)
+    with pytest.raises(StoreUnavailableError):
+        await soon(subscription.resume())

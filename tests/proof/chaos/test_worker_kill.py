@@ -1,0 +1,52 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from nodrop import app
+from nodrop.proof.chaos import worker_kill
+from nodrop.proof.chaos.plan import Plan
+from nodrop.proof.chaos.relay_process import ServedRelay
+from nodrop.testing.unfenced import unfenced
+
+pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too
+
+ROUNDS_MAX = 10
+
+
+@pytest.fixture
+async def relay(tmp_path: Path) -> AsyncGenerator[ServedRelay]:
+    """A relay in this process, whose parts a test can take out."""
+    up: asyncio.Future[app.Served] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    home = tmp_path / "home"
+    serving = asyncio.create_task(app.serve(home, port=0, ready=up.set_result, stop=stop))
+    yield ServedRelay(home, (await up).url)
+    stop.set()
+    await serving
+
+
+async def test_nothing_is_lost_or_run_again_although_workers_are_killed(tmp_path: Path) -> None:
+    plan = Plan(fault="worker-kill", count=4, seed=3, folder=tmp_path)
+    report = await worker_kill.run(plan, lambda _done, _of: None)
+    assert report.ok, report.findings
+    assert report.acknowledged == report.extras["outcomes"] > 4 * worker_kill.FLOW_ANSWERS
+    assert report.extras["deliveries_lapsed"] > 0, "nobody was killed in the middle of anything"
+    assert report.extras["stalls"] > 0
+
+
+async def test_without_fencing_a_stalled_worker_acts_on_what_others_have(
+    relay: ServedRelay, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_kill, "STALL_SHARE", 1.0)
+    with unfenced():
+        for seed in range(ROUNDS_MAX):
+            folder = tmp_path_factory.mktemp("round")
+            plan = Plan(fault="worker-kill", count=4, seed=seed, folder=folder, callers=24)
+            report = await worker_kill.torment(
+                plan, lambda _done, _of: None, relay, workers=3, name=f"round-{seed}"
+            )
+            if report.duplicated or report.steps_rerun:
+                return
+    pytest.fail(f"nothing found in {ROUNDS_MAX} rounds: the check could not fail either")
