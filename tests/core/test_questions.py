@@ -207,3 +207,13 @@ def test_whoever_was_asked_is_told_that_the_question_is_withdrawn(
     told = [item.reader for event in play.events[told_before:] for item in items(event, play.h)]
     assert "somebody" in told
     assert play.h.question is None
+
+
+def test_the_accept_clock_runs_on_while_terms_are_discussed_and_no_faster() -> None:
+    play = Play(routed=True, candidates=("code_agent", "support_agent"))
+    play.now += HOUR  # the relay was down, so the clock counts anew
+    play.up_since = play.now
+    play.pass_time(5 * MINUTE)
+    play.do(commands.Counter(attempt=None, proposal=LONGER))
+    assert play.pass_time(10 * MINUTE - 1) == ()
+    assert play.pass_time(1) == ("Nudged", "Reassigned")

@@ -37,6 +37,10 @@ def plan(database: Connection, sql: str, bound: tuple[Any, ...]) -> str:
         ({"party": "a", "before": "x"}, ["(team=? AND agent=? AND handoff_id<?)"]),
         ({"sender": "a", "state": "failed"}, ["p USING PRIMARY KEY (team=? AND agent=?)"]),
         ({"recipient": "a"}, ["p USING PRIMARY KEY (team=? AND agent=?)"]),
+        (
+            {"recipient": "a", "state": "accepted"},
+            ["handoff_queue (team=? AND recipient=?)"],
+        ),
         ({"correlation_id": "c"}, ["handoff_correlation (team=? AND correlation_id=?)"]),
         (
             {"correlation_id": "c", "state": "offered"},

@@ -170,6 +170,7 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
         "revivable": False,
         "process": event.process,
         "heartbeat_ms": event.heartbeat_ms,
+        "accept_by": _accept_by(h),
         "ack": None,
         "timeout_left_ms": None,
         "timers": _timeout_armed(timers, h.terms.timeout_ms, at),
@@ -242,7 +243,9 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
     )
     if event.kind is QuestionKind.TERMS and h.ack is None:
         # Terms under discussion are not an acceptance: that clock runs on.
-        timers = armed(timers, _accept_timer(h.terms, h.offered_at, not_before=at))
+        length = h.terms.accept_within_ms
+        accept = Timer(name=ClockName.ACCEPT, at=max(h.accept_by or at, at), length_ms=length)
+        timers = armed(timers, accept)
     changes: dict[str, Any] = {
         "question": question,
         "timeout_left_ms": _timeout_left(h, at),
@@ -332,6 +335,7 @@ def _revived(h: Handoff, at: int) -> dict[str, Any]:
     return {
         "live": True,
         "revivable": False,
+        "accept_by": _accept_by(h),
         "timeout_left_ms": None,
         "timers": _timeout_armed(timers, h.timeout_left_ms, at),
     }
@@ -362,9 +366,14 @@ def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]
     }
 
 
-def _accept_timer(terms: Terms, since: int, *, not_before: int = 0) -> Timer:
-    at = max(since + terms.accept_within_ms, not_before)
-    return Timer(name=ClockName.ACCEPT, at=at, length_ms=terms.accept_within_ms)
+def _accept_timer(terms: Terms, since: int) -> Timer:
+    length = terms.accept_within_ms
+    return Timer(name=ClockName.ACCEPT, at=since + length, length_ms=length)
+
+
+def _accept_by(h: Handoff) -> int | None:
+    accept = clocks.running(h, ClockName.ACCEPT)
+    return accept.at if accept else None
 
 
 # --- clocks that fired --------------------------------------------------------------------------

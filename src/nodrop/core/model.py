@@ -300,6 +300,8 @@ class Handoff(Value, frozen=True, kw_only=True):
     process: str | None = None
     heartbeat_ms: int | None = None
     """None: turn-based, no lease after the ack."""
+    accept_by: int | None = None
+    """When the accept clock would have run out: it runs on while terms are discussed."""
     tries: int = 0
     releases: int = 0
     timeout_left_ms: int | None = None

@@ -27,7 +27,7 @@ from nodrop.wire.bodies import Content, LegText
 from nodrop.wire.times import Duration, parse_due, parse_duration
 
 AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
-_NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
+NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
@@ -204,6 +204,18 @@ class Intake:
         read.done()
         return bodies.words(reason=reason)
 
+    def name(self, name: str | None, path: str) -> None:
+        """Refuse what cannot be a name: odd characters in one could pass for others."""
+        read = _Reader(self._limits, 0)
+        read.name(name, path)
+        read.done()
+
+    def text(self, text: str | None, path: str) -> None:
+        """Refuse a text over the bound."""
+        read = _Reader(self._limits, 0)
+        read.text(text, path)
+        read.done()
+
     def agent(self, agent: str | None, path: str) -> None:
         """Refuse what cannot be an agent's id."""
         read = _Reader(self._limits, 0)
@@ -326,7 +338,7 @@ class _Reader:
             self.wrong(path, "expected an agent id: letters, digits, _ . - (at most 64)")
 
     def name(self, value: str | None, path: str) -> None:
-        if value is not None and not _NAME.fullmatch(value):
+        if value is not None and not NAME.fullmatch(value):
             self.wrong(path, "expected 1 to 256 printable ASCII characters")
 
     def text(self, value: str | None, path: str) -> None:

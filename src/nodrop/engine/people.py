@@ -105,6 +105,7 @@ class People:
         if request.role not in ROLES:
             problem = Problem(path="role", message=f"expected one of {', '.join(ROLES)}")
             raise InvalidRequestError("no such role", errors=(problem,))
+        self._intake.text(request.label, "label")
         itself = request.agent == caller.agent and request.role == "agent"
         if not caller.operator and not itself:
             raise ForbiddenError("only an operator mints tokens for others")
@@ -188,7 +189,7 @@ class People:
             wanted = Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
 
         def run(batch: Batch) -> Callable[[Sequence[int]], int]:
-            if places := done_before(batch, caller, command_id, first=_NOTED):
+            if places := done_before(batch, caller, command_id, leaves=frozenset({_NOTED})):
                 before = places[0].seq
                 return lambda _: before
             at = batch.written(caller.team, caller.agent, command_id)

@@ -4,6 +4,7 @@ Counted from commits, read from the store once per agent. A count and no promise
 moment old.
 """
 
+import asyncio
 from typing import Final
 
 from nodrop.core.model import Handoff, State
@@ -19,14 +20,18 @@ class Queues:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._working: dict[Key, set[str]] = {}
+        self._reading: dict[Key, asyncio.Task[None]] = {}
 
     async def know(self, team: str, agent: str) -> None:
-        """Read an agent's work in progress, unless it is known."""
-        if (team, agent) in self._working:
+        """Read an agent's work in progress, unless it is known. Whoever asks meanwhile waits."""
+        key = (team, agent)
+        if key in self._working:
             return
-        page = Page(team=team, recipient=agent, state=State.ACCEPTED.value, limit=COUNTED_MAX)
-        rows = await self._store.list_handoffs(page)
-        self._working.setdefault((team, agent), set()).update(h.id for h in rows)
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.create_task(self._read(key))
+            reading.add_done_callback(lambda done: self._have_read(key, done))
+        await asyncio.shield(reading)  # who gives up must not take it from the others
 
     def position(self, handoff: Handoff) -> int:
         """Return the place `handoff` would have: 1 is the one being worked on."""
@@ -47,3 +52,14 @@ class Queues:
     def forget(self) -> None:
         """Count anew: a commit failed and nobody knows what it would have changed."""
         self._working.clear()
+
+    async def _read(self, key: Key) -> None:
+        team, agent = key
+        page = Page(team=team, recipient=agent, state=State.ACCEPTED.value, limit=COUNTED_MAX)
+        rows = await self._store.list_handoffs(page)
+        self._working.setdefault(key, set()).update(h.id for h in rows)
+
+    def _have_read(self, key: Key, reading: asyncio.Task[None]) -> None:
+        del self._reading[key]
+        if not reading.cancelled():
+            reading.exception()  # told to those who wait, if anybody still does

@@ -19,6 +19,7 @@ from nodrop.core.errors import (
     Problem,
 )
 from nodrop.core.limits import SECOND, Limits
+from nodrop.engine.intake import NAME
 from nodrop.wire.decoding import decode_strict
 
 _ERRORS_SHOWN_MAX: Final = 20
@@ -193,8 +194,8 @@ def _manifest_problems(manifest: Manifest, agent: str, limits: Limits) -> Iterat
     seen: set[str] = set()
     for index, capability in enumerate(manifest.capabilities):
         where = f"capabilities[{index}]"
-        if not capability.name or len(capability.name) > limits.name_chars_max:
-            message = f"1 to {limits.name_chars_max} characters"
+        if not NAME.fullmatch(capability.name) or len(capability.name) > limits.name_chars_max:
+            message = f"1 to {limits.name_chars_max} printable ASCII characters"
             yield Problem(path=f"{where}.name", message=message)
         if capability.name in seen:
             yield Problem(path=f"{where}.name", message=f"{capability.name!r} is declared twice")

@@ -168,6 +168,8 @@ class Relay:
         """
         if operation not in OPERATIONS:
             raise NotFoundError(f"no operation is called {operation!r}")
+        if isinstance(request, requests.Command):
+            self._intake.name(request.command_id, "command_id")
         try:
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")

@@ -31,15 +31,15 @@ from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.queues import Queues
 from nodrop.engine.register import Register
-from nodrop.engine.repeats import done_before
+from nodrop.engine.repeats import done_before, leaves
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.store import KeyUse, Place, Process, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content
 
-_OFFERED: Final = wire_events.NAMES[events.Offered]
-_DELIVERED: Final = wire_events.NAMES[events.Delivered]
+_OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
+_DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
 OFF_THE_LOOP_BYTES: Final = 65_536
 """A payload larger than this is checked in a thread, so that it keeps nobody waiting."""
@@ -108,7 +108,7 @@ class Writing:
         digest = _digest(request, sender) if key else ""
 
         def run(batch: Batch) -> Done | DoneBefore | Existing:
-            if places := done_before(batch, caller, request.command_id, first=_OFFERED):
+            if places := done_before(batch, caller, request.command_id, leaves=_OFFERED):
                 return DoneBefore(places=tuple(places))
             if key is not None:
                 use = batch.key_use(team, sender, key)
@@ -190,7 +190,7 @@ class Writing:
                 return self._follow(batch, done, command.body)
             return done
 
-        return await self._about(caller, handoff_id, request.command_id, decide)
+        return await self._about(caller, handoff_id, request, decide)
 
     def _check_result(self, handoff: Handoff, command: commands.Complete, caller: Caller) -> None:
         if caller.agent != handoff.recipient:
@@ -236,7 +236,7 @@ class Writing:
             )
 
         entries = frozenset({(caller.team, request.seq)})
-        return await self._about(caller, handoff_id, request.command_id, decide, entries=entries)
+        return await self._about(caller, handoff_id, request, decide, entries=entries)
 
     async def reassign(
         self, caller: Caller, request: requests.Reassign, handoff_id: str
@@ -255,7 +255,7 @@ class Writing:
             )
             return self._apply(batch, handoff.id, command, caller, command_id=request.command_id)
 
-        return await self._about(caller, handoff_id, request.command_id, decide)
+        return await self._about(caller, handoff_id, request, decide)
 
     async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
         """Record that the outcome is being sent to the requester."""
@@ -309,7 +309,7 @@ class Writing:
             )
 
         keys = frozenset({(dead.team, dead.sender, dead.key)}) if dead.key else frozenset[Any]()
-        return await self._about(caller, dead.id, request.command_id, decide, keys=keys)
+        return await self._about(caller, dead.id, request, decide, keys=keys)
 
     def _succeed(
         self,
@@ -399,7 +399,7 @@ class Writing:
         """Return what a `take` of this id took, if it was carried out before."""
 
         def run(batch: Batch) -> DoneBefore | None:
-            places = done_before(batch, caller, command_id, first=_DELIVERED)
+            places = done_before(batch, caller, command_id, leaves=_DELIVERED)
             return DoneBefore(places=tuple(places)) if places else None
 
         return await self._engine.submit(Job(_wanted(caller, command_id), run))
@@ -414,15 +414,19 @@ class Writing:
         self,
         caller: Caller,
         handoff_id: str,
-        command_id: str | None,
+        request: requests.Command | None,
         decide: Callable[[Batch, Handoff], Handoff],
         *,
         entries: frozenset[tuple[str, int]] = frozenset(),
         keys: frozenset[tuple[str, str, str]] = frozenset(),
     ) -> Done | DoneBefore:
+        command_id = request.command_id if request else None
+
         def run(batch: Batch) -> Done | DoneBefore:
             handoff = require_sight(caller, batch.find(caller.team, handoff_id))
-            if places := done_before(batch, caller, command_id, about=handoff_id):
+            if places := done_before(
+                batch, caller, command_id, about=handoff_id, leaves=leaves(request)
+            ):
                 return DoneBefore(places=tuple(places))
             return Done(handoff=decide(batch, handoff))
 

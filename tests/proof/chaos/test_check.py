@@ -298,6 +298,14 @@ def test_a_relay_that_shows_something_else_than_its_log_is_wrong() -> None:
     assert verdict.wrong == ("h1: the log says completed, the relay failed",)
 
 
+def test_an_outcome_that_nobody_is_asked_to_settle_is_wrong() -> None:
+    log, records = without("settled"), RECORDS[:4]
+    stays = (Asked(ask="ask-1", waits=False), *records[1:])
+    assert counts(judged(log, stays, shown=[view("h1", "completed")])) == (0, 0, 0, 0)
+    verdict = judged(log, stays, shown=[view("h1", "completed", holder=None)])
+    assert verdict.wrong == ("h1: completed, and nobody owes its settlement",)
+
+
 def test_findings_of_two_relays_are_added() -> None:
     both = judged() + judged(log=(), records=RECORDS[:2])
     assert both.acknowledged == 2

@@ -268,6 +268,8 @@ class Checker:
                 yield f"{handoff.id}: the relay does not show it"
             elif shown and says != (shown.state if shown.state in _FINAL else None):
                 yield f"{handoff.id}: the log says {says or 'open'}, the relay {shown.state}"
+            elif shown and says and not (handoff.settled or shown.owed):
+                yield f"{handoff.id}: {says}, and nobody owes its settlement"
 
     # --- what the log says ----------------------------------------------------------------------
 

@@ -24,11 +24,15 @@ def handoffs_page(page: Page) -> Statement:
     """Return the statement that selects the `json` of a page of handoffs, newest first."""
     wanted = _Terms("h.team = ?", page.team)
     agent = page.party or page.sender or page.recipient
-    if agent is not None:
+    unfinished = page.state is not None and page.state not in FINAL
+    if unfinished and page.recipient is not None and agent == page.recipient:
+        # What an agent has on its hands is little beside all it ever had.
+        source, agent = "handoff h indexed by handoff_queue", None
+    elif agent is not None:
         source = "party p cross join handoff h on h.team = p.team and h.id = p.handoff_id"
         wanted = _Terms("p.team = ?", page.team)
         wanted.add("p.agent = ?", agent)
-    elif page.state is not None and page.state not in FINAL and page.correlation_id is None:
+    elif unfinished and page.correlation_id is None:
         source = "handoff h indexed by handoff_queue"
     else:
         source = "handoff h"
