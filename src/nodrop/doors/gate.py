@@ -8,13 +8,15 @@ shows in `Host`, the second in `Origin`. Who is asking, and for what, is for the
 import functools
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Collection
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from nodrop.core.errors import ForbiddenError
+from nodrop.core.errors import ForbiddenError, InvalidRequestError, NodropError
 from nodrop.wire.errors import document
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -49,7 +51,11 @@ class Gate:
         door = self._doors[scope["type"]]
         headers = dict[bytes, bytes](scope["headers"])
         host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        if not self._names_this_relay(host):
+        if len(headers) != len(scope["headers"]) and (twice := _said_twice(scope)):
+            why = f"the header {twice} is there more than once"
+            error = InvalidRequestError(why, next_step="Send it once.")
+            await _turn_away(scope, send, error, status=HTTPStatus.BAD_REQUEST)
+        elif not self._names_this_relay(host):
             why = f"the host {_shown(host)} is not a name of this relay"
             how = "Use an address that the relay listens on, or start it with this host allowed."
             await _turn_away(scope, send, ForbiddenError(why, next_step=how))
@@ -70,6 +76,18 @@ class Gate:
 
 
 _SCHEMES: Final = ("http", "https")
+_SAID_ONCE: Final = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"authorization",
+        b"idempotency-key",
+        b"content-type",
+        b"content-encoding",
+        b"last-event-id",
+    }
+)
+"""Headers of which there is one: with two, whoever looks may see another than we do."""
 _KNOWN_HOSTS_MAX: Final = 256
 _HOST: Final = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{1,5})?")
 
@@ -89,12 +107,21 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _said_twice(scope: Scope) -> str | None:
+    names = Counter(name for name, _ in scope["headers"] if name in _SAID_ONCE)
+    return next((name.decode() for name, count in names.items() if count > 1), None)
+
+
 def _shown(header: bytes) -> str:
     return header.decode("latin-1")[:200].lower()
 
 
-async def _turn_away(scope: Scope, send: Send, error: ForbiddenError) -> None:
+async def _turn_away(
+    scope: Scope, send: Send, error: NodropError, *, status: int | None = None
+) -> None:
     problem = document(error)
+    if status is not None:
+        problem = msgspec.structs.replace(problem, status=status)
     if scope["type"] == "http":
         kind = "http.response"
     elif "websocket.http.response" in scope.get("extensions", {}):

@@ -194,7 +194,8 @@ class _Http(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
-        self._refuse(InvalidRequestError(msg), HTTPStatus.BAD_REQUEST)
+        error = InvalidRequestError(msg, next_step="Send HTTP/1.1.")
+        self._refuse(error, HTTPStatus.BAD_REQUEST)
 
     def part(self) -> None:
         """Close the connection; whoever still talks is let finish, unheard."""
@@ -209,7 +210,8 @@ class _Http(HttpToolsProtocol):
         self._expect(_PARTING_SECONDS_MAX, self.transport.close)
 
     def _refuse_slow(self) -> None:
-        error = InvalidRequestError(f"no request within {_HEAD_SECONDS_MAX:g} s")
+        why = f"no request within {_HEAD_SECONDS_MAX:g} s"
+        error = InvalidRequestError(why, next_step="Send the whole request at once.")
         self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
 
     def _refuse(self, error: NodropError, status: HTTPStatus) -> None:

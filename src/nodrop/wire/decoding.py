@@ -31,6 +31,7 @@ _SHOWN_CHARS_MAX: Final = 200
 """How much of what the caller sent a problem repeats."""
 
 _ENCODER: Final = msgspec.json.Encoder()
+_NOTHING: Final = object()
 
 
 def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
@@ -85,9 +86,16 @@ def decode_query(query: bytes, kind: type[T]) -> T:
         name = _repeated(pairs)
         raise _invalid(Problem(path=_shown(name), message="given more than once"))
     try:
-        return msgspec.convert(fields, kind, strict=False)
+        request = msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _invalid(_explain(str(error), kind, b"{}")) from None
+    for name in fields:
+        value = getattr(request, name, _NOTHING)
+        if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+            raise _invalid(Problem(path=name, message=_OVER_64_BITS))
+        if value is None:  # which is how msgspec reads the word "null"
+            raise _invalid(Problem(path=name, message="leave it out to say nothing"))
+    return request
 
 
 def encode_strict(fields: Mapping[str, Any]) -> bytes:
@@ -244,7 +252,7 @@ def _examine(data: bytes) -> Problem | None:
         if len(digits) > _INTEGER_DIGITS_SAFE and (
             len(digits) > len(str(INTEGER_MIN)) or not INTEGER_MIN <= int(digits) <= INTEGER_MAX
         ):
-            return wrong("the integer does not fit into 64 bits")
+            return wrong(_OVER_64_BITS)
         return None
 
     def number(digits: str) -> Any:
@@ -330,6 +338,7 @@ def _deep_field(data: bytes, most: int) -> str:
 # --- values of this process ----------------------------------------------------------------------
 
 _OUT_OF_RANGE: Final = "the number is out of range"
+_OVER_64_BITS: Final = "the integer does not fit into 64 bits"
 
 
 def _unwritable(fields: Mapping[str, Any]) -> InvalidRequestError | TooLargeError:

@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.core.contract import Manifest
-from nodrop.core.errors import ALL
+from nodrop.core.errors import ALL, Problem
+from nodrop.wire import fields
 from nodrop.wire.errors import Document
+from nodrop.wire.links import links
 from nodrop.wire.requests import Command, Register
 from nodrop.wire.routes import ROUTES, Route
 from nodrop.wire.views import ANSWERS
@@ -86,8 +88,20 @@ def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:
     codes = [error.code for error in ALL]
     components["Document"]["properties"]["code"] = {"type": "string", "enum": codes}
     # Defaults are Python values still, tuples among them.
-    components = msgspec.json.decode(msgspec.json.encode(components))
+    components = fields.plain(msgspec.json.decode(msgspec.json.encode(components)))
+    for route in ROUTES.values():
+        if route.name_field is not None:  # which the path says
+            components.get(route.kind.__name__, {"properties": {}})["properties"].pop(
+                route.name_field, None
+            )
+    fields.describe(components, _sent(components))
     return dict(zip(kinds, made, strict=True)), dict(sorted(components.items()))
+
+
+def _sent(components: dict[str, Any]) -> list[str]:
+    """Return the names of what callers send: requests, and the structs within them."""
+    answers = {kind.__name__ for kind in (Document, Problem, *ANSWERS.values())}
+    return [name for name in components if name not in answers and "View" not in name]
 
 
 def _path_item(route: Route) -> dict[str, Any]:
@@ -97,7 +111,7 @@ def _path_item(route: Route) -> dict[str, Any]:
             "in": "path",
             "required": True,
             "description": text,
-            "schema": {"type": "string"},
+            "schema": fields.blank(route.operation.path, name),
         }
         for name, text in _PATH_PARAMETERS.items()
         if f"{{{name}}}" in route.operation.path
@@ -135,14 +149,14 @@ _IDEMPOTENCY_KEY: Final = {
     "in": "header",
     "required": False,
     "description": "The `command_id`, for clients that would rather not put it into the body.",
-    "schema": {"type": "string"},
+    "schema": fields.header(),
 }
 
 
 def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
     properties: dict[str, Any] = components[route.kind.__name__]["properties"]
     return [
-        {"name": name, "in": "query", "required": False, "schema": schema}
+        {"name": name, "in": "query", "required": False, "schema": fields.in_query(schema)}
         for name, schema in properties.items()
         if name != route.name_field
     ]
@@ -166,5 +180,9 @@ def _responses(route: Route, schemas: dict[type[Any], dict[str, Any]]) -> dict[s
             "headers": {"Idempotency-Replayed": {"schema": {"const": "true"}}},
             "content": content,
         }
+    following = links(operation.name)
+    if following:
+        for response in responses.values():
+            response["links"] = following
     responses["default"] = {"$ref": "#/components/responses/problem"}
     return responses

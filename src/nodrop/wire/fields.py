@@ -1,0 +1,190 @@
+"""What the OpenAPI document says about fields beyond their types: patterns, bounds, choices.
+
+Described, not enforced: requests are checked by `engine.intake`, which tells more about what is
+wrong than a schema could. The fuzzer of `nodrop.proof` holds the two against each other.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+from nodrop.core.limits import DEFAULT, SECOND
+from nodrop.core.model import Priority, Rung, When
+
+Schema = dict[str, Any]
+
+DURATION: Final = "Duration"
+DUE: Final = "Due"
+
+_AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
+_NAME: Final[Schema] = {"pattern": "^[!-~](?:[ -~]{0,254}[!-~])?$"}
+_TEXT: Final[Schema] = {"maxLength": DEFAULT.text_chars_max}
+_WORDS: Final[Schema] = {**_TEXT, "pattern": r"[^\s\x1c-\x1f\x85]"}
+"""A text that says something."""
+_POSITIVE: Final[Schema] = {"minimum": 1}
+_LATER: Final[Schema] = {"const": None, "description": "Not supported by this release."}
+_INTEGER: Final[Schema] = {"minimum": -(2**63), "maximum": 2**63 - 1}
+
+_FIELDS: Final[Mapping[str, Schema]] = {
+    **dict.fromkeys(("from", "to", "notify", "agent", "agent_id"), _AGENT),
+    **dict.fromkeys(
+        ("command_id", "idempotency_key", "capability", "correlation_id", "process", "code"), _NAME
+    ),
+    **dict.fromkeys(("trigger", "title", "expected_outcome", "status", "reason", "label"), _TEXT),
+    **dict.fromkeys(("on", "detached", "reassign", "raise_priority"), _LATER),
+    **dict.fromkeys(("supersedes", "group", "contract_digest", "signature"), _LATER),
+    "priority": {"enum": [*Priority]},
+    "when": {"enum": [*When]},
+    "role": {"enum": ["agent", "operator"]},
+    "of": {"enum": ["handoff", "chain"]},
+    "until": {"enum": [*Rung, "unblocked"]},
+    "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
+    "watchers": {"maxItems": DEFAULT.watchers_max, "items": {"type": "string", **_AGENT}},
+    "escalation": {"maxItems": DEFAULT.escalation_steps_max},
+    "then": {"maxItems": DEFAULT.legs_max},
+    "attempts_max": {**_POSITIVE, "maximum": DEFAULT.attempts_max_max},
+    "position": {**_POSITIVE, "maximum": 1_000_000_000},
+    "limit": _POSITIVE,
+    "max": {**_POSITIVE, "maximum": DEFAULT.deliveries_max},
+    "heartbeat_seconds": {
+        "minimum": DEFAULT.heartbeat_seconds_min,
+        "maximum": DEFAULT.heartbeat_seconds_max,
+    },
+    "factor": {"minimum": 1, "maximum": 100},
+    "text": _WORDS,
+    "question": _WORDS,
+}
+"""By the name of the field, whatever request it is in."""
+
+_EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
+    ("LegSpec", "payload"): _LATER,
+    ("Block", "name"): _TEXT,
+    ("ListHandoffs", "from"): {},
+    ("ListHandoffs", "to"): {},
+    ("ListHandoffs", "correlation_id"): {},
+    ("GetLog", "correlation_id"): {},
+    ("ListAgents", "capability"): {},
+    ("Capability", "name"): {"pattern": "^[!-~](?:[ -~]{0,62}[!-~])?$"},
+    ("Capability", "timeout_seconds"): {"exclusiveMinimum": 0, "exclusiveMaximum": 1e9},
+    ("Capability", "reliability_sla"): {"minimum": 0, "maximum": 1},
+    ("Manifest", "capabilities"): {"maxItems": DEFAULT.capabilities_max},
+    ("Availability", "heartbeat_seconds"): {},
+}
+
+_BLANKS: Final[Mapping[str, Schema]] = {
+    "agents/{name}": _AGENT,
+    "handoffs/{id}/steps/{name}": _NAME,
+}
+"""What a path's `{name}` looks like."""
+
+_ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "Offer": ("to", "capability"),
+    "LegSpec": ("to", "capability"),
+    "Counter": ("deadline", "update_every", "accept_within", "priority"),
+}
+"""Requests of which at least one of these fields must say something."""
+
+_DURATIONS: Final = frozenset({"accept_within", "update_every", "after", "first", "max", "wait"})
+_DUES: Final = frozenset({"deadline", "eta", "next_update"})
+
+SHARED: Final[dict[str, Schema]] = {
+    DURATION: {
+        "title": DURATION,
+        "description": "A length of time, in words, as ISO 8601 or in seconds.",
+        "examples": ["4h", "4 hours", "1h 30m", "PT4H", 90],
+        "anyOf": [
+            {"type": "string", "minLength": 1, "maxLength": 64},
+            {"type": "number", "minimum": 0, "maximum": DEFAULT.duration_ms_max // SECOND},
+        ],
+    },
+    DUE: {
+        "title": DUE,
+        "description": "A point in time: ISO 8601 with an offset, or a duration from now.",
+        "examples": ["4h", "2026-01-01T12:00:00Z", 90],
+        "anyOf": [
+            {"type": "string", "minLength": 1, "maxLength": 64},
+            {"type": "number", "exclusiveMinimum": 0, "maximum": DEFAULT.duration_ms_max // SECOND},
+        ],
+    },
+}
+"""Schemas that fields refer to."""
+
+
+def describe(components: dict[str, Schema], requests: Iterable[str]) -> None:
+    """Complete `components`; those called `requests` are what callers send."""
+    for name in requests:
+        component = components[name]
+        for field, schema in component["properties"].items():
+            component["properties"][field] = _described(name, field, schema)
+        if name in _ONE_OF:
+            component["anyOf"] = [
+                {"required": [field], "properties": {field: {"not": {"type": "null"}}}}
+                for field in _ONE_OF[name]
+            ]
+    components.update(SHARED)
+
+
+def blank(path: str, name: str) -> Schema:
+    """Return the schema of `{name}` in a path."""
+    known = _BLANKS.get(path, {}) if name == "name" else {}
+    return {"type": "string", "minLength": 1, **known}
+
+
+def header() -> Schema:
+    """Return the schema of `Idempotency-Key`, whose quotes are not part of the key."""
+    return {"type": "string", "pattern": "^[!#-~](?:[ !#-~]{0,254}[!#-~])?$"}
+
+
+def in_query(schema: Schema) -> Schema:
+    """Return the schema of a query parameter: what is not said is left out, not null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
+    if len(kinds) != 1:
+        return schema
+    return kinds[0]
+
+
+def plain(schema: Any) -> Any:
+    """Return a schema without `prefixItems`, which tools stumble over: a tuple is a short list."""
+    match schema:
+        case dict():
+            made = {name: plain(value) for name, value in cast("Schema", schema).items()}
+            if "prefixItems" in made:
+                made["items"] = {"anyOf": made.pop("prefixItems")}
+            return made
+        case list():
+            return [plain(item) for item in cast("list[Any]", schema)]
+        case _:
+            return schema
+
+
+def _described(component: str, field: str, schema: Schema) -> Schema:
+    kinds = {kind.get("type") for kind in schema.get("anyOf", [schema])}
+    if field in _DURATIONS and "string" in kinds:
+        return _referring(DURATION, schema, kinds)
+    if field in _DUES:
+        return _referring(DUE, schema, kinds)
+    known = _EXCEPTIONS.get((component, field), _FIELDS.get(field, {}))
+    if known is _LATER:
+        return {**_LATER, "default": None}
+    if "anyOf" in schema:
+        described = [_bounded(kind, known) for kind in schema["anyOf"]]
+        return {**schema, "anyOf": described}
+    return _bounded(schema, known)
+
+
+def _referring(to: str, schema: Schema, kinds: set[str | None]) -> Schema:
+    default = {"default": schema["default"]} if "default" in schema else {}
+    reference = {"$ref": f"#/components/schemas/{to}"}
+    if "null" in kinds:
+        return {"anyOf": [reference, {"type": "null"}], **default}
+    return {**reference, **default}
+
+
+def _bounded(schema: Schema, known: Schema) -> Schema:
+    """Return `schema` with what is known of the field, as far as it is about its type."""
+    match schema.get("type"):
+        case "null":
+            return schema
+        case "integer":
+            return {**schema, **_INTEGER, **known}
+        case _:
+            return {**schema, **known}
