@@ -17,6 +17,7 @@ from nodrop.core import errors
 from nodrop.core.errors import NodropError
 
 VERBS = [command.name or "" for command in app.registered_commands]
+ALONE = [["demo"], ["chaos"], ["simulate"]]
 DLQ = ["list", "show", "redrive", "discard", "accept"]
 CODES = {
     "invalid_request": 2,
@@ -44,7 +45,7 @@ def test_every_verb_of_the_interface_is_there() -> None:
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
     assert sorted(VERBS) == sorted(
-        [*start, *requester, *recipient, "track", "log", "note", "agents", "chaos"]
+        [*start, *requester, *recipient, "track", "log", "note", "agents", "chaos", "simulate"]
     )
 
 
@@ -66,8 +67,8 @@ def test_every_verb_explains_itself_and_speaks_json(name: list[str]) -> None:
     shown = invoke(*name, "--help")
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
-    assert ("--home" in shown.stdout) == (name not in (["demo"], ["chaos"]))
-    assert ("--url" in shown.stdout) == (name not in (["demo"], ["chaos"], ["up"]))
+    assert ("--home" in shown.stdout) == (name not in ALONE)
+    assert ("--url" in shown.stdout) == (name not in [*ALONE, ["up"]])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from nodrop.cli import (
     receiving,
     relay,
     requesting,
+    simulate,
     work,
 )
 from nodrop.cli.demo.story import demo
@@ -74,6 +75,9 @@ def _tree() -> typer.Typer:
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))
     tree.command("chaos", rich_help_panel=_PROOF)(verb(chaos.chaos, options=ALONE))
+    tree.command("simulate", rich_help_panel=_PROOF)(
+        verb(simulate.simulate, options=ALONE, runner=simulate.in_virtual_time)
+    )
     letters = typer.Typer(no_args_is_help=True, help="Dead letters: decide what becomes of them.")
     for name, function in _DEAD_LETTERS.items():
         letters.command(name)(verb(function))

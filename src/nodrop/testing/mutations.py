@@ -1,0 +1,244 @@
+"""CONTROLS: relays and stores that break one promise each, so that a proof can be seen to fail.
+
+A proof that does not notice the one that is meant for it proves nothing. Each is a patch of this
+process for as long as its block lasts, or a store to be wrapped around another; no relay has a
+switch for any of them.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, Final
+from unittest import mock
+
+from msgspec.structs import replace
+
+from nodrop.core import decisions, events, evolution, machine
+from nodrop.core.commands import Actor
+from nodrop.core.decisions import Facts
+from nodrop.core.events import Event, Fact
+from nodrop.core.limits import HOUR
+from nodrop.core.model import FINAL, ClockName, Handoff, State
+from nodrop.core.surroundings import Surroundings
+from nodrop.engine import batch, engine
+from nodrop.engine.batch import Batch
+from nodrop.engine.engine import Engine
+from nodrop.engine.leases import Leases
+from nodrop.store import Changes, Process, Row, Store, Transaction
+
+# --- relays -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_grace() -> Generator[None]:
+    """The relay's own downtime is everybody's silence."""
+
+    def restore(self: Leases, processes: list[Process], *, up_since: int) -> None:
+        del up_since
+        for process in processes:
+            self.see(process)
+
+    def surroundings(self: Engine, **known: Any) -> Surroundings:
+        return Surroundings(up_since=0, limits=self.limits, **known)
+
+    with (
+        mock.patch.object(Leases, "restore", restore),
+        mock.patch.object(Engine, "surroundings", surroundings),
+    ):
+        yield
+
+
+@contextmanager
+def deaf_to_silence() -> Generator[None]:
+    """No process ever counts as silent, so no lease lapses."""
+
+    def to_check(self: Leases, now: int) -> list[Process]:
+        del self, now
+        return []
+
+    with (
+        mock.patch.object(Leases, "to_check", to_check),
+        mock.patch.object(Leases, "next_check", return_value=None),
+    ):
+        yield
+
+
+@contextmanager
+def late_timers() -> Generator[None]:
+    """Rows say that they are due an hour after they are."""
+
+    def an_hour_late(make: Callable[[Handoff], Row]) -> Callable[[Handoff], Row]:
+        def row(handoff: Handoff) -> Row:
+            made = make(handoff)
+            return made if made.due_at is None else replace(made, due_at=made.due_at + HOUR)
+
+        return row
+
+    with _changed(batch, "row", an_hour_late):
+        yield
+
+
+@contextmanager
+def no_repeats() -> Generator[None]:
+    """Commands are not remembered: every repeat is carried out again."""
+    with mock.patch.object(Batch, "places", return_value=()):
+        yield
+
+
+@contextmanager
+def no_keys() -> Generator[None]:
+    """Idempotency keys are not looked at."""
+    with mock.patch.object(Batch, "key_use", return_value=None):
+        yield
+
+
+@contextmanager
+def two_attempts() -> Generator[None]:
+    """What one process holds is delivered to the next that asks."""
+
+    def takeable(handoff: Handoff) -> bool:
+        return handoff.state in {State.OFFERED, State.DELIVERED, State.ACCEPTED}
+
+    with ExitStack() as stack:
+        for module in (batch, engine):
+            stack.enter_context(mock.patch.object(module, "takeable", takeable))
+        for state in (State.DELIVERED, State.ACCEPTED):
+            stack.enter_context(_allowed(state, {events.Delivered: State.DELIVERED}))
+        yield
+
+
+@contextmanager
+def two_outcomes() -> Generator[None]:
+    """A requester may cancel what has ended already."""
+
+    def cancel(handoff: Handoff, command: object, by: Actor) -> Facts:
+        del handoff, command, by
+        return (Fact(event=events.Cancelled()),)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(decisions, "_cancel", cancel))
+        for state in FINAL:
+            stack.enter_context(_allowed(state, {events.Cancelled: State.CANCELLED}))
+        yield
+
+
+@contextmanager
+def nothing_due() -> Generator[None]:
+    """Nobody reminds the requester of an outcome."""
+
+    def without_outcome(change: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def ended(*args: Any, **named: Any) -> dict[str, Any]:
+            changes = change(*args, **named)
+            kept = tuple(t for t in changes["timers"] if t.name is not ClockName.OUTCOME)
+            return changes | {"timers": kept}
+
+        return ended
+
+    with _changed(evolution, "_ended", without_outcome):
+        yield
+
+
+@contextmanager
+def restarted_episodes() -> Generator[None]:
+    """A candidate that is asked next begins the unacknowledged episode anew."""
+
+    def anew(change: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        def reassigned(h: Handoff, event: Event, at: int) -> dict[str, Any]:
+            acknowledged = replace(h, state=State.ACCEPTED, ack=_ANY_ACK)
+            return change(acknowledged, event, at)
+
+        return reassigned
+
+    with _changed(evolution, "_reassigned", anew):
+        yield
+
+
+_ANY_ACK: Final = evolution.Ack(version=1)
+
+
+def _changed(
+    module: object, name: str, change: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> AbstractContextManager[Any]:
+    return mock.patch.object(module, name, change(getattr(module, name)))
+
+
+def _allowed(state: State, moves: Mapping[type[Event], State]) -> AbstractContextManager[Any]:
+    table = machine.TRANSITIONS
+    assert isinstance(table, dict), "a table that can be changed"
+    return mock.patch.dict(table, {state: {**table[state], **moves}})
+
+
+# --- stores -------------------------------------------------------------------------------------
+
+
+class UntrustworthyStore:
+    """A store that does not keep every `one_in`th unit of work as it was told to."""
+
+    def __init__(
+        self,
+        store: Store,
+        spoil: Callable[[Changes], Changes],
+        *,
+        one_in: int = 40,
+    ) -> None:
+        """Wrap `store`; `spoil` is what becomes of the unlucky units of work."""
+        self._store = store
+        self._spoil = spoil
+        self._one_in = one_in
+        self._written = 0
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a unit of work."""
+        return self._transaction()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[Transaction]:
+        async with self._store.transaction() as tx:
+            yield _Spoiling(tx, self._unlucky)  # pyright: ignore[reportReturnType]  # the rest is the store's own
+
+    def _unlucky(self, changes: Changes) -> Changes:
+        if not changes.entries:
+            return changes
+        self._written += 1
+        return self._spoil(changes) if self._written % self._one_in == 0 else changes
+
+    def __getattr__(self, name: str) -> Any:
+        """Leave everything else to the store itself."""
+        return getattr(self._store, name)
+
+
+class _Spoiling:
+    """A unit of work that writes something else than it is given."""
+
+    def __init__(self, tx: Transaction, spoil: Callable[[Changes], Changes]) -> None:
+        self._tx = tx
+        self._spoil = spoil
+
+    async def append(self, changes: Changes) -> Sequence[int]:
+        """Write what is left of `changes`; return as many numbers as there should be."""
+        seqs = list(await self._tx.append(self._spoil(changes)))
+        return seqs + [0] * (len(changes.entries) - len(seqs))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+
+def forgotten(changes: Changes) -> Changes:
+    """Nothing is kept, and nobody is told."""
+    del changes
+    return Changes()
+
+
+def without_the_last_entry(changes: Changes) -> Changes:
+    """The log loses an entry; the rows know of it."""
+    return replace(changes, entries=changes.entries[:-1])
+
+
+def without_the_rows(changes: Changes) -> Changes:
+    """The log goes on, and the rows stay behind."""
+    return replace(changes, rows=())

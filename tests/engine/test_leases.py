@@ -1,0 +1,192 @@
+"""Leases: kept by the process that holds, for as long as it is heard of, and not a beat longer."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from nodrop.engine.relay import Caller
+from nodrop.proof.simulate import loop
+from nodrop.proof.simulate.plan import Plan
+from nodrop.proof.simulate.world import World
+from nodrop.stores.memory import MemoryStore
+from nodrop.testing.clock import T0
+from nodrop.testing.faulty import Fault
+from nodrop.wire import requests
+
+SECOND, HOUR = 1_000, 3_600_000
+SENDER = Caller(team="default", agent="inbox_monitor")
+WORKER = Caller(team="default", agent="code_agent")
+
+Story = Callable[["Office"], Coroutine[Any, Any, None]]
+
+
+class Office:
+    """A relay whose time the story moves."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.pass_time = world.pass_time
+
+    async def offer(self, **fields: Any) -> str:
+        request = requests.Offer(to="code_agent", title="bug", **fields)
+        return (await self.ask(SENDER, "offer", request)).handoff.id
+
+    async def take(self, *, beat: float | None = 10, process: str = "p") -> int:
+        request = requests.Take(heartbeat_seconds=beat, process=process)
+        [delivery] = (await self.ask(WORKER, "take", request)).deliveries
+        return delivery.attempt
+
+    async def accepted(self, **taken: Any) -> str:
+        handoff_id = await self.offer()
+        attempt = await self.take(**taken)
+        await self.ask(WORKER, "ack", requests.Ack(attempt=attempt), handoff_id)
+        return handoff_id
+
+    async def beat(self, process: str = "p") -> list[tuple[str, int]]:
+        request = requests.Heartbeat(process=process)
+        return list((await self.ask(WORKER, "heartbeat", request)).held)
+
+    async def ask(
+        self, caller: Caller, operation: str, request: Any, about: str | None = None
+    ) -> Any:
+        return (await self.world.ask(caller, operation, request, about=about)).answer
+
+    async def state(self, handoff_id: str) -> str:
+        view = (await self.ask(SENDER, "get_handoff", requests.GetHandoff(), handoff_id)).handoff
+        return view.state
+
+
+def told(story: Story) -> Callable[[], None]:
+    """Tell a story on a virtual loop."""
+
+    async def tell() -> None:
+        world = World(Plan(seed=0), MemoryStore())
+        await world.start()
+        await story(Office(world))
+
+    def test() -> None:
+        loop.run(tell())
+
+    test.__name__ = story.__name__
+    return test
+
+
+@told
+async def test_a_process_that_shows_up_as_it_is_forgotten_is_not_forgotten(office: Office) -> None:
+    handoff_id = await office.accepted()
+    await office.ask(WORKER, "complete", requests.Complete(attempt=1), handoff_id)
+    again = await office.offer()
+    office.world.clock.advance(30 * SECOND)  # silent, and holding nothing: about to be forgotten
+    attempt = await office.take()
+    await office.ask(WORKER, "ack", requests.Ack(attempt=attempt), again)
+    await office.pass_time(30 * SECOND)
+    assert await office.state(again) == "offered"
+
+
+@told
+async def test_an_attempt_that_came_back_can_lapse_again(office: Office) -> None:
+    handoff_id = await office.accepted()
+    await office.pass_time(30 * SECOND)
+    assert await office.state(handoff_id) == "offered"
+    await office.ask(WORKER, "update", requests.Update(attempt=1), handoff_id)
+    await office.pass_time(29 * SECOND)
+    assert await office.state(handoff_id) == "accepted"
+    await office.pass_time(SECOND)
+    assert await office.state(handoff_id) == "offered"
+
+
+@told
+async def test_to_be_pushed_to_is_no_sign_of_life(office: Office) -> None:
+    relay = (await office.world.serving()).relay
+    subscription = relay.subscribe(
+        WORKER, process="p", heartbeat_seconds=10, deliver=lambda _: None
+    )
+    subscription.grant(9)
+    first = await office.offer()
+    await office.ask(WORKER, "ack", requests.Ack(attempt=1), first)
+    for _ in range(2):
+        await office.pass_time(10 * SECOND)
+        await office.offer()
+    await office.pass_time(10 * SECOND)
+    assert await office.state(first) == "delivered"  # lapsed, and pushed again as attempt 2
+    assert (await office.beat())[0] == (first, 2)
+
+
+@told
+async def test_an_acknowledgement_counts_as_a_sign_of_life_for_its_delivery(
+    office: Office,
+) -> None:
+    handoff_id = await office.offer()
+    await office.take()
+    await office.pass_time(40 * SECOND)
+    await office.ask(WORKER, "ack", requests.Ack(attempt=1), handoff_id)
+    await office.pass_time(29 * SECOND)
+    assert await office.state(handoff_id) == "accepted"
+    await office.pass_time(SECOND)
+    assert await office.state(handoff_id) == "offered"
+
+
+@told
+async def test_a_longer_heartbeat_does_not_prolong_what_was_taken_with_a_shorter(
+    office: Office,
+) -> None:
+    handoff_id = await office.accepted(beat=1)
+    await office.offer()
+    await office.take(beat=600)
+    await office.pass_time(3 * SECOND)
+    assert await office.state(handoff_id) == "offered"
+
+
+@told
+async def test_a_heartbeat_that_waits_for_a_slow_store_is_not_silence(office: Office) -> None:
+    handoff_id = await office.accepted()
+    store = office.world.life.store
+    store.gate.clear()
+    stuck = office.world.spawn(_done(office.offer()))
+    await office.pass_time(20 * SECOND)
+    beating = office.world.spawn(_done(office.beat()))
+    await office.pass_time(HOUR)
+    store.gate.set()
+    await office.pass_time(29 * SECOND)
+    assert (stuck.done(), beating.done()) == (True, True)
+    assert await office.state(handoff_id) == "accepted"
+    await office.pass_time(SECOND)
+    assert await office.state(handoff_id) == "offered"
+
+
+async def _done(work: Coroutine[Any, Any, Any]) -> None:
+    await work
+
+
+@told
+async def test_a_lease_lapses_though_the_commit_failed_that_should_have_ended_it(
+    office: Office,
+) -> None:
+    handoff_id = await office.accepted()
+    for _ in range(3):
+        office.world.life.store.fail_next(Fault.BEFORE_COMMIT)
+    await office.pass_time(30 * SECOND)
+    assert await office.state(handoff_id) == "accepted"
+    await office.pass_time(3 * SECOND)
+    assert await office.state(handoff_id) == "offered"
+
+
+@pytest.mark.parametrize("ms", [-HOUR, -365 * 24 * HOUR, HOUR])
+def test_a_clock_that_was_set_between_two_runs_neither_ends_nor_keeps_a_lease(ms: int) -> None:
+    async def story() -> None:
+        store = MemoryStore()
+        before = World(Plan(seed=0), store)
+        await before.start()
+        handoff_id = await Office(before).accepted()
+        before.crash()
+
+        after = World(Plan(seed=1), store, start=T0 + ms)
+        await after.start()
+        office = Office(after)
+        await office.pass_time(29 * SECOND)
+        assert await office.state(handoff_id) == "accepted"
+        await office.pass_time(SECOND)
+        assert await office.state(handoff_id) == "offered"
+
+    loop.run(story())
