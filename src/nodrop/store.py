@@ -117,6 +117,18 @@ class Token(Value, frozen=True, kw_only=True):
     revoked_at: int | None = None
 
 
+class Record(Value, frozen=True, kw_only=True):
+    """A small thing that a relay knows about a team: a key, an invitation, its policy.
+
+    All of a kind are read when a relay starts; the store does not look into `json`.
+    """
+
+    team: str
+    kind: str
+    id: str
+    json: bytes
+
+
 class Changes(Value, frozen=True, kw_only=True):
     """Everything that one batch writes."""
 
@@ -129,6 +141,10 @@ class Changes(Value, frozen=True, kw_only=True):
     """An agent and its manifest as sent. Every manifest version is kept."""
     tokens: Sequence[Token] = ()
     """New or changed (revoked) tokens."""
+    records: Sequence[Record] = ()
+    """New, or in the place of what was under (team, kind, id)."""
+    records_gone: Sequence[tuple[str, str, str]] = ()
+    """(team, kind, id)."""
 
 
 class Mail(Value, frozen=True, kw_only=True):
@@ -256,6 +272,10 @@ class Store(Protocol):
 
     async def processes(self) -> Sequence[Process]:
         """Return every known process of every team."""
+        ...
+
+    async def records(self, kind: str) -> Sequence[Record]:
+        """Return every record of a kind, of every team."""
         ...
 
     # Reading. Never blocks writers, never consumes, sees only what is committed.

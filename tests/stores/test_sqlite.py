@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -274,8 +275,9 @@ async def test_a_migration_is_applied_once_and_only_whole(
     path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[Connection]
 ) -> None:
     def next_step_is(sql: str) -> None:
-        monkeypatch.setattr("nodrop.stores.sqlite.migrations._STEPS", [Step(""), Step(sql)])
-        monkeypatch.setattr("nodrop.stores.sqlite.migrations.VERSION", 2)
+        steps = [*(Step("") for _ in range(VERSION)), Step(sql)]
+        monkeypatch.setattr("nodrop.stores.sqlite.migrations._STEPS", steps)
+        monkeypatch.setattr("nodrop.stores.sqlite.migrations.VERSION", VERSION + 1)
 
     async with await SQLiteStore.open(path) as store:
         await store.create_team(DEFAULT_TEAM)
@@ -285,5 +287,18 @@ async def test_a_migration_is_applied_once_and_only_whole(
     next_step_is("create table extra (x)")
     for _ in ("migrated", "opened again"):
         async with await SQLiteStore.open(path) as store:
-            assert connections[-1].pragma("user_version") == 2
+            assert connections[-1].pragma("user_version") == VERSION + 1
             assert await store.teams() == [DEFAULT_TEAM]
+
+
+async def test_a_file_of_the_first_release_is_brought_up_to_date(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as first_release:
+        released = files("nodrop.stores.sqlite").joinpath("schema", "0001_initial.sql")
+        first_release.setattr("nodrop.stores.sqlite.migrations._STEPS", [released])
+        async with await SQLiteStore.open(path) as store:
+            await store.create_team(DEFAULT_TEAM)
+    async with await SQLiteStore.open(path) as store:
+        assert await store.teams() == [DEFAULT_TEAM]
+        assert await store.records("key") == []

@@ -17,7 +17,7 @@ from nodrop.core.errors import NotFoundError
 from nodrop.core.events import Event
 from nodrop.core.model import DEAD, Handoff, State
 from nodrop.core.surroundings import Surroundings
-from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Row, Token
+from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Record, Row, Token
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Draft
 
@@ -51,6 +51,7 @@ class Batch:
         self._processes_gone: set[Key] = set()
         self._agents: list[tuple[Agent, bytes]] = []
         self._tokens: list[Token] = []
+        self._records: dict[tuple[str, str, str], Record | None] = {}
         self._held: dict[Key, list[str]] = {}
         self._undo: list[tuple[Key, Handoff | None]] = []
 
@@ -199,6 +200,14 @@ class Batch:
         """Keep a token, new or revoked."""
         self._tokens.append(token)
 
+    def keep_record(self, record: Record) -> None:
+        """Keep a record, in the place of what was under its name."""
+        self._records[record.team, record.kind, record.id] = record
+
+    def drop_record(self, team: str, kind: str, record_id: str) -> None:
+        """Drop what is under a record's name."""
+        self._records[team, kind, record_id] = None
+
     @contextmanager
     def attempt(self) -> Generator[None]:
         """Undo what the block did to the working set if it raises."""
@@ -239,6 +248,8 @@ class Batch:
             processes_gone=self.processes_gone,
             agents=self._agents,
             tokens=self._tokens,
+            records=[record for record in self._records.values() if record is not None],
+            records_gone=[name for name, record in self._records.items() if record is None],
         )
 
     def touched_by_recipient(self) -> dict[Key, list[Handoff]]:

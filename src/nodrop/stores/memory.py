@@ -20,6 +20,7 @@ from nodrop.store import (
     Page,
     Place,
     Process,
+    Record,
     Row,
     Team,
     Token,
@@ -78,6 +79,10 @@ class MemoryStore:
     async def processes(self) -> Sequence[Process]:
         """Return every known process of every team."""
         return [process for _, process in sorted(self._tables.processes.items())]
+
+    async def records(self, kind: str) -> Sequence[Record]:
+        """Return every record of a kind, of every team."""
+        return [record for _, record in sorted(self._tables.records.items()) if record.kind == kind]
 
     # --- reading ---
 
@@ -258,6 +263,7 @@ class _Tables:
         self.manifests: dict[tuple[str, str, int], bytes] = {}
         self.processes: dict[Key, Process] = {}
         self.tokens: dict[Key, Token] = {}
+        self.records: dict[tuple[str, str, str], Record] = {}
 
     def check(self, batches: Sequence[Changes]) -> None:
         """Find what would make applying fail halfway, before it begins."""
@@ -292,6 +298,9 @@ class _Tables:
             self.agents[agent.team, agent.id] = agent
             self.manifests.setdefault((agent.team, agent.id, agent.version), sent)
         self.tokens.update({(token.team, token.id): token for token in changes.tokens})
+        self.records.update({(each.team, each.kind, each.id): each for each in changes.records})
+        for gone in changes.records_gone:
+            self.records.pop(gone, None)
 
     def _keep(self, entry: Entry, body: bytes | None, mail: Iterable[tuple[str, str]]) -> None:
         self.log.setdefault(entry.team, {})[entry.seq] = entry

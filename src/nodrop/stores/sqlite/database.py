@@ -25,6 +25,7 @@ from nodrop.store import (
     Page,
     Place,
     Process,
+    Record,
     Team,
     Token,
     Wanted,
@@ -337,6 +338,13 @@ class Database:
         """Return every known process of every team."""
         rows = self._connection.execute("select * from process order by team, id")
         return [value_of(Process, row) for row in rows]
+
+    def records(self, kind: str) -> list[Record]:
+        """Return every record of a kind, of every team."""
+        rows = self._connection.execute(
+            "select team, kind, id, json from record where kind = ? order by team, id", (kind,)
+        )
+        return [value_of(Record, row) for row in rows]
 
     # --- statements ---
 

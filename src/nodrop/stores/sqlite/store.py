@@ -31,6 +31,7 @@ from nodrop.store import (
     Mail,
     Page,
     Process,
+    Record,
     Team,
     Token,
     Wanted,
@@ -140,6 +141,10 @@ class SQLiteStore:
     async def processes(self) -> Sequence[Process]:
         """Return every known process of every team."""
         return await self._visit(self._database.processes)
+
+    async def records(self, kind: str) -> Sequence[Record]:
+        """Return every record of a kind, of every team."""
+        return await self._visit(self._database.records, kind)
 
     # --- reading ---
 

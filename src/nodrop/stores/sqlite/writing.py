@@ -83,6 +83,13 @@ def write_others(connection: Connection, changes: Changes) -> None:
         "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
         map(columns_of, changes.tokens),
     )
+    connection.executemany(
+        "insert or replace into record (team, kind, id, json) values (?, ?, ?, ?)",
+        map(columns_of, changes.records),
+    )
+    connection.executemany(
+        "delete from record where team = ? and kind = ? and id = ?", changes.records_gone
+    )
 
 
 def _end(connection: Connection, team: str) -> tuple[Head, bytes]:

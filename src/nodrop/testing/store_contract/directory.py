@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nodrop.core.contract import Agent, Availability, Capability, Manifest
-from nodrop.store import Changes, KeyUse, Process, Store, Team, Token, Wanted
+from nodrop.store import Changes, KeyUse, Process, Record, Store, Team, Token, Wanted
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import SENDER, TEAM, handoff_id
 from nodrop.testing.store_contract.setting import DIGEST_KEYS, OTHER_TEAM, Setting, commit, load
@@ -95,6 +95,21 @@ class DirectoryContract(Setting):
         assert sorted(await store.processes(), key=lambda p: p.team) == [seen, twin]
         await commit(store, Changes(processes_gone=[(TEAM, "p1"), (TEAM, "never seen")]))
         assert await store.processes() == [twin]
+
+    # --- records ---
+
+    async def test_a_record_is_what_was_last_written_under_its_name(self, store: Store) -> None:
+        """Until it is gone; of one kind and of another, here and in another team."""
+        key = Record(team=TEAM, kind="key", id="k1", json=b'{"a": 1}')
+        others = [replace(key, kind="policy"), replace(key, team=OTHER_TEAM)]
+        await commit(store, Changes(records=[key, *others]))
+        changed = replace(key, json=b'{"a":2}')
+        await commit(store, Changes(records=[changed]))
+        assert sorted(await store.records("key"), key=lambda r: r.team) == [changed, others[1]]
+        gone = [(TEAM, "key", "k1"), (TEAM, "key", "never there")]
+        await commit(store, Changes(records_gone=gone))
+        assert await store.records("key") == [others[1]]
+        assert await store.records("policy") == [others[0]]
 
     # --- idempotency keys ---
 
