@@ -1,6 +1,8 @@
 import asyncio
 import base64
+import errno
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -27,9 +29,14 @@ from nodrop.app import (
     serve,
 )
 from nodrop.client.credentials import CredentialsFile
-from nodrop.core.errors import StoreInUseError, UnauthenticatedError, UnavailableError
+from nodrop.core.errors import (
+    StoreFullError,
+    StoreInUseError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from nodrop.engine.relay import operator_of
-from nodrop.wire.requests import RevokeToken
+from nodrop.wire.requests import GetCheckpoint, RevokeToken
 
 SECONDS_MAX = 20.0
 
@@ -241,7 +248,7 @@ def test_a_relay_that_was_killed_leaves_nothing_in_the_way_of_the_next(tmp_path:
         assert CredentialsFile(tmp_path).read().url == second["url"]
 
 
-async def serve_once(home: Path, **options: Any) -> Served:
+async def serve_once(home: Path, *, port: int = 0, **options: Any) -> Served:
     """Serve `home` until it says that it is ready."""
     stop, told = asyncio.Event(), list[Served]()
 
@@ -250,7 +257,7 @@ async def serve_once(home: Path, **options: Any) -> Served:
         stop.set()
 
     async with asyncio.timeout(SECONDS_MAX):
-        await serve(home, port=0, ready=ready, stop=stop, **options)
+        await serve(home, port=port, ready=ready, stop=stop, **options)
     return told[0]
 
 
@@ -276,6 +283,45 @@ async def test_the_operators_token_is_kept_as_long_as_it_is_valid(tmp_path: Path
     async with open_relay(tmp_path / "nodrop.db", home=tmp_path) as relay:
         with pytest.raises(UnauthenticatedError):
             await relay.authenticate(first.operator)
+
+
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_full_disk_does_not_keep_a_relay_from_serving_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await serve_once(tmp_path)
+    before = CredentialsFile(tmp_path).read()
+    monkeypatch.setattr("tempfile.mkstemp", no_room)
+    port = int(first.url.rpartition(":")[2])
+    assert (await serve_once(tmp_path, port=port)).url == first.url
+    assert CredentialsFile(tmp_path).read() == before
+    assert "the disk is full, and the relay serves all the same" in caplog.text
+
+
+async def test_a_relay_that_cannot_tell_its_clients_where_it_is_says_that_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.mkstemp", no_room)
+    with pytest.raises(StoreFullError, match=r"no room for .*credentials"):
+        await serve_once(tmp_path)
+    monkeypatch.undo()
+    await serve_once(tmp_path)
+    assert CredentialsFile(tmp_path).read().operator is not None
+
+
+async def test_a_key_that_there_is_no_room_for_is_a_full_disk_and_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_relay(":memory:", home=tmp_path) as relay:
+        with monkeypatch.context() as full:
+            full.setattr("tempfile.mkstemp", no_room)
+            with pytest.raises(StoreFullError):
+                await relay.call(operator_of("default"), "checkpoints", GetCheckpoint())
+        await relay.call(operator_of("default"), "checkpoints", GetCheckpoint())
+    assert (tmp_path / "keys" / "relay.pem").exists()
 
 
 async def test_tokens_in_clear_are_warned_of(tmp_path: Path) -> None:

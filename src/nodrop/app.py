@@ -14,7 +14,6 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import (
@@ -25,7 +24,7 @@ from collections.abc import (
     Generator,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -35,9 +34,15 @@ import uuid_utils
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from nodrop.client import private_file
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.settings import find_home
-from nodrop.core.errors import NodropError, StoreInUseError, UnauthenticatedError
+from nodrop.core.errors import (
+    NodropError,
+    StoreFullError,
+    StoreInUseError,
+    UnauthenticatedError,
+)
 from nodrop.core.limits import DEFAULT, SECOND, Limits
 from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
@@ -78,13 +83,20 @@ class SystemClock:
     system says how long it was.
     """
 
-    def __init__(self) -> None:
-        self._wall_ns = time.time_ns()
-        self._start_ns = _passing_ns()
+    def __init__(
+        self,
+        *,
+        wall_ns: Callable[[], int] | None = None,
+        passing_ns: Callable[[], int] | None = None,
+    ) -> None:
+        """Take the time of day from `wall_ns`, once, and how much of it passes from `passing_ns`."""
+        self._passing_ns = passing_ns or _passing_ns
+        self._start_ns = self._passing_ns()
+        self._wall_ns = (wall_ns or time.time_ns)()
 
     def now(self) -> int:
         """Return the current time."""
-        return (self._wall_ns + _passing_ns() - self._start_ns) // 1_000_000
+        return (self._wall_ns + self._passing_ns() - self._start_ns) // 1_000_000
 
     async def sleep_until(self, at: int) -> None:
         """Return when `now()` has reached `at`, not before."""
@@ -134,7 +146,7 @@ class KeyFile:
                 serialization.PrivateFormat.PKCS8,
                 serialization.NoEncryption(),
             )
-            _write_file(self._path, made, replace=False)
+            private_file.write(self._path, made, replace=False)
         key = serialization.load_pem_private_key(self._path.read_bytes(), password=None)
         if not isinstance(key, Ed25519PrivateKey):
             raise TypeError(f"{self._path} holds no Ed25519 key")
@@ -143,24 +155,6 @@ class KeyFile:
 
 def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Put `data` at `path` in one move, for its owner alone. Without `replace`, the first wins."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            Path(temporary).replace(path)
-        else:
-            with suppress(FileExistsError):
-                os.link(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 # --- a relay on a database -----------------------------------------------------------------------
@@ -200,7 +194,6 @@ async def _open_store(database: str | os.PathLike[str]) -> Store:
     if os.fspath(database) == MEMORY:
         return MemoryStore()
     path = Path(database)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         store = await SQLiteStore.open(path)
     except StoreInUseError as error:
@@ -223,8 +216,13 @@ class AddressFile:
             return None
 
     def write(self, url: str) -> None:
-        """Tell the address."""
-        _write_file(self._path, msgspec.json.encode(_Address(url=url, pid=os.getpid())))
+        """Tell the address.
+
+        Raises:
+            StoreFullError: there is no room to.
+        """
+        address = _Address(url=url, pid=os.getpid())
+        private_file.write(self._path, msgspec.json.encode(address))
 
     def remove(self) -> None:
         """Tell nothing any more."""
@@ -310,6 +308,7 @@ async def serve(
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
+        StoreFullError: there is no room for what must be written to begin.
         UnavailableError: the address cannot be listened on.
     """
     stop = stop or asyncio.Event()
@@ -324,7 +323,11 @@ async def serve(
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
             address = AddressFile(database)
-            address.write(url)
+            try:
+                address.write(url)
+            except StoreFullError as error:
+                # Nobody but those who find the database locked needs it: what is stored can be read.
+                log.warning("the disk is full, and the relay serves all the same: %s", error)
             pruning = asyncio.create_task(_prune_hourly(relay, team, keep_ms))
             try:
                 warnings = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)

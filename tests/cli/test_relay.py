@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -106,6 +107,20 @@ def test_a_port_that_is_taken_is_exit_75(tmp_path: Path) -> None:
         second = run(tmp_path, "up", "--port", port, "--home", str(tmp_path / "other"))
     assert (second.returncode, second.stdout) == (75, "")
     assert "Traceback" not in second.stderr
+
+
+def test_a_full_disk_is_exit_75_and_says_what_to_do(
+    nodrop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.mkstemp", no_room)
+    refused = nodrop("up", "--port", "0", "--home", tmp_path / "full")
+    assert (refused.code, refused.out) == (75, "")
+    assert "store_full" in refused.err
+    assert "Make room on the relay's disk" in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_what_was_stored_survives_kill_9(tmp_path: Path) -> None:

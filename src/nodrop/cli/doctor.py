@@ -15,7 +15,8 @@ from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.client.address import Remote, parse
-from nodrop.client.credentials import FILE_MODE, CredentialsFile
+from nodrop.client.credentials import CredentialsFile
+from nodrop.client.private_file import FILE_MODE
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import SECOND
 from nodrop.proof import ledger

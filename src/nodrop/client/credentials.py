@@ -4,15 +4,11 @@
 with the operator's. Processes of one user are one trust domain.
 """
 
-import os
-import tempfile
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-FILE_MODE: Final = 0o600
-DIRECTORY_MODE: Final = 0o700
+from nodrop.client import private_file
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,20 +44,13 @@ class CredentialsFile:
             raise ValueError(f"{self.path} is damaged: {error}") from error
 
     def write(self, credentials: Credentials) -> None:
-        """Put `credentials` in the place of what was there, in one move."""
-        self.path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-        # Made readable by its owner alone before anything is in it.
-        descriptor, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".credentials-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.chmod(temporary, FILE_MODE)  # noqa: PTH101  # a path object says no more
-                file.write(msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)  # noqa: PTH105  # same
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        """Put `credentials` in the place of what was there, in one move.
+
+        Raises:
+            StoreFullError: there is no room for them; what was there still is.
+        """
+        data = msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n"
+        private_file.write(self.path, data)
 
     def save_agent(self, agent: str, token: str) -> None:
         """Remember an agent's token beside whatever else is there by now."""

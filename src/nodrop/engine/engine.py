@@ -35,7 +35,7 @@ from nodrop.engine.leases import Leases
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.waiters import Taker, Takers
-from nodrop.store import Key, Process, Store, Transaction, Wanted
+from nodrop.store import Key, LogPage, Process, Store, Transaction, Wanted
 
 log = logging.getLogger("nodrop.engine")
 
@@ -43,6 +43,10 @@ T = TypeVar("T")
 _TICKS_PER_HANDOFF_MAX: Final = 64
 """Clocks of one handoff that one batch looks after; the rest wait for the next."""
 _FETCHES_MAX: Final = 5
+_SET_BACK_MS_MIN: Final = SECOND
+"""A clock that was set back by less only makes things happen later by as much."""
+_FOREVER: Final = 2**62
+_ALL: Final = 2**31
 
 
 class Job(Generic[T]):
@@ -97,9 +101,12 @@ class Engine:
         self._rearm = asyncio.Event()
         self._next_due: int | None = None
         self._up_since = 0
+        self._set_back = False
+        """The clock stands before what the log tells of, and no commit has looked after that yet."""
         self._armed_at: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._fetching: set[asyncio.Task[None]] = set()
+        self._fetching: dict[asyncio.Task[None], Job[Any]] = {}
+        """Jobs on their way back into the queue. Only the committer puts some here."""
         self._stopping = False
 
     # --- life ---
@@ -109,10 +116,22 @@ class Engine:
         self._up_since = self._clock.now()
         self.leases.restore(list(await self._store.processes()), up_since=self._up_since)
         self._next_due = await self._store.next_due()
+        self._set_back = await self._last_at() - self._up_since > _SET_BACK_MS_MIN
+        if self._set_back:
+            self._next_due = self._up_since
         self._tasks = [
             asyncio.create_task(self._commit_forever(), name="nodrop commits"),
             asyncio.create_task(self._watch_the_clock(), name="nodrop clock"),
         ]
+
+    async def _last_at(self) -> int:
+        """Return when the log ends, as the clock had it then."""
+        last_at = 0
+        for team in await self._store.teams():
+            end = (await self._store.head(team.id)).seq
+            for entry in await self._store.log(LogPage(team=team.id, after=end - 1, limit=1)):
+                last_at = max(last_at, entry.at)
+        return last_at
 
     async def stop(self) -> None:
         """Finish the commit under way, refuse the rest."""
@@ -123,7 +142,12 @@ class Engine:
             clock.cancel()
             await asyncio.wait({committer})
             await asyncio.gather(clock, return_exceptions=True)
-        self._refuse(self._queue, UnavailableError("the relay is stopping"))
+        # No commit, no new fetch: once these have ended, nobody is left who fills the queue.
+        fetching = dict(self._fetching)
+        for task in fetching:
+            task.cancel()
+        await asyncio.gather(*fetching, return_exceptions=True)
+        self._refuse((*self._queue, *fetching.values()), UnavailableError("the relay is stopping"))
         self._queue.clear()
 
     def surroundings(self, **known: Any) -> Surroundings:
@@ -204,6 +228,8 @@ class Engine:
         async with self._store.transaction() as tx:
             batch = Batch(await tx.load(_union(job.wanted for job in jobs)), now=now)
             await self._look_after(silent, tx, batch)
+            if self._set_back:
+                await self._count_anew(tx, batch)
             await self._tick(tx, batch)
             for team, process in {job.held for job in jobs if job.held}:
                 batch.admit_held(team, process, await tx.held(team, process))
@@ -213,6 +239,7 @@ class Engine:
             changes = batch.changes()
             seqs = await tx.append(changes)
         # From here on it is true.
+        self._set_back = False
         self._note_leases(silent, batch)
         for key, body in batch.bodies.items():
             self._bodies.put(key, body)
@@ -260,17 +287,22 @@ class Engine:
                     await self._bodies.fetch([missing.key])
                 else:
                     await self._recall(missing)
-                job.fetches += 1
-                if job.fetches > _FETCHES_MAX:
-                    raise RelayFaultError  # told to the caller like any other
-                self._queue.append(job)
-                self._wake.set()
-            except NodropError as error:
+            except Exception as error:
+                if not isinstance(error, NodropError):
+                    log.exception("a fetch failed")
+                    error = StoreUnavailableError()
                 self._refuse([job], error)
+                return
+            job.fetches += 1
+            if job.fetches > _FETCHES_MAX:
+                self._refuse([job], RelayFaultError())
+                return
+            self._queue.append(job)
+            self._wake.set()
 
         task = asyncio.create_task(fetch())
-        self._fetching.add(task)  # a task that nobody refers to may be collected unfinished
-        task.add_done_callback(self._fetching.discard)
+        self._fetching[task] = job  # a task that nobody refers to may be collected unfinished
+        task.add_done_callback(self._fetching.pop)
 
     async def _recall(self, missing: MissingManifestError) -> None:
         manifest = await self._store.manifest(missing.team, missing.agent, missing.version)
@@ -345,6 +377,20 @@ class Engine:
                 )
 
     # --- time ---
+
+    async def _count_anew(self, tx: Transaction, batch: Batch) -> None:
+        """Let no clock wait for a time that may be a year away: the clock was set back.
+
+        Everything in one commit: the next start must not take a part of it for the whole.
+        """
+        for handoff in batch.admit(await tx.due(now=_FOREVER, limit=_ALL)):
+            batch.apply(
+                handoff.team,
+                handoff.id,
+                commands.CountAnew(),
+                by=RELAY,
+                around=self.surroundings(),
+            )
 
     async def _tick(self, tx: Transaction, batch: Batch) -> None:
         if self._next_due is None or batch.now < self._next_due:

@@ -32,8 +32,12 @@ class Crew:
         self._stalled: dict[WorkerProcess, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
-        for each in self._workers:
-            await each.start()
+        try:
+            for each in self._workers:
+                await each.start()
+        except BaseException:
+            await self._end()  # nobody leaves what was never entered
+            raise
         return self
 
     async def __aexit__(
@@ -43,8 +47,7 @@ class Crew:
         trace: TracebackType | None,
     ) -> None:
         await self.recover()
-        for each in self._workers:
-            await each.kill()
+        await self._end()
 
     async def kill_one(self, chance: random.Random) -> None:
         """Kill one of them, and start another in its place."""
@@ -66,6 +69,10 @@ class Crew:
     async def recover(self) -> None:
         """Return when nobody stands still any more."""
         await asyncio.gather(*self._stalled.values())
+
+    async def _end(self) -> None:
+        for each in self._workers:
+            await each.kill()
 
     def _awake(self) -> list["WorkerProcess"]:
         return [each for each in self._workers if each not in self._stalled]

@@ -51,8 +51,15 @@ class ServedRelay:
 class RelayProcess(ServedRelay):
     """`nodrop up` on one home directory, on one port from the first start on."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, log: Path | None = None) -> None:
+        """Describe it.
+
+        Args:
+            home: its home directory.
+            log: where it complains, if not there.
+        """
         super().__init__(home, url="")
+        self._log = log or home / "relay.log"
         self._process: Process | None = None
         self._starts = 0
 
@@ -63,7 +70,11 @@ class RelayProcess(ServedRelay):
         return self._process.pid
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()  # nobody leaves what was never entered
+            raise
         return self
 
     async def __aexit__(
@@ -129,10 +140,6 @@ class RelayProcess(ServedRelay):
         self._starts += 1
         async with self.operator() as me:
             await me.note(f"start {self._starts}")
-
-    @property
-    def _log(self) -> Path:
-        return self.home / "relay.log"
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,7 +92,8 @@ class _Run:
         """Fill one disk several times, then look what its relay holds."""
         self._disks += 1
         folder = self._plan.folder / f"disk-{self._disks}"
-        async with mounted(folder), RelayProcess(folder / "relay") as relay:
+        log = self._plan.folder / f"relay-{self._disks}.log"  # the disk goes, and is full
+        async with mounted(folder), RelayProcess(folder / "relay", log=log) as relay:
             with Record(self._plan.folder / f"records-{self._disks}.jsonl") as record:
                 async with (
                     working(worker(record), relay),
