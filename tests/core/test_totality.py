@@ -65,6 +65,7 @@ commands_of_all_kinds = st.one_of(
     st.builds(commands.LapseLease, process=st.sampled_from(("p1", "p2"))),
     st.builds(commands.Revive, process=st.sampled_from(("p1", "p2"))),
     st.builds(commands.Tick),
+    st.builds(commands.CountAnew),
 )
 spans = st.sampled_from((SECOND, MINUTE, 20 * MINUTE, HOUR, 5 * HOUR, DAY))
 steps = st.lists(
@@ -123,7 +124,8 @@ def test_random_scripts_reach_every_kind_of_event() -> None:
                 play.up_since = play.now if dice.random() < 0.3 else play.up_since
                 play.pass_time(dice.choice((SECOND, 20 * MINUTE, 5 * HOUR)))
                 continue
-            command = _made_right(dice.choice((*EVERY_COMMAND, *GOING_ON * 6)), play)
+            fitting = TOO_LATE if play.h.state is State.EXPIRED else GOING_ON
+            command = _made_right(dice.choice((*EVERY_COMMAND, *fitting * 6)), play)
             with suppress(CallerError):
                 play.do(command, by=dice.choice((*ACTORS, RECIPIENT, RECIPIENT)))
         seen |= {type(event).__name__ for event in play.events}
@@ -183,6 +185,7 @@ EVERY_COMMAND: tuple[Command, ...] = (
     commands.LapseLease(process="p1"),
     commands.Revive(process="p1"),
     commands.Tick(),
+    commands.CountAnew(),
 )
 
 
@@ -191,8 +194,11 @@ GOING_ON: tuple[Command, ...] = (
     commands.Acknowledge(attempt=1),
     commands.Block(attempt=1, body=b"{}"),
     commands.AnswerQuestion(question=4, body=b"{}"),
-    commands.AcceptLate(successor="h2"),
     commands.Tick(),
+)
+TOO_LATE: tuple[Command, ...] = (
+    commands.Complete(attempt=1, body=b"{}"),
+    commands.AcceptLate(successor="h2"),
 )
 
 

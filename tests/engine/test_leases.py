@@ -29,7 +29,7 @@ class Office:
         self.pass_time = world.pass_time
 
     async def offer(self, **fields: Any) -> str:
-        request = requests.Offer(to="code_agent", title="bug", **fields)
+        request = requests.Offer(to="code_agent", title="bug", deadline="1000d", **fields)
         return (await self.ask(SENDER, "offer", request)).handoff.id
 
     async def take(self, *, beat: float | None = 10, process: str = "p") -> int:
@@ -51,6 +51,10 @@ class Office:
         self, caller: Caller, operation: str, request: Any, about: str | None = None
     ) -> Any:
         return (await self.world.ask(caller, operation, request, about=about)).answer
+
+    async def states(self) -> list[str]:
+        page = await self.ask(SENDER, "list_handoffs", requests.ListHandoffs())
+        return [view.state for view in page.handoffs]
 
     async def state(self, handoff_id: str) -> str:
         view = (await self.ask(SENDER, "get_handoff", requests.GetHandoff(), handoff_id)).handoff
@@ -172,21 +176,85 @@ async def test_a_lease_lapses_though_the_commit_failed_that_should_have_ended_it
     assert await office.state(handoff_id) == "offered"
 
 
-@pytest.mark.parametrize("ms", [-HOUR, -365 * 24 * HOUR, HOUR])
-def test_a_clock_that_was_set_between_two_runs_neither_ends_nor_keeps_a_lease(ms: int) -> None:
+# --- a clock that is set ------------------------------------------------------------------------
+
+YEAR = 365 * 24 * HOUR
+
+
+@pytest.fixture(params=[-YEAR, -HOUR, HOUR, YEAR], ids=["-1y", "-1h", "+1h", "+1y"])
+def told_twice(request: pytest.FixtureRequest) -> Callable[[Story, Story], None]:
+    """Tell one story, take the relay down, set the wall clock, and tell the other."""
+
+    async def tell(before: Story, after: Story) -> None:
+        store = MemoryStore()
+        world = World(Plan(seed=0), store)
+        await world.start()
+        await before(Office(world))
+        world.crash()
+        world = World(Plan(seed=1), store, start=T0 + request.param)
+        await world.start()
+        await world.pass_time(0)
+        await after(Office(world))
+
+    return lambda before, after: loop.run(tell(before, after))
+
+
+def test_a_clock_that_was_set_between_two_runs_neither_ends_nor_keeps_a_lease(
+    told_twice: Callable[[Story, Story], None],
+) -> None:
+    async def before(office: Office) -> None:
+        await office.accepted()
+
+    async def after(office: Office) -> None:
+        await office.pass_time(29 * SECOND)
+        assert await office.states() == ["accepted"]
+        await office.pass_time(SECOND)
+        assert await office.states() == ["offered"]
+
+    told_twice(before, after)
+
+
+def test_nor_the_turn_of_whoever_gives_no_heartbeat(
+    told_twice: Callable[[Story, Story], None],
+) -> None:
+    async def before(office: Office) -> None:
+        await office.offer()
+        await office.take(beat=None)
+
+    async def after(office: Office) -> None:
+        await office.pass_time(59 * SECOND)
+        assert await office.states() == ["delivered"]
+        await office.pass_time(SECOND)
+        assert await office.states() == ["offered"]
+
+    told_twice(before, after)
+
+
+def test_nor_does_it_keep_a_retry_waiting(told_twice: Callable[[Story, Story], None]) -> None:
+    async def before(office: Office) -> None:
+        handoff_id = await office.accepted()
+        await office.ask(WORKER, "fail", requests.Fail(attempt=1, retryable=True), handoff_id)
+
+    async def after(office: Office) -> None:
+        await office.pass_time(2 * SECOND)
+        assert await office.take() == 2
+
+    told_twice(before, after)
+
+
+def test_a_failed_commit_does_not_make_the_relay_forget_that_its_clock_was_set_back() -> None:
     async def story() -> None:
         store = MemoryStore()
-        before = World(Plan(seed=0), store)
-        await before.start()
-        handoff_id = await Office(before).accepted()
-        before.crash()
-
-        after = World(Plan(seed=1), store, start=T0 + ms)
-        await after.start()
-        office = Office(after)
-        await office.pass_time(29 * SECOND)
-        assert await office.state(handoff_id) == "accepted"
-        await office.pass_time(SECOND)
-        assert await office.state(handoff_id) == "offered"
+        world = World(Plan(seed=0), store)
+        await world.start()
+        office = Office(world)
+        await office.offer()
+        await office.take(beat=None)
+        world.crash()
+        world = World(Plan(seed=1), store, start=T0 - HOUR)
+        await world.start()
+        world.life.store.fail_next(Fault.BEFORE_COMMIT)
+        await world.pass_time(62 * SECOND)
+        assert await Office(world).states() == ["offered"]
 
     loop.run(story())

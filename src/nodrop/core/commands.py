@@ -240,6 +240,10 @@ class Tick(Value, frozen=True, kw_only=True):
     """Time passed. Never refused; often does nothing."""
 
 
+class CountAnew(Value, frozen=True, kw_only=True):
+    """The clock was set back between two runs. Never refused; often does nothing."""
+
+
 Command = (
     Offer
     | Deliver
@@ -267,4 +271,5 @@ Command = (
     | LapseLease
     | Revive
     | Tick
+    | CountAnew
 )

@@ -36,7 +36,7 @@ from nodrop.core.model import (
 )
 from nodrop.core.routing import next_candidate, reassigned
 from nodrop.core.surroundings import Facts, Surroundings
-from nodrop.core.ticking import exhausted, lapse, tick
+from nodrop.core.ticking import count_anew, exhausted, lapse, tick
 
 
 def propose(
@@ -99,6 +99,8 @@ def propose(
             return _revived(handoff) if mine else ()
         case commands.Tick():
             return tick(handoff, now, around)
+        case commands.CountAnew():
+            return count_anew(handoff, now)
         case _:
             assert_never(command)
 

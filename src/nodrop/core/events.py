@@ -239,7 +239,7 @@ class Escalated(Value, frozen=True, kw_only=True):
 
 
 class Rearmed(Value, frozen=True, kw_only=True):
-    """A clock that ran out while the relay was down counts anew."""
+    """A clock counts anew: it ran out while the relay was down, or time was set back meanwhile."""
 
     clock: ClockName
     at: int

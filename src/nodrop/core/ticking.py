@@ -46,6 +46,15 @@ def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
     return _fire(handoff, timer, now, around)
 
 
+def count_anew(handoff: Handoff, now: int) -> Facts:
+    """Begin every clock now that began later than now; a deadline is a time, and stays."""
+    return tuple(
+        Fact(event=events.Rearmed(clock=timer.name, step=timer.step, at=now + timer.length_ms))
+        for timer in handoff.timers
+        if timer.at - timer.length_ms > now and timer.name is not ClockName.DEADLINE
+    )
+
+
 def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Facts:
     match timer.name:
         case ClockName.RETRY:
