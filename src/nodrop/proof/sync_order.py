@@ -254,7 +254,7 @@ class _TracedRelay(RelayProcess):
 
     async def spawn(self) -> Process:
         self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "relay.log").open("ab") as complaints:
+        with self._log.open("ab") as complaints:
             self._process = await asyncio.create_subprocess_exec(
                 *(*STRACE, f"--output={self._trace}"),
                 *(sys.executable, *self._nodrop, "up", "--json", "--port", "0"),

@@ -29,6 +29,7 @@ _WORDS: Final[dict[str, str]] = {
     **dict.fromkeys(("day", "days", "d"), "d"),
     **dict.fromkeys(("week", "weeks", "w"), "w"),
 }
+_NUMBER: Final = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _PART: Final = re.compile(r"\s*(?:and\s+)?(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]+)\s*,?", re.ASCII)
 _ISO: Final = re.compile(
     r"P(?:(\d{1,9})W)?(?:(\d{1,9})D)?"
@@ -49,12 +50,12 @@ def parse_duration(value: Duration) -> int:
     if isinstance(value, int | float):
         if not 0 <= value < 1e12:  # noqa: PLR2004  # also turns away NaN
             raise ValueError(_EXPECTED)
-        return round(value * SECOND)
+        return _milliseconds(value * SECOND)
     text = value.strip()
     if not text or len(text) > _TEXT_CHARS_MAX:
         raise ValueError(_EXPECTED)
-    if text.isascii() and text.replace(".", "", 1).isdigit():
-        return round(float(text) * SECOND)
+    if _NUMBER.fullmatch(text):
+        return parse_duration(float(text))
     if text[0] == "P":
         return _parse_iso(text)
     return _parse_words(text.lower())
@@ -65,7 +66,8 @@ def _parse_iso(text: str) -> int:
     if match is None or not any(match.groups()) or text.endswith("T"):
         raise ValueError(_EXPECTED)
     weeks, days, hours, minutes, seconds = (float(g or 0) for g in match.groups())
-    return round(weeks * 7 * DAY + days * DAY + hours * HOUR + minutes * MINUTE + seconds * SECOND)
+    whole = weeks * 7 * DAY + days * DAY + hours * HOUR + minutes * MINUTE
+    return _milliseconds(whole + seconds * SECOND)
 
 
 def _parse_words(text: str) -> int:
@@ -77,7 +79,12 @@ def _parse_words(text: str) -> int:
             raise ValueError(_EXPECTED)
         total += float(match[1]) * _UNITS[unit]
         position = match.end()
-    return round(total)
+    return _milliseconds(total)
+
+
+def _milliseconds(exact: float) -> int:
+    """Return whole milliseconds; what is more than nothing stays so, however short."""
+    return max(1, round(exact)) if exact > 0 else 0
 
 
 @lru_cache(maxsize=1024)  # a relay writes the same few durations over and over
