@@ -228,6 +228,19 @@ async def test_a_retryable_refusal_is_repeated_for_half_a_minute(
     assert 25 < clock.time - began <= 30
 
 
+async def test_a_request_that_came_too_slowly_is_repeated_as_if_it_had_not_come(
+    relay: FakeRelay, transport: HttpTransport
+) -> None:
+    slow = _problem(InvalidRequestError("no request within 15 s"))
+    refusals = iter([web.Response(status=408, body=slow.body), web.Response(status=408)])
+    relay.refuse = lambda: next(refusals, None)
+    assert await transport.call("offer", {"command_id": "c"}) == {"did": "c"}
+    assert [request["body"] for request in relay.requests] == [{"command_id": "c"}] * 3
+    relay.refuse = lambda: web.Response(status=408)
+    with pytest.raises(UnavailableError, match="in time"):
+        await transport.call("offer", {"command_id": "c"})
+
+
 async def test_a_proxy_that_answers_no_problem_document_is_understood(
     relay: FakeRelay, transport: HttpTransport
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Never
 
@@ -90,13 +91,21 @@ def parse_json(text: str) -> Any:
         ValueError: it is not JSON; a `JSONDecodeError` says where.
     """
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_members)
     except RecursionError:
         raise ValueError("is nested too deep") from None
 
 
 def _no_constant(word: str) -> Never:
     raise ValueError(f"{word} is not JSON")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):  # one of them would be dropped without a word
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"has the key {twice[:100]!r} more than once")
+    return members
 
 
 def _decoded(content: bytes, name: str) -> str:

@@ -7,6 +7,7 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -43,7 +44,6 @@ POLL_SECONDS: Final = 20.0
 CONNECTIONS_MAX: Final = 1_000
 """Every wait takes a connection, and must not keep a heartbeat waiting for one."""
 PIECE_BYTES: Final = 1_048_576
-SERVER_FAULT: Final = 500
 
 _UNREACHED: Final = (OSError, aiohttp.ClientError)
 _DECODER: Final = msgspec.json.Decoder()
@@ -254,10 +254,15 @@ def _text(value: Any) -> str:
 
 def _refusal(status: int, body: bytes) -> NodropError:
     """Return the error that a problem document names; something in between may send none."""
+    if status == HTTPStatus.REQUEST_TIMEOUT:
+        # Whatever kept the request from arriving, it was not the request.
+        return UnavailableError("the relay did not get the whole request in time")
     try:
         return from_json(_DECODER.decode(body))
     except msgspec.MsgspecError:
-        kind = UnavailableError if status >= SERVER_FAULT else InvalidRequestError
+        kind = (
+            UnavailableError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else InvalidRequestError
+        )
         return kind(f"the relay, or something before it, answered {status}")
 
 

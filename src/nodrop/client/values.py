@@ -8,14 +8,20 @@ from typing import Any
 
 import msgspec
 
+from nodrop.core.errors import TooLargeError
+
 
 def plain(value: Any) -> Any:
     """Return `value` in the terms of JSON.
 
     Raises:
         TypeError: something in it has no JSON form.
+        TooLargeError: it is nested too deep, or without end.
     """
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
+    except RecursionError:
+        raise TooLargeError("the value is nested too deep, or without end") from None
 
 
 def given(**fields: Any) -> dict[str, Any]:

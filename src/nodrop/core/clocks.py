@@ -35,9 +35,13 @@ def due_at(handoff: Handoff, lease_until: int | None = None) -> int | None:
     return min(times, default=None)
 
 
-def ran_out(handoff: Handoff, now: int) -> list[Timer]:
-    """Return the timers that ran out, in the order in which they did."""
-    return sorted((t for t in handoff.timers if t.at <= now), key=lambda t: t.at)
+def ran_out(handoff: Handoff, now: int) -> Timer | None:
+    """Return the clock to act on, if any ran out.
+
+    The first that did; but a deadline before everything else, because it is a time and not a length.
+    """
+    out = (t for t in handoff.timers if t.at <= now)
+    return min(out, key=lambda t: (t.name is not ClockName.DEADLINE, t.at), default=None)
 
 
 def lease_until(handoff: Handoff, seen_at: int, limits: Limits, *, now: int) -> int | None:

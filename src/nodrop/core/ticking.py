@@ -28,16 +28,14 @@ def lapse(handoff: Handoff, reason: str) -> Facts:
 
 
 def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
-    """Act on the first clock that ran out; the handoff is ticked again until none has."""
-    due = clocks.ran_out(handoff, now)
-    if not due:
+    """Act on one clock that ran out; the handoff is ticked again until none has."""
+    timer = clocks.ran_out(handoff, now)
+    if timer is None:
         return ()
-    # The deadline is absolute, so it is looked at first; every other clock that ran out while
-    # the relay was down counts anew, and a lease is never shorter than the time since the start.
-    deadline = next((t for t in due if t.name is ClockName.DEADLINE), None)
-    if deadline is not None:
+    if timer.name is ClockName.DEADLINE:
         return (Fact(event=events.Expired()),)
-    timer = due[0]
+    # Every other clock that ran out while the relay was down counts anew, and a lease is never
+    # shorter than the time since the start.
     anew_at = around.up_since + max(timer.length_ms, 1)
     missed = timer.at <= around.up_since and timer.name is not ClockName.RETRY
     if missed or (timer.name is ClockName.LEASE and timer.at < anew_at):

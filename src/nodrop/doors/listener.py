@@ -17,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 
 from nodrop.core.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
 from nodrop.wire.errors import document
@@ -30,12 +31,18 @@ _UNREAD_MS_MAX: Final = 30_000
 """How long sent bytes may stay unread before the kernel gives a connection up."""
 _HEAD_BYTES_MAX: Final = 65_536
 """The head of a request; a chunk's too."""
-_HEAD_SECONDS_MAX: Final = 15.0
-_PARTING_SECONDS_MAX: Final = 5.0
-"""How long whoever was refused may go on talking, so that the refusal is not lost in a reset."""
 
 _REACHED_BY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # looked up, not bound to
 ANY_ADDRESS: Final = frozenset(_REACHED_BY)
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a connection may take."""
+
+    head_seconds: float = 15.0
+    """Until a request's head is there."""
+    parting_seconds: float = 5.0
+    """How long whoever was refused may go on talking, so that the refusal is not lost in a reset."""
 
 
 class TLS(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +60,7 @@ async def listen(
     port: int,
     frame_bytes_max: int,
     tls: TLS | None = None,
+    patience: Patience = Patience(),  # noqa: B008  # a frozen value
     before_shutdown: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[str]:
     """Serve `application`; yields its address once it can be reached. Port 0 is any free one.
@@ -64,8 +72,9 @@ async def listen(
         UnavailableError: the address cannot be listened on, or the certificate not used.
     """
     listener = _bind(host, port)
-    config = uvicorn.Config(
+    config = _Config(
         application,
+        patience=patience,
         interface="asgi3",
         http=_Http,
         ws=_WebSocket,
@@ -100,6 +109,14 @@ async def listen(
         await serving  # which also tells what kept it from listening
 
 
+class _Config(uvicorn.Config):
+    """What every connection finds: uvicorn's configuration, and ours."""
+
+    def __init__(self, *args: Any, patience: Patience, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.patience = patience
+
+
 class _Server(uvicorn.Server):
     """uvicorn that says when it is up, and leaves signals to those who know what else must end."""
 
@@ -130,8 +147,11 @@ class _Http(HttpToolsProtocol):
     A timer is set only while something is overdue: a request that comes in one piece costs none.
     """
 
+    config: _Config
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        self._patience = self.config.patience
         self._overdue: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Received since anything was made of it."""
@@ -141,7 +161,7 @@ class _Http(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Expect a request."""
         super().connection_made(transport)
-        self._expect(_HEAD_SECONDS_MAX, self._refuse_slow)
+        self._expect(self._patience.head_seconds, self._refuse_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""
@@ -155,10 +175,9 @@ class _Http(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > _HEAD_BYTES_MAX and not self._parting:
-            error = TooLargeError(f"the head of the request is larger than {_HEAD_BYTES_MAX} bytes")
-            self._refuse(error, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._refuse_large()
         elif self._in_head and self._overdue is None:
-            self._expect(_HEAD_SECONDS_MAX, self._refuse_slow)
+            self._expect(self._patience.head_seconds, self._refuse_slow)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -167,9 +186,15 @@ class _Http(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Have a request answered, now that its head is there."""
+        if self._parting:
+            return
         self._in_head = False
+        large = self._head_bytes > _HEAD_BYTES_MAX and self._measure_head() > _HEAD_BYTES_MAX
         self._head_bytes = 0
         self._expect_no_more()
+        if large:
+            self._refuse_large()
+            return
         super().on_headers_complete()
         if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]  # None for an upgrade
             self.cycle.transport = _Parting(self)  # pyright: ignore[reportAttributeAccessIssue]  # all that an answer needs of it
@@ -177,20 +202,27 @@ class _Http(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
         self._head_bytes = 0
-        super().on_body(body)
+        if not self._parting:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
         self._head_bytes = 0
-        self._expect_no_more()
-        super().on_message_complete()
+        if not self._parting:
+            self._expect_no_more()
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """End an answer. Who is answered before having said everything is not listened to long."""
         super().on_response_complete()
         cycle = self.cycle
         if cycle.response_complete and cycle.more_body and not self._parting:
-            self._expect(_PARTING_SECONDS_MAX, self.transport.close)
+            self._expect(self._patience.parting_seconds, self.transport.close)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Go on as a WebSocket, unless its head was refused."""
+        if not self._parting:
+            super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -207,10 +239,21 @@ class _Http(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
-        self._expect(_PARTING_SECONDS_MAX, self.transport.close)
+        self._expect(self._patience.parting_seconds, self.transport.close)
+
+    def _measure_head(self) -> int:
+        """Return the bytes of a head that came together with what follows it.
+
+        Each header has a colon, a space and an end of line besides.
+        """
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_large(self) -> None:
+        error = TooLargeError(f"the head of the request is larger than {_HEAD_BYTES_MAX} bytes")
+        self._refuse(error, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def _refuse_slow(self) -> None:
-        why = f"no request within {_HEAD_SECONDS_MAX:g} s"
+        why = f"no request within {self._patience.head_seconds:g} s"
         error = InvalidRequestError(why, next_step="Send the whole request at once.")
         self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
 
@@ -257,6 +300,8 @@ class _Parting:
 class _WebSocket(WebSocketsSansIOProtocol):
     """A WebSocket whose refusals arrive."""
 
+    config: _Config
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._parting = False
@@ -265,6 +310,18 @@ class _WebSocket(WebSocketsSansIOProtocol):
         """Take what came, unless it was refused."""
         if not self._parting:
             super().data_received(data)
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on. A text that is none is the client's fault, and no entry in our log."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def handle_parser_exception(self) -> None:
         """Say why the connection ends, and leave time for it to be read."""
@@ -279,7 +336,9 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(_PARTING_SECONDS_MAX, self.transport.close)
+        self.close_timer = self.loop.call_later(
+            self.config.patience.parting_seconds, self.transport.close
+        )
 
 
 def _bind(host: str, port: int) -> socket.socket:

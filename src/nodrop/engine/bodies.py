@@ -14,7 +14,9 @@ BodyKey = tuple[str, str, int]
 """(team, handoff id, version)."""
 
 BYTES_MAX: Final = 64 * 1024 * 1024
-_OVERHEAD_BYTES: Final = 200
+_OVERHEAD_BYTES: Final = 300
+"""What Python needs beside the bytes of a body: its key, its place, its header. Most bodies are
+smaller than that, and the cache would grow as they take the place of larger ones."""
 
 
 class MissingBodyError(Exception):

@@ -9,6 +9,7 @@ requests: a `Job` brings what it wants loaded and a function that decides.
 """
 
 import asyncio
+import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from nodrop.core import commands
-from nodrop.core.clocks import due_at, rank
+from nodrop.core.clocks import due_at, ran_out, rank
 from nodrop.core.commands import RELAY, Actor
 from nodrop.core.errors import (
     NodropError,
@@ -395,37 +396,50 @@ class Engine:
     async def _tick(self, tx: Transaction, batch: Batch) -> None:
         if self._next_due is None or batch.now < self._next_due:
             return
-        due = await tx.due(now=batch.now, limit=self.limits.batch_commands_max)
-        for handoff in batch.admit(due):
-            self._tick_one(batch, handoff)
+        due = batch.admit(await tx.due(now=batch.now, limit=self.limits.batch_commands_max))
+        until = batch.now
         if len(due) >= self.limits.batch_commands_max:
+            until = min(due_at(due[-1]) or until, until)  # what comes later waits for the rest
             self._wake.set()
+        # One clock at a time, whosever is next: what happened while nobody looked is told in order.
+        waiting = [
+            (timer.at, number)
+            for number, handoff in enumerate(due)
+            if (timer := ran_out(handoff, batch.now)) is not None
+        ]
+        heapq.heapify(waiting)
+        for _ in range(_TICKS_PER_HANDOFF_MAX * len(due)):
+            if not waiting:
+                return
+            _, number = heapq.heappop(waiting)
+            handoff = due[number] = self._tick_one(batch, due[number])
+            timer = ran_out(handoff, batch.now)
+            if timer is not None and timer.at <= until:
+                heapq.heappush(waiting, (timer.at, number))
 
-    def _tick_one(self, batch: Batch, handoff: Handoff) -> None:
+    def _tick_one(self, batch: Batch, handoff: Handoff) -> Handoff:
         candidates = self._register.candidates(handoff.team, handoff.capability)
         around = self.surroundings(candidates=candidates)
-        for _ in range(_TICKS_PER_HANDOFF_MAX):
-            version = handoff.version
-            handoff = batch.apply(
-                handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around
-            )
-            if handoff.version == version:
-                return
+        return batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
 
     async def _look_after(self, silent: list[Process], tx: Transaction, batch: Batch) -> None:
         """Take back what silent processes hold."""
+        lapsed: list[tuple[int, Handoff]] = []
         for process in silent:
             batch.admit_held(process.team, process.id, await tx.held(process.team, process.id))
             for handoff in batch.held(process.team, process.id):
                 until = self.leases.until(handoff)
                 if until is not None and until <= batch.now:
-                    batch.apply(
-                        handoff.team,
-                        handoff.id,
-                        commands.LapseLease(process=process.id),
-                        by=RELAY,
-                        around=self.surroundings(),
-                    )
+                    lapsed.append((until, handoff))
+        for _, handoff in sorted(lapsed, key=lambda lease: lease[0]):
+            batch.apply(
+                handoff.team,
+                handoff.id,
+                commands.LapseLease(process=handoff.process or ""),
+                by=RELAY,
+                around=self.surroundings(),
+            )
+        for process in silent:
             held = batch.held(process.team, process.id)
             if all(self.leases.until(handoff) is None for handoff in held):
                 batch.forget(process.team, process.id)

@@ -29,6 +29,7 @@ from nodrop.wire.times import Duration, parse_due, parse_duration
 AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+_PROBLEMS_TOLD_MAX: Final = 20
 
 
 class Intake:
@@ -80,8 +81,9 @@ class Intake:
             read.wrong("traceparent", "expected a W3C traceparent")
         if len(offer.watchers) > self._limits.watchers_max:
             read.wrong("watchers", f"at most {self._limits.watchers_max}")
-        for index, watcher in enumerate(offer.watchers):
-            read.agent(watcher, f"watchers[{index}]")
+        else:
+            for index, watcher in enumerate(offer.watchers):
+                read.agent(watcher, f"watchers[{index}]")
         if offer.to is None and offer.capability is None:
             read.wrong("to", "name a recipient, a capability, or both")
 
@@ -90,6 +92,7 @@ class Intake:
         read = _Reader(self._limits, 0)
         if len(offer.then) > self._limits.legs_max:
             read.wrong("then", f"at most {self._limits.legs_max} legs")
+            read.done()
         legs = tuple(read.leg(leg, f"then[{index}]") for index, leg in enumerate(offer.then))
         read.done()
         visits = [offer.to, *(leg.to for leg in legs)]
@@ -324,7 +327,8 @@ class _Reader:
             kind = UnsupportedFieldError
         problems = (*self._problems, *self._unsupported)
         if problems:
-            raise kind(f"{problems[0].path}: {problems[0].message}", errors=problems)
+            first = f"{problems[0].path}: {problems[0].message}"
+            raise kind(first, errors=problems[:_PROBLEMS_TOLD_MAX])
 
     def wrong(self, path: str, message: str) -> None:
         self._problems.append(Problem(path=path, message=message))

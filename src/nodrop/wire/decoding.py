@@ -8,9 +8,11 @@ they can refuse before they read.
 
 import difflib
 import functools
+import itertools
 import json
 import math
 import re
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
@@ -289,7 +291,10 @@ _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _TOKEN: Final = re.compile(rb"(" + _STRING + rb")(\s*:)?|[\[{]|[\]}]", re.DOTALL)
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_ONE_KIND: Final = bytes.maketrans(b"[]{}", b"()()")
+_UP, _DOWN = b"\x01", b"\xff"
+_STEPS: Final = bytes.maketrans(b"[{]}", _UP * 2 + _DOWN * 2)
+"""Each bracket as the signed byte that it adds to the depth."""
+_LEVELS_USUAL: Final = 8
 
 
 def _check_depth(data: bytes, levels_max: int) -> None:
@@ -307,13 +312,14 @@ def _too_deep(path: str, levels_max: int | None) -> TooLargeError:
 
 
 def _deeper(data: bytes, most: int) -> bool:
-    """Whether brackets nest deeper than `most`. Each pass takes the innermost level away."""
-    brackets = _STRINGS.sub(b"", data).translate(_ONE_KIND, _NO_BRACKETS)
-    for _ in range(most):
-        brackets = brackets.replace(b"()", b"")
-        if not brackets:
+    """Whether brackets nest deeper than `most`."""
+    steps = _STRINGS.sub(b"", data).translate(_STEPS, _NO_BRACKETS)
+    left = steps
+    for _ in range(min(most, _LEVELS_USUAL)):  # the innermost go first: soon done with most data
+        left = left.replace(_UP + _DOWN, b"")
+        if not left:
             return False
-    return b"()" in brackets or b"(" * (most + 1) in brackets
+    return max(itertools.accumulate(array("b", steps))) > most
 
 
 def _deep_field(data: bytes, most: int) -> str:

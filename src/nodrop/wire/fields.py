@@ -13,7 +13,11 @@ from nodrop.core.model import Priority, Rung, When
 Schema = dict[str, Any]
 
 DURATION: Final = "Duration"
+SOME_TIME: Final = "PositiveDuration"
 DUE: Final = "Due"
+DURATION_FORMAT: Final = "duration-in-words"
+DUE_FORMAT: Final = "time-or-duration"
+"""Texts of a grammar that no pattern could say in a line; `wire.times` reads them."""
 
 _AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
 _NAME: Final[Schema] = {"pattern": "^[!-~](?:[ -~]{0,254}[!-~])?$"}
@@ -79,32 +83,55 @@ _BLANKS: Final[Mapping[str, Schema]] = {
 _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "Offer": ("to", "capability"),
     "LegSpec": ("to", "capability"),
+    "EscalationSpec": ("notify",),
+    "Reassign": ("to", "capability"),
     "Counter": ("deadline", "update_every", "accept_within", "priority"),
 }
 """Requests of which at least one of these fields must say something."""
 
-_DURATIONS: Final = frozenset({"accept_within", "update_every", "after", "first", "max", "wait"})
-_DUES: Final = frozenset({"deadline", "eta", "next_update"})
+_DURATIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("after", "wait"), DURATION),
+    **dict.fromkeys(("accept_within", "update_every", "first", "max"), SOME_TIME),
+}
+DUES: Final = frozenset({"deadline", "eta", "next_update"})
+TIMES: Final = DUES | _DURATIONS.keys()
+"""Fields that hold a due time; and these, or a duration."""
+_SECONDS_MAX: Final = DEFAULT.duration_ms_max // SECOND
+
+
+def _timed(title: str, description: str, examples: list[Any], **bounds: Any) -> Schema:
+    text = {"type": "string", "minLength": 1, "maxLength": 64, "format": bounds.pop("format")}
+    number = {"type": "number", **bounds, "maximum": _SECONDS_MAX}
+    return {
+        "title": title,
+        "description": description,
+        "examples": examples,
+        "anyOf": [text, number],
+    }
+
 
 SHARED: Final[dict[str, Schema]] = {
-    DURATION: {
-        "title": DURATION,
-        "description": "A length of time, in words, as ISO 8601 or in seconds.",
-        "examples": ["4h", "4 hours", "1h 30m", "PT4H", 90],
-        "anyOf": [
-            {"type": "string", "minLength": 1, "maxLength": 64},
-            {"type": "number", "minimum": 0, "maximum": DEFAULT.duration_ms_max // SECOND},
-        ],
-    },
-    DUE: {
-        "title": DUE,
-        "description": "A point in time: ISO 8601 with an offset, or a duration from now.",
-        "examples": ["4h", "2026-01-01T12:00:00Z", 90],
-        "anyOf": [
-            {"type": "string", "minLength": 1, "maxLength": 64},
-            {"type": "number", "exclusiveMinimum": 0, "maximum": DEFAULT.duration_ms_max // SECOND},
-        ],
-    },
+    DURATION: _timed(
+        DURATION,
+        "A length of time, in words, as ISO 8601 or in seconds.",
+        ["4h", "4 hours", "1h 30m", "PT4H", 90],
+        format=DURATION_FORMAT,
+        minimum=0,
+    ),
+    SOME_TIME: _timed(
+        SOME_TIME,
+        "A length of time above zero, in words, as ISO 8601 or in seconds.",
+        ["4h", "4 hours", "1h 30m", "PT4H", 90],
+        format=DURATION_FORMAT,
+        exclusiveMinimum=0,
+    ),
+    DUE: _timed(
+        DUE,
+        "A point in time to come: ISO 8601 with an offset, or a duration from now.",
+        ["4h", "4 hours", "PT4H", 90],
+        format=DUE_FORMAT,
+        exclusiveMinimum=0,
+    ),
 }
 """Schemas that fields refer to."""
 
@@ -123,6 +150,11 @@ def describe(components: dict[str, Schema], requests: Iterable[str]) -> None:
     components.update(SHARED)
 
 
+def needed(component: Schema) -> bool:
+    """Whether a request cannot be empty."""
+    return bool(component.get("required") or component.get("anyOf"))
+
+
 def blank(path: str, name: str) -> Schema:
     """Return the schema of `{name}` in a path."""
     known = _BLANKS.get(path, {}) if name == "name" else {}
@@ -130,8 +162,8 @@ def blank(path: str, name: str) -> Schema:
 
 
 def header() -> Schema:
-    """Return the schema of `Idempotency-Key`, whose quotes are not part of the key."""
-    return {"type": "string", "pattern": "^[!#-~](?:[ !#-~]{0,254}[!#-~])?$"}
+    """Return the schema of `Idempotency-Key`, whose quotes around it are not part of the key."""
+    return {"type": "string", "pattern": '^"*[!#-~](?:[ -~]{0,254}[!#-~])?"*$'}
 
 
 def in_query(schema: Schema) -> Schema:
@@ -159,9 +191,9 @@ def plain(schema: Any) -> Any:
 def _described(component: str, field: str, schema: Schema) -> Schema:
     kinds = {kind.get("type") for kind in schema.get("anyOf", [schema])}
     if field in _DURATIONS and "string" in kinds:
-        return _referring(DURATION, schema, kinds)
-    if field in _DUES:
-        return _referring(DUE, schema, kinds)
+        return _referring(_DURATIONS[field], schema, kinds)
+    if field in DUES:  # of a leg, counted from its start
+        return _referring(SOME_TIME if component == "LegSpec" else DUE, schema, kinds)
     known = _EXCEPTIONS.get((component, field), _FIELDS.get(field, {}))
     if known is _LATER:
         return {**_LATER, "default": None}

@@ -137,7 +137,7 @@ def _operation(
     if operation.changes:
         kind = Manifest if operation.request is Register else route.kind
         described["requestBody"] = {
-            "required": operation.request is Register or _has_required(components, kind.__name__),
+            "required": operation.request is Register or fields.needed(components[kind.__name__]),
             "content": {"application/json": {"schema": schemas[kind]}},
         }
     described["responses"] = _responses(route, schemas)
@@ -160,10 +160,6 @@ def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
         for name, schema in properties.items()
         if name != route.name_field
     ]
-
-
-def _has_required(components: dict[str, Any], name: str) -> bool:
-    return bool(components[name].get("required"))
 
 
 def _responses(route: Route, schemas: dict[type[Any], dict[str, Any]]) -> dict[str, Any]:

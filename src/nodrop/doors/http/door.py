@@ -25,7 +25,7 @@ from nodrop.doors.http.answers import (
     send_options,
     send_problem,
 )
-from nodrop.doors.http.bodies import Bodies
+from nodrop.doors.http.bodies import BODY_SECONDS_MAX, Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay
@@ -40,9 +40,9 @@ Headers = dict[bytes, bytes]
 class HTTPDoor:
     """The operations of one relay, and the pages around them."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, *, body_seconds_max: float = BODY_SECONDS_MAX) -> None:
         self._relay = relay
-        self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max)
+        self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max, seconds_max=body_seconds_max)
         self._parking = Parking()
         self._pages: ASGIApp = pages(self._parking)
 
