@@ -108,7 +108,7 @@ def _document(reports: "Sequence[Report]", seconds: float) -> dict[str, Any]:
         "lost": sum(report.lost for report in reports),
         "duplicated": sum(report.duplicated for report in reports),
         "violations": [
-            {"seed": report.seed, "what": report.violation}
+            {"seed": report.seed, "what": report.violation, "again": report.again}
             for report in reports
             if report.violation is not None
         ],
@@ -151,6 +151,5 @@ def _show(reports: "Sequence[Report]", seconds: float) -> None:
         table.add_row(styled("head", "bright_black"), styled(told["heads"][0]))
     out.print(table)
     for broken in told["violations"]:
-        again = f"nodrop simulate --seed {broken['seed']} --hours {told['hours']:g}"
         out.print(line(("✗ ", "red"), broken["what"]), soft_wrap=True)
-        out.print(line(("→ ", "cyan"), f"{again} --agents {told['agents']}"), soft_wrap=True)
+        out.print(line(("→ ", "cyan"), broken["again"]), soft_wrap=True)

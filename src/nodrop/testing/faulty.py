@@ -45,6 +45,11 @@ class FaultyStore:
         """Make the next unit of work that is not planned for yet fail."""
         self._plan.append((fault, error or StoreUnavailableError()))
 
+    def relent(self) -> None:
+        """Let nothing of what is planned happen, and let what waits go on."""
+        self._plan.clear()
+        self.gate.set()
+
     def crash(self) -> None:
         """Take the relay away, now. What it did not commit is not kept."""
         self.crashed.set()

@@ -13,6 +13,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
@@ -80,6 +81,21 @@ def late_timers() -> Generator[None]:
         return row
 
     with _changed(batch, "row", an_hour_late):
+        yield
+
+
+@contextmanager
+def clocks_out_of_order() -> Generator[None]:
+    """Of the clocks that ran out, the one that came to mind last goes first."""
+
+    def last(waiting: list[tuple[int, int]]) -> tuple[int, int]:
+        return waiting.pop()
+
+    def at_the_end(waiting: list[tuple[int, int]], clock: tuple[int, int]) -> None:
+        waiting.append(clock)
+
+    stack = SimpleNamespace(heapify=sorted, heappush=at_the_end, heappop=last)
+    with mock.patch.object(engine, "heapq", stack):
         yield
 
 

@@ -166,6 +166,12 @@ def test_two_handoffs_for_one_ask_are_a_duplicate_even_without_a_key() -> None:
     assert verdict.duplicated == ("ask-1/leg 0: h2 is also h1",)
 
 
+def test_a_duplicate_that_nobody_asks_about_does_not_make_the_other_lost() -> None:
+    verdict = judged((*LOG, *second(key=None)[:-1]), shown=[view("h2", "completed")])
+    assert verdict.duplicated == ("ask-1/leg 0: h2 is also h1",)
+    assert verdict.lost == ()
+
+
 def test_a_redriven_handoff_and_its_successor_are_no_duplicates() -> None:
     log = [
         line if line["type"] != "handoff.completed.v1" else entry("h1", "failed") for line in LOG

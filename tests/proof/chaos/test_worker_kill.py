@@ -1,10 +1,7 @@
-import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from nodrop import app
 from nodrop.proof.chaos import worker_kill
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.relay_process import ServedRelay
@@ -13,18 +10,6 @@ from nodrop.testing.unfenced import unfenced
 pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too
 
 ROUNDS_MAX = 10
-
-
-@pytest.fixture
-async def relay(tmp_path: Path) -> AsyncGenerator[ServedRelay]:
-    """A relay in this process, whose parts a test can take out."""
-    up: asyncio.Future[app.Served] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
-    home = tmp_path / "home"
-    serving = asyncio.create_task(app.serve(home, port=0, ready=up.set_result, stop=stop))
-    yield ServedRelay(home, (await up).url)
-    stop.set()
-    await serving
 
 
 async def test_nothing_is_lost_or_run_again_although_workers_are_killed(tmp_path: Path) -> None:

@@ -97,13 +97,13 @@ class Callers:
             await caller.outcome(ask, handoff)
             await asyncio.sleep(self._pause())
 
-    async def fill(self, count: int, *, padding: int = 0) -> None:
+    async def fill(self, count: int) -> None:
         """Hand off `count` that nobody takes, and that stay open."""
         asks = iter([f"{self._name}-open-{number}" for number in range(count)])
 
         async def fill_in(caller: Caller) -> None:
             for ask in asks:
-                await caller.hand_off(ask, to=NOBODY, padding=padding, waits=False)
+                await caller.hand_off(ask, to=NOBODY, waits=False)
 
         async with asyncio.TaskGroup() as group:
             for caller in self._callers * FILLERS_PER_CONNECTION:
@@ -120,17 +120,16 @@ async def calling(
     pause: Callable[[], float] = lambda: 0.0,
     controls: Collection[str] = (),
     fill: int = 0,
-    padding: int = 0,
 ) -> AsyncGenerator[Callers]:
     """Keep `callers` at work; at the end each gets its last outcome, or is given up on.
 
-    Before they begin, `fill` handoffs are stored that stay open, each with `padding`.
+    Before they begin, `fill` handoffs are stored that stay open.
     """
     async with connected(relay) as clients:
         keyless = KEYLESS in controls
         each = [Caller(client, record, keyless=keyless) for client in clients]
         load = Callers(each, name=name, pause=pause)
-        await load.fill(fill, padding=padding)
+        await load.fill(fill)
         tasks = [asyncio.create_task(load.call(number)) for number in range(callers)]
         try:
             yield load

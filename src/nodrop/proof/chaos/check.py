@@ -274,11 +274,19 @@ class Checker:
     # --- what the log says ----------------------------------------------------------------------
 
     def _last_legs(self) -> dict[str, "_Handoff"]:
-        """Return the last leg of what came of each ask."""
+        """Return the last leg of what came of each ask; if it was duplicated, of the one stored."""
+        told_of = {handoff_id for ids in self._stored.values() for handoff_id in ids}
         last: dict[str, _Handoff] = {}
-        for handoff in self._handoffs.values():
+        for handoff in self._handoffs.values():  # in the order of the log: what follows comes later
+            if handoff.redrive_of in told_of:
+                told_of.add(handoff.id)
+            if handoff.id in told_of and handoff.next_leg is not None:
+                told_of.add(handoff.next_leg)
             known = last.get(handoff.correlation_id)
-            if known is None or handoff.leg >= known.leg:
+            if known is None or (handoff.id in told_of, handoff.leg) >= (
+                known.id in told_of,
+                known.leg,
+            ):
                 last[handoff.correlation_id] = handoff
         return last
 

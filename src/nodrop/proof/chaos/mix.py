@@ -3,9 +3,12 @@
 Two relays, each with its own callers and workers behind its own bad network. The mortal one is
 killed now and then; the steady one lives through, so that its memory can be compared: early, when
 its caches are full, and at the end.
+
+CONTROL `keyless`, of `callers`.
 """
 
 import asyncio
+import itertools
 import random
 import time
 from collections import Counter
@@ -18,7 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.proof.chaos import export
-from nodrop.proof.chaos.callers import calling
+from nodrop.proof.chaos.caller import Caller
+from nodrop.proof.chaos.callers import calling, connected
 from nodrop.proof.chaos.check import Verdict
 from nodrop.proof.chaos.crew import Crew
 from nodrop.proof.chaos.network_cut import behind_proxy, mend
@@ -26,8 +30,10 @@ from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
 from nodrop.proof.chaos.relay_process import RelayProcess, rss_mb
 from nodrop.proof.chaos.report import Report
+from nodrop.proof.chaos.worker import PROCESS_STEPS, worker, working
 from nodrop.testing.proxy import Proxy, Trouble
 
+STRIKES: Final = ("relay kill", "worker kill", "worker stall", "network")
 TROUBLES: Final = tuple(Trouble)
 SECONDS: Final = 60.0
 FAULT_SECONDS_MAX: Final = 2.0
@@ -36,9 +42,13 @@ WORKERS: Final = 2
 """At each relay."""
 PAUSE_SECONDS_MAX: Final = 2.0
 """Callers pause between two handoffs: the run is about time, not about load."""
-FILL: Final = 12_000
-PADDING: Final = 6_000
-"""Handoffs, and characters in each, that fill every cache of a relay before its memory is weighed."""
+FILL: Final = 40_000
+"""So many handoffs fill every cache of a relay. They are like those that follow: larger ones would
+leave holes in its memory that smaller ones cannot use."""
+FILL_PER_SECOND: Final = 20
+"""A short run is not kept waiting for that; its relay's memory tells little."""
+FILLER: Final = "filler"
+FILLERS: Final = 256
 EARLY_SECONDS: Final = 120.0
 WEIGH_SECONDS: Final = 1.0
 WEIGHED: Final = 10
@@ -51,14 +61,15 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
     chance = random.Random(plan.seed)  # noqa: S311  # to be repeated, not to be secret
     seconds = SECONDS if plan.seconds is None else plan.seconds
     verdicts: list[Verdict] = []
+    fill = min(FILL, int(seconds * FILL_PER_SECOND))
     async with (
+        _side(plan, "steady", chance, verdicts, fill=fill) as steady,
         _side(plan, "mortal", chance, verdicts) as mortal,
-        _side(plan, "steady", chance, verdicts, fill=FILL) as steady,
     ):
         storm = _Storm(mortal, steady, chance)
         await storm.rage(seconds, progress)
-    mortal_verdict, steady_verdict = verdicts
-    return (mortal_verdict + steady_verdict).report(
+    at_mortal, at_steady = verdicts
+    return (at_mortal + at_steady).report(
         plan,
         count=sum(storm.faults.values()),
         seconds=time.monotonic() - began,
@@ -77,9 +88,14 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def _side(
-    plan: Plan, name: str, chance: random.Random, verdicts: list[Verdict], *, fill: int = 0
+    plan: Plan,
+    name: str,
+    chance: random.Random,
+    verdicts: list[Verdict],
+    *,
+    fill: int = 0,
 ) -> AsyncGenerator[_Side]:
-    """Run a relay under load; at the end, all of it is checked."""
+    """Run a relay under load, after `fill` handoffs; at the end, all of it is checked."""
     folder: Path = plan.folder / name
 
     def pause() -> float:
@@ -87,6 +103,7 @@ async def _side(
 
     async with RelayProcess(folder / "relay") as relay:
         with Record(folder / "records.jsonl") as record:
+            await _fill_caches(relay, record, fill)
             async with (
                 behind_proxy(relay, folder / "clients") as (proxy, reached),
                 Crew(reached, record.path, size=WORKERS) as crew,
@@ -95,14 +112,29 @@ async def _side(
                     record,
                     callers=plan.callers // 2,
                     pause=pause,
-                    fill=fill,
-                    padding=PADDING,
+                    controls=plan.controls,
                 ),
             ):
                 yield _Side(relay=relay, crew=crew, proxy=proxy)
                 mend(proxy)
         async with relay.operator() as me:
             verdicts.append(await export.check(record.path, me))
+
+
+async def _fill_caches(relay: RelayProcess, record: Record, handoffs: int) -> None:
+    """Let handoffs live and end: what follows them takes their places, and no more room."""
+    numbers = iter(range(handoffs))
+
+    async def fill_in(caller: Caller) -> None:
+        for number in numbers:
+            ask = f"fill-{number}"
+            handoff = await caller.hand_off(ask, to=FILLER)
+            await caller.outcome(ask, handoff)
+
+    filler = worker(record, name=FILLER, steps=PROCESS_STEPS, concurrency=FILLERS)
+    async with working(filler, relay), connected(relay) as clients, asyncio.TaskGroup() as group:
+        for _, client in zip(range(FILLERS), itertools.cycle(clients), strict=False):
+            group.create_task(fill_in(Caller(client, record)))
 
 
 class _Storm:
@@ -134,7 +166,7 @@ class _Storm:
 
     async def _strike(self) -> None:
         side = self._chance.choice((self._mortal, self._steady))
-        fault = self._chance.choice(("relay kill", "worker kill", "worker stall", "network"))
+        fault = self._chance.choice(STRIKES)
         match fault:
             case "relay kill":
                 await self._mortal.relay.kill()

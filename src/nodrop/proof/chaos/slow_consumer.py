@@ -3,6 +3,8 @@
 Phases without it and with it alternate in one run, under the same load; compared is the time from
 handing off to the outcome at the other forty-nine. What waits for the slow one when it comes is more
 than a relay may hold for one connection; afterwards a worker that reads as usual takes its place.
+
+CONTROL: beside `testing.one_line.one_line`, everybody waits for the slow one.
 """
 
 import asyncio
@@ -15,12 +17,14 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from nodrop.proof.chaos import export
 from nodrop.proof.chaos.caller import Caller
 from nodrop.proof.chaos.callers import connected
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
-from nodrop.proof.chaos.relay_process import RelayProcess, rss_mb
+from nodrop.proof.chaos.relay_process import RelayProcess, ServedRelay, rss_mb
 from nodrop.proof.chaos.report import Report, quantile
 from nodrop.proof.chaos.slow_reader import SlowReader
 from nodrop.proof.chaos.worker import worker, working
@@ -36,23 +40,33 @@ SLOW_PADDING: Final = 64_000
 BURST: Final = 400
 """What waits for the slow one when it comes: more than a relay buffers for one connection."""
 SLOWNESS: Final = 100
+PATIENCE_SECONDS: Final = 60.0
+"""Whoever is not served within this time is not served."""
 FINISH_SECONDS_MAX: Final = 120.0
 
 
 async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
     """Let the slow one come `plan.count` times, for `plan.seconds` in all."""
+    async with RelayProcess(plan.folder / "relay") as relay:
+        return await endure(plan, progress, relay, pid=relay.pid)
+
+
+async def endure(
+    plan: Plan, progress: Callable[[int, int], None], relay: ServedRelay, *, pid: int
+) -> Report:
+    """Let the slow one come to `relay`, which the process `pid` serves."""
     began = time.monotonic()
     chance = random.Random(plan.seed)  # noqa: S311  # to be repeated, not to be secret
     seconds = PHASE_SECONDS if plan.seconds is None else plan.seconds / plan.count / 2
-    async with RelayProcess(plan.folder / "relay") as relay:
-        with Record(plan.folder / "records.jsonl") as record:
-            async with _Office(relay, record, chance) as office:
-                for number in range(plan.count):
-                    await office.phase(seconds, slow=False)
-                    await office.phase(seconds, slow=True)
-                    progress(number + 1, plan.count)
-        async with relay.operator() as me:
-            verdict = await export.check(record.path, me)
+    with Record(plan.folder / "records.jsonl") as record:
+        async with _Office(relay, record, chance, pid=pid) as office:
+            for number in range(plan.count):
+                await office.phase(seconds, slow=False)
+                await office.phase(seconds, slow=True)
+                progress(number + 1, plan.count)
+    async with relay.operator() as me:
+        verdict = await export.check(record.path, me)
+    verdict = msgspec.structs.replace(verdict, wrong=(*verdict.wrong, *office.wrong))
     return verdict.report(
         plan, count=plan.count, seconds=time.monotonic() - began, extras=office.figures()
     )
@@ -61,8 +75,12 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
 class _Office:
     """The workers that read as usual, those who keep them busy, and what was measured."""
 
-    def __init__(self, relay: RelayProcess, record: Record, chance: random.Random) -> None:
+    def __init__(
+        self, relay: ServedRelay, record: Record, chance: random.Random, *, pid: int
+    ) -> None:
+        self.wrong: list[str] = []
         self._relay = relay
+        self._pid = pid
         self._record = record
         self._chance = chance
         self._callers: list[Caller] = []
@@ -104,18 +122,23 @@ class _Office:
 
     def figures(self) -> dict[str, float]:
         """Return what was measured."""
+        measured = {
+            "others_samples": sum(map(len, self._latencies_ms.values())),
+            "cut_off": self._cut_off,
+            "rss_mb_without": round(max(self._memory_mb[False], default=0), 1),
+            "rss_mb_beside": round(max(self._memory_mb[True], default=0), 1),
+        }
         without, beside = self._latencies_ms[False], self._latencies_ms[True]
+        if not (without and beside):
+            return measured  # then somebody waited in vain, and that is told
         p99_without, p99_beside = quantile(without, 0.99), quantile(beside, 0.99)
         return {
-            "others_samples": len(without) + len(beside),
+            **measured,
             "others_p50_ms_without": round(quantile(without, 0.5), 1),
             "others_p50_ms_beside": round(quantile(beside, 0.5), 1),
             "others_p99_ms_without": round(p99_without, 1),
             "others_p99_ms_beside": round(p99_beside, 1),
             "others_p99_ratio": round(p99_beside / p99_without, 2),
-            "cut_off": self._cut_off,
-            "rss_mb_without": round(max(self._memory_mb[False], default=0), 1),
-            "rss_mb_beside": round(max(self._memory_mb[True], default=0), 1),
         }
 
     # --- the last of the workers ----------------------------------------------------------------
@@ -149,12 +172,19 @@ class _Office:
 
     async def _measure(self, seconds: float, *, slow: bool) -> None:
         until = time.monotonic() + seconds
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._regularly(until, self._feed_the_last))
-            group.create_task(self._regularly(until, lambda: self._weigh(slow=slow)))
-            for number in range(WORKERS - 1):
-                name = f"worker-{number}"
-                group.create_task(self._regularly(until, partial(self._time, name, slow=slow)))
+        try:
+            async with (
+                asyncio.timeout(seconds + PATIENCE_SECONDS),
+                asyncio.TaskGroup() as group,
+            ):
+                group.create_task(self._regularly(until, self._feed_the_last))
+                group.create_task(self._regularly(until, lambda: self._weigh(slow=slow)))
+                for number in range(WORKERS - 1):
+                    name = f"worker-{number}"
+                    group.create_task(self._regularly(until, partial(self._time, name, slow=slow)))
+        except TimeoutError:
+            beside = "beside the slow reader" if slow else "although all read as usual"
+            self.wrong.append(f"somebody waited for {PATIENCE_SECONDS:g} s {beside}")
 
     async def _regularly(self, until: float, act: Callable[[], Awaitable[None]]) -> None:
         """Do something every period, not all at the same moment."""
@@ -172,6 +202,6 @@ class _Office:
         self._latencies_ms[slow].append((time.monotonic() - began) * 1_000)
 
     async def _weigh(self, *, slow: bool) -> None:
-        memory = rss_mb(self._relay.pid)
+        memory = rss_mb(self._pid)
         if memory is not None:
             self._memory_mb[slow].append(memory)

@@ -72,7 +72,7 @@ class Errand:
     async def _begin(self) -> bool:
         """Acknowledge it; or not, in one of the ways there are. Return whether to go on."""
         attempt = self._attempt
-        if self._chance.strikes(0.02):
+        if self._chance.strikes(0.05):
             await self._spend(self._chance.about(10 * MINUTE))
         match self._chance.pick({"ack": 83, "reject": 6, "counter": 6, "release": 3}):
             case "reject":

@@ -19,6 +19,13 @@ class Nemesis:
         """Begin."""
         self._world.spawn(self._world.every(lambda: self._chance.about(6 * MINUTE), self._strike))
 
+    async def relent(self) -> None:
+        """Put right what is wrong: a strike that was cut short would never end."""
+        self._world.life.store.relent()
+        self._world.served_since = self._world.now
+        if self._world.life.over:
+            await self._world.start()
+
     async def _strike(self) -> None:
         strike = self._chance.pick(
             {

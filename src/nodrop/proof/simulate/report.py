@@ -25,4 +25,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         """Whether every promise was kept."""
-        return self.violation is None and not (self.lost or self.duplicated)
+        return self.violation is None
+
+    @property
+    def again(self) -> str:
+        """The command that runs it again."""
+        return f"nodrop simulate --seed {self.seed} --hours {self.hours:g} --agents {self.agents}"

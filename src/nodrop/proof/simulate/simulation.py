@@ -62,6 +62,7 @@ class Simulation:
             self._world.closing = True
             await self._pass_time(self._world.now + HOUR)
             self._world.stop()
+            await self._nemesis.relent()
             await self._pass_time(self._world.now + DAY + HOUR)
             shown = await self._shown()
             self._check_ended(shown)
@@ -152,6 +153,9 @@ class Simulation:
 
     def _report(self, shown: list[HandoffView], violation: str | None) -> Report:
         books = self._audit.ledger(shown) if violation is None else None
+        findings = (*books.dropped, *books.duplicated) if books else ()
+        if findings:
+            violation = f"{findings[0].handoff_id}: {findings[0].what}"
         return Report(
             seed=self._plan.seed,
             hours=self._plan.hours,

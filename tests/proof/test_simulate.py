@@ -1,0 +1,159 @@
+"""Simulated hours: the same seed gives the same log, nothing is lost, and every control is noticed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from nodrop.engine.relay import Caller
+from nodrop.proof.simulate import loop, simulation
+from nodrop.proof.simulate.nemesis import Nemesis
+from nodrop.proof.simulate.plan import Plan
+from nodrop.proof.simulate.report import Report
+from nodrop.proof.simulate.world import TEAM, World
+from nodrop.store import Changes, Store
+from nodrop.stores.memory import MemoryStore
+from nodrop.testing import mutations
+from nodrop.testing.faulty import Fault
+from nodrop.testing.inline import InlineSQLiteStore
+from nodrop.testing.mutations import UntrustworthyStore
+from nodrop.testing.unfenced import unfenced
+from nodrop.wire import events as wire_events
+from nodrop.wire import requests
+
+SECONDS_MAX: Final = 50
+SHORT: Final = Plan(seed=7, hours=0.5, agents=6)
+
+
+def plan(seed: int) -> Plan:
+    return Plan(seed=seed, hours=1, agents=8)
+
+
+# --- the same again -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def head() -> str:
+    """The hash of the log of a short simulation."""
+    return simulation.run(SHORT).head
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "4242"])
+def test_the_same_plan_gives_the_same_log_in_every_process(head: str, hash_seed: str) -> None:
+    command = [sys.executable, "-m", "nodrop.cli", "simulate", "--json"]
+    command += ["--seed", str(SHORT.seed), "--hours", str(SHORT.hours)]
+    command += ["--agents", str(SHORT.agents)]
+    ran = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        check=True,
+        timeout=SECONDS_MAX,
+    )
+    assert json.loads(ran.stdout)["heads"] == [head]
+
+
+def test_another_seed_gives_another_log(head: str) -> None:
+    assert simulation.run(Plan(seed=8, hours=SHORT.hours, agents=SHORT.agents)).head != head
+
+
+# --- nothing is lost ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_an_hour_on_sqlite_keeps_every_promise(seed: int, tmp_path: Path) -> None:
+    report = simulation.run(plan(seed), store=lambda: InlineSQLiteStore(tmp_path / "team.db"))
+    assert (report.violation, report.lost, report.duplicated) == (None, 0, 0)
+    assert report.stored > 0
+
+
+@pytest.mark.timeout(180)  # seconds of work, which others may want to share
+def test_hours_in_memory_keep_every_promise_and_meet_every_fault_and_every_entry() -> None:
+    figures: Counter[str] = Counter()
+    for seed in (2, 4):
+        report = simulation.run(Plan(seed=seed, hours=2, agents=8))
+        assert (report.violation, report.lost, report.duplicated) == (None, 0, 0)
+        figures.update(report.figures)
+    assert {name for name in FAULTS if not figures[f"faults: {name}"]} == set()
+    kinds = {n.removeprefix("handoff.").removesuffix(".v1") for n in wire_events.NAMES.values()}
+    assert {kind for kind in kinds if not figures[f"entries: {kind}"]} == set()
+    assert min(figures["answers lost"], figures["delivered again"], figures["offered again"]) > 0
+
+
+FAULTS: Final = (
+    *("before_commit", "after_commit", "stall", "crash"),
+    *("crash_before_commit", "crash_after_commit", "asleep"),
+)
+
+
+def test_a_fault_that_still_strikes_when_everybody_leaves_is_put_right() -> None:
+    async def story() -> None:
+        world = World(SHORT, MemoryStore())
+        await world.start()
+        nemesis = Nemesis(world)
+        for fault in (Fault.CRASH_BEFORE_COMMIT, Fault.BEFORE_COMMIT):
+            world.life.store.fail_next(fault)
+        world.life.store.gate.clear()
+        await nemesis.relent()
+        offer = requests.Offer(to="code_agent", title="bug")
+        await world.ask(Caller(team=TEAM, agent="inbox_monitor"), "offer", offer)
+        world.crash()
+        await nemesis.relent()
+        assert world.is_up
+
+    loop.run(story())
+
+
+# --- controls -----------------------------------------------------------------------------------
+
+
+def broken(
+    control: Callable[[], AbstractContextManager[Any]], store: Callable[[], Store] = MemoryStore
+) -> Report:
+    """Return the first simulation, of a few, in which something is noticed."""
+    with control():
+        reports = (simulation.run(plan(seed), store=store) for seed in range(1, 7))
+        return next(report for report in reports if not report.ok)
+
+
+@pytest.mark.parametrize(
+    ("control", "noticed"),
+    [
+        (mutations.no_grace, "its lease ended .* early"),
+        (mutations.deaf_to_silence, "its lease ended .* ago"),
+        (mutations.late_timers, "was due .* ago"),
+        (mutations.no_repeats, "repeat"),
+        (mutations.no_keys, "is also"),
+        (mutations.two_attempts, "attempt 1 is alive"),
+        (mutations.nothing_due, "nothing is due"),
+        (mutations.restarted_episodes, "fired before in this episode"),
+        (unfenced, "is the recipient|acts"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_relay_that_breaks_a_promise_is_noticed(
+    control: Callable[[], AbstractContextManager[Any]], noticed: str
+) -> None:
+    with pytest.raises(AssertionError, match=noticed):
+        _holds(broken(control))
+
+
+@pytest.mark.parametrize(
+    "spoil", [mutations.forgotten, mutations.without_the_last_entry, mutations.without_the_rows]
+)
+def test_a_store_that_keeps_something_else_is_noticed(spoil: Callable[[Changes], Changes]) -> None:
+    def spoiled() -> Store:
+        return cast("Store", UntrustworthyStore(MemoryStore(), spoil))
+
+    assert broken(nullcontext, spoiled).violation is not None
+
+
+def _holds(report: Report) -> None:
+    assert report.ok, report.violation
