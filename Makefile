@@ -12,10 +12,11 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 # Two stamps: running the relay does not wait for the development tools.
 RUNTIME := .venv/.stamp
 DEV := .venv/.stamp-dev
+PEERS := .venv-bench/.stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types imports unit coverage fmt docs constraints clean
+.PHONY: help run test lint types imports unit coverage prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -43,6 +44,27 @@ coverage: $(DEV) ## The tests in one process, with branch coverage
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report
 
+# Seeds are fixed, so that a finding can be looked at again. A quiet machine takes about three hours.
+PROVE := $(BIN)/nodrop chaos
+prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
+	$(PROVE) mix --seconds 3600 --seed 20261115 --json
+	$(PROVE) relay-kill --count 1050 --seed 20261115 --json
+	$(PROVE) relay-kill --count 100 --open 100000 --seed 20261115 --json
+	$(PROVE) worker-kill --count 500 --seed 20261115 --json
+	$(PROVE) network-cut --count 200 --seed 20261115 --json
+	$(PROVE) disk-full --count 100 --seed 20261115 --json
+	$(PROVE) slow-consumer --count 5 --seed 20261115 --json
+	$(PROVE) power-cut --count 20000 --seed 20261115 --json
+	$(BIN)/python -m nodrop.proof.sync_order --commits 1000
+	$(BIN)/nodrop simulate --seed 1 --hours 24 --runs 100 --json
+	NODROP_MODEL_RUNS=500 NODROP_LOCKSTEP_SCRIPTS=300 NODROP_SAME_KEY_ROUNDS=2000 \
+	  $(BIN)/pytest --timeout 7200 tests/proof/test_model.py tests/proof/test_lockstep.py tests/behaviour/test_same_key.py
+	$(BIN)/python -m nodrop.proof.fuzz http --requests 10000 --seed 7
+	$(BIN)/python -m nodrop.proof.fuzz decoders --runs 1000000 --seed 7
+
+bench: $(DEV) $(PEERS) ## Nodrop beside its peers (ARGS="--only nats,..." picks, ARGS="growth" is another)
+	$(BIN)/nodrop bench $(ARGS)
+
 fmt: $(DEV) ## Format, and fix what lint can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -62,7 +84,7 @@ constraints: ## Renew constraints.txt within the bounds of pyproject.toml (with 
 	rm -rf $(PINNING)
 
 clean: ## Remove the environment and everything generated
-	rm -rf .venv $(PINNING) dist build .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench $(PINNING) dist build .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
@@ -73,6 +95,12 @@ $(BIN)/python:
 $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing Nodrop ..."
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e .
+	@touch $@
+
+$(PEERS): pyproject.toml
+	@echo "Installing the peers ..."
+	@$(PYTHON) -m venv .venv-bench
+	@.venv-bench/bin/python $(PIP_INSTALL) -e '.[bench]'
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python

@@ -17,7 +17,7 @@ from nodrop.core import errors
 from nodrop.core.errors import NodropError
 
 VERBS = [command.name or "" for command in app.registered_commands]
-ALONE = [["demo"], ["chaos"], ["simulate"]]
+ALONE = [["demo"], ["chaos"], ["simulate"], ["bench"]]
 DLQ = ["list", "show", "redrive", "discard", "accept"]
 CODES = {
     "invalid_request": 2,
@@ -44,8 +44,9 @@ def test_every_verb_of_the_interface_is_there() -> None:
     requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
+    proof = ["chaos", "simulate", "bench"]
     assert sorted(VERBS) == sorted(
-        [*start, *requester, *recipient, "track", "log", "note", "agents", "chaos", "simulate"]
+        [*start, *requester, *recipient, "track", "log", "note", "agents", *proof]
     )
 
 

@@ -156,6 +156,10 @@ class Office:
         handoff_id = (await self.ask(ASKING, "offer", offer)).handoff.id
         take = requests.Take(process=process, heartbeat_seconds=PROCESSES[process])
         [delivery] = (await self.ask(WORKING, "take", take)).deliveries
+        if delivery.handoff.id != handoff_id:  # what lapsed at this very moment came before it
+            for each in (delivery.handoff.id, handoff_id):
+                await self.ask(ASKING, "cancel", requests.Cancel(), each)
+            return
         held = Delivery(attempt=delivery.attempt, process=process, sign_at=self.host.passed_ms())
         self._held[handoff_id] = held
         if self._random.random() < (0.5 if PROCESSES[process] else 0.1):
@@ -215,15 +219,24 @@ class Office:
     def _due_at(self, held: Delivery) -> int:
         beat = PROCESSES[held.process]
         heard_at = self._heard_at.get(held.process, 0) if beat else 0
-        length = (3 if held.acknowledged else 6) * beat * SECOND if beat else 60 * SECOND
-        return max(held.sign_at, heard_at, self._up_since) + round(length)
+        return max(held.sign_at, heard_at, self._up_since) + _length_ms(held)
 
     def _late_ms_max(self, held: Delivery) -> int:
         """Nothing ends while the host is asleep; what is due around that time, soon after."""
         due_at, woke_at = self._due_at(held), self.host.woke_at
-        if self.host.slept_at < due_at <= woke_at + PIECE_MS:
-            return max(woke_at - due_at, 0) + PIECE_MS
-        return ROUNDING_MS
+        # A sign that an earlier run noted for a time to come is believed when that time comes.
+        earlier = PROCESSES[held.process] is not None and held.sign_at < self._up_since
+        noted_ms = _length_ms(held) if earlier else 0
+        if self.host.slept_at <= due_at <= woke_at + PIECE_MS:
+            return max(woke_at - due_at, 0) + PIECE_MS + noted_ms
+        return ROUNDING_MS + noted_ms
+
+
+def _length_ms(held: Delivery) -> int:
+    beat = PROCESSES[held.process]
+    if beat is None:
+        return 60 * SECOND
+    return round((3 if held.acknowledged else 6) * beat * SECOND)
 
 
 def live(clock: MakeClock, steps: int, seed: int = 0) -> int:

@@ -3,14 +3,17 @@
 `NODROP_MODEL_RUNS` sets how many scripts Hypothesis tries, `NODROP_MODEL_STEPS` how long they are.
 """
 
+import ast
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,7 +31,9 @@ from nodrop.proof.simulate import loop
 from nodrop.proof.simulate.plan import Plan
 from nodrop.proof.simulate.world import TEAM, World
 from nodrop.stores.memory import MemoryStore
+from nodrop.testing import model, mutations
 from nodrop.testing.model import Leg, Model, RefusedError, Rules, Shown
+from nodrop.testing.unfenced import unfenced
 from nodrop.wire import requests
 from nodrop.wire.views import HandoffView
 
@@ -529,7 +534,7 @@ def shown(view: HandoffView) -> Shown:
     )
 
 
-@pytest.mark.timeout(max(60, RUNS))
+@pytest.mark.timeout(max(180, 6 * RUNS))
 def test_the_relay_answers_as_the_model_does() -> None:
     run_state_machine_as_test(
         Team,
@@ -541,3 +546,44 @@ def test_the_relay_answers_as_the_model_does() -> None:
             print_blob=True,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        mutations.no_grace,
+        mutations.deaf_to_silence,
+        mutations.late_timers,
+        mutations.no_repeats,
+        mutations.no_keys,
+        mutations.two_attempts,
+        mutations.two_outcomes,
+        unfenced,
+    ],
+)
+def test_a_relay_that_answers_otherwise_is_noticed(
+    control: Callable[[], AbstractContextManager[Any]],
+) -> None:
+    with control(), pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            Team,
+            settings=settings(
+                max_examples=60,
+                stateful_step_count=STEPS,
+                deadline=None,
+                suppress_health_check=SLOW,
+                derandomize=True,
+                database=None,
+                report_multiple_bugs=False,
+                phases=[Phase.generate],
+            ),
+        )
+
+
+def test_the_model_shares_nothing_with_what_it_is_compared_to() -> None:
+    for module in Path(model.__file__).parent.glob("*.py"):
+        for line in ast.walk(ast.parse(module.read_text())):
+            names = [alias.name for alias in line.names] if isinstance(line, ast.Import) else []
+            names += [line.module or ""] if isinstance(line, ast.ImportFrom) else []
+            ours = {name for name in names if name.startswith("nodrop")}
+            assert all(name.startswith("nodrop.testing.model") for name in ours), module

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nodrop.core.limits import Limits
 from nodrop.engine.relay import Caller
@@ -45,8 +46,8 @@ SIGNS: Final = ("nudged", "escalated")
 class Team:
     """A relay, and everybody who is about to leave it alone."""
 
-    def __init__(self, store: Store) -> None:
-        self.world = World(Plan(seed=0), store, limits=LIMITS)
+    def __init__(self, store: Store, limits: Limits = LIMITS) -> None:
+        self.world = World(Plan(seed=0), store, limits=limits)
         self.named: dict[str, str] = {}
         """What each handoff is called here, by its id."""
         self.begun: dict[str, int] = {}
@@ -361,11 +362,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]
     return lambda: InlineSQLiteStore(tmp_path / "team.db")
 
 
-def leave(store: Callable[[], Store], away: Away, then: Away | None = None) -> list[Happening]:
+def leave(
+    store: Callable[[], Store], away: Away, then: Away | None = None, limits: Limits = LIMITS
+) -> list[Happening]:
     """Gather the team, let six hours pass in that way, and return what happened."""
 
     async def story() -> list[Happening]:
-        team = Team(store())
+        team = Team(store(), limits)
         await team.gather()
         happened = await away(team)
         assert await notices(team) == noticed(happened)
@@ -389,6 +392,11 @@ def test_what_happened_while_the_machine_slept_is_told_in_order(
 ) -> None:
     happened = leave(store, asleep, come_back)
     assert [(name, what) for _, name, what in happened] == list(ASLEEP)
+
+
+def test_more_than_one_commit_can_look_after_is_looked_after_all_the_same() -> None:
+    happened = leave(MemoryStore, asleep, limits=replace(LIMITS, batch_commands_max=2))
+    assert sorted((name, what) for _, name, what in happened) == sorted(ASLEEP)
 
 
 async def come_back(team: Team) -> list[Happening]:

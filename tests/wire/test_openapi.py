@@ -14,6 +14,7 @@ from nodrop.core.errors import ALL
 from nodrop.wire.openapi import document
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.routes import find
+from nodrop.wire.times import parse_duration
 
 SCHEMAS = Path(__file__).parents[2] / "schema"
 DOCUMENT = document()
@@ -64,6 +65,56 @@ def test_a_name_that_the_path_gives_is_not_asked_for_again() -> None:
     assert DOCUMENT["components"]["schemas"]["RemoveAgent"]["required"] == []
     assert described["remove_agent"][2]["requestBody"]["required"] is False
     assert [p["name"] for p in described["get_step"][2].get("parameters", ())] == []
+
+
+def test_a_body_is_required_where_one_of_its_fields_is() -> None:
+    required = {
+        name for name, (_, _, d) in operations().items() if d.get("requestBody", {}).get("required")
+    }
+    assert required == {
+        *("offer", "counter", "reassign", "block", "answer", "agree", "decline", "checkpoint"),
+        *("note", "note_team", "register", "create_token"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields", "fits"),
+    [
+        ("Offer", {"to": "b"}, True),
+        ("Offer", {"title": "x"}, False),
+        ("Offer", {"to": None, "capability": None}, False),
+        ("Offer", {"to": "b", "accept_within": 0}, False),
+        ("Offer", {"to": "b", "then": [{"to": "c", "deadline": 0}]}, False),
+        (
+            "Offer",
+            {"to": "b", "escalation": [{"when": "silent", "notify": "me", "after": 0}]},
+            True,
+        ),
+        ("Offer", {"to": "b", "escalation": [{"when": "silent"}]}, False),
+        ("Reassign", {"reason": "x"}, False),
+        ("Reassign", {"capability": "c"}, True),
+        ("Take", {"wait": 0}, True),
+    ],
+)
+def test_requests_are_described_to_their_bounds(
+    request_: str, fields: dict[str, Any], *, fits: bool
+) -> None:
+    check = validator({"$ref": f"#/components/schemas/{request_}"})
+    assert check.is_valid(fields) is fits
+
+
+def test_what_is_given_as_an_example_of_a_time_is_one() -> None:
+    timed = ("Duration", "PositiveDuration", "Due")
+    examples = {
+        example for name in timed for example in DOCUMENT["components"]["schemas"][name]["examples"]
+    }
+    assert {example: parse_duration(example) for example in examples} == {
+        "4h": 14_400_000,
+        "4 hours": 14_400_000,
+        "PT4H": 14_400_000,
+        "1h 30m": 5_400_000,
+        90: 90_000,
+    }
 
 
 def test_the_seeds_manifest_fits_the_schema_of_a_manifest() -> None:

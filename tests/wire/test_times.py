@@ -33,12 +33,22 @@ def test_a_duration_is_read_as_people_write_it(written: str | float, ms: int) ->
 
 @pytest.mark.parametrize(
     "written",
-    ["", " ", "soon", "4 parsecs", "h", "-4h", "4h!", "P", "PT", "4 4", "١h", "1" * 70, -1, 1e13,
+    ["", " ", "soon", "4 parsecs", "h", "-4h", "4h!", "P", "PT", "4 4", "١h", "1" * 70, -1, 1e13, "1e999", "1e13", "e5", ".",
      float("nan"), float("inf"), True],
 )  # fmt: skip
 def test_what_is_no_duration_is_refused(written: str | float) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [("1.5e2", 150_000), ("1E1", 10_000), ("4.2e-71", 1), (1e-300, 1), ("0.0001s", 1), ("0e5", 0)],
+)
+def test_a_number_is_read_however_it_is_spelled_and_is_never_less_than_it_says(
+    written: str | float, ms: int
+) -> None:
+    assert parse_duration(written) == ms
 
 
 @given(st.integers(0, 10_000 * DAY))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from nodrop.cli import (
+    bench,
     chaos,
     deadletters,
     doctor,
@@ -78,6 +79,7 @@ def _tree() -> typer.Typer:
     tree.command("simulate", rich_help_panel=_PROOF)(
         verb(simulate.simulate, options=ALONE, runner=simulate.in_virtual_time)
     )
+    tree.command("bench", rich_help_panel=_PROOF)(verb(bench.bench, options=ALONE))
     letters = typer.Typer(no_args_is_help=True, help="Dead letters: decide what becomes of them.")
     for name, function in _DEAD_LETTERS.items():
         letters.command(name)(verb(function))

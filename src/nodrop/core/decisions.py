@@ -100,7 +100,7 @@ def propose(
         case commands.Tick():
             return tick(handoff, now, around)
         case commands.CountAnew():
-            return count_anew(handoff, now)
+            return count_anew(handoff, now, around)
         case _:
             assert_never(command)
 

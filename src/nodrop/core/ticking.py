@@ -44,10 +44,11 @@ def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
     return _fire(handoff, timer, now, around)
 
 
-def count_anew(handoff: Handoff, now: int) -> Facts:
-    """Begin every clock now that began later than now; a deadline is a time, and stays."""
+def count_anew(handoff: Handoff, now: int, around: Surroundings) -> Facts:
+    """Count from the relay's start what began later than now; a deadline is a time, and stays."""
+    since = around.up_since
     return tuple(
-        Fact(event=events.Rearmed(clock=timer.name, step=timer.step, at=now + timer.length_ms))
+        Fact(event=events.Rearmed(clock=timer.name, step=timer.step, at=since + timer.length_ms))
         for timer in handoff.timers
         if timer.at - timer.length_ms > now and timer.name is not ClockName.DEADLINE
     )

@@ -42,7 +42,7 @@ log = logging.getLogger("nodrop.engine")
 
 T = TypeVar("T")
 _TICKS_PER_HANDOFF_MAX: Final = 64
-"""Clocks of one handoff that one batch looks after; the rest wait for the next."""
+"""Clocks that one batch looks after for each handoff in it; the rest wait for the next."""
 _FETCHES_MAX: Final = 5
 _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""

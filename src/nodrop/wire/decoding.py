@@ -6,6 +6,7 @@ one object, integers over 64 bits, nesting over the bound. Sizes are the doors' 
 they can refuse before they read.
 """
 
+import contextlib
 import difflib
 import functools
 import itertools
@@ -163,9 +164,10 @@ def _explain(text: str, kind: type[Any], data: bytes) -> Problem:
     parts = _PLACE.fullmatch(text)
     message, place = (parts[1], parts[2] or "") if parts else (text, "")
     if _SOMEWHERE in place:  # inside a payload: name the place in full, or the field at least
-        problem = _examine(data)
-        if problem is not None:
-            return problem
+        with contextlib.suppress(ValueError):  # what comes after it need not be JSON
+            problem = _examine(data)
+            if problem is not None:
+                return problem
         place = place.split(_SOMEWHERE, 1)[0]
     path = place.removeprefix(".")
     if unknown := _UNKNOWN.fullmatch(message):

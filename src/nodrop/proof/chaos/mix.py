@@ -22,7 +22,7 @@ import msgspec
 
 from nodrop.proof.chaos import export
 from nodrop.proof.chaos.caller import Caller
-from nodrop.proof.chaos.callers import calling, connected
+from nodrop.proof.chaos.callers import CHAIN_EVERY, calling, connected
 from nodrop.proof.chaos.check import Verdict
 from nodrop.proof.chaos.crew import Crew
 from nodrop.proof.chaos.network_cut import behind_proxy, mend
@@ -128,7 +128,8 @@ async def _fill_caches(relay: RelayProcess, record: Record, handoffs: int) -> No
     async def fill_in(caller: Caller) -> None:
         for number in numbers:
             ask = f"fill-{number}"
-            handoff = await caller.hand_off(ask, to=FILLER)
+            legs = 2 if number % CHAIN_EVERY == 0 else 1
+            handoff = await caller.hand_off(ask, to=FILLER, legs=legs)
             await caller.outcome(ask, handoff)
 
     filler = worker(record, name=FILLER, steps=PROCESS_STEPS, concurrency=FILLERS)

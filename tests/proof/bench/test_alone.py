@@ -1,0 +1,48 @@
+"""Our relay alone, for real, in small: on a store with a past, and with many who wait."""
+
+from pathlib import Path
+
+from nodrop.proof.bench import growth, idle
+from nodrop.proof.bench.driving import Window
+from nodrop.proof.bench.growth import GrowthPlan
+from nodrop.proof.bench.idle import IdlePlan
+from nodrop.proof.bench.system import Load
+from nodrop.testing.clock import T0
+
+
+async def test_the_cycle_goes_on_on_a_store_with_a_past(tmp_path: Path) -> None:
+    plan = GrowthPlan(
+        past=(40,),
+        folder=tmp_path,
+        now_ms=T0 + 10_000_000,
+        loads=(Load(callers=3),),
+        rounds=1,
+        window=Window(warm_up_seconds=0.1, seconds=0.3),
+    )
+    heard: list[str] = []
+    found = await growth.run(plan, lambda what, _, __: heard.append(what))
+    assert found.ok
+    (line,) = found.lines()
+    assert line.past == 40
+    assert line.rate is not None
+    assert line.rate.low > 0
+    assert heard == ["writing the past", "round 1: 40 past handoffs"]
+
+
+async def test_an_idle_relay_is_looked_at_in_every_state(tmp_path: Path) -> None:
+    plan = IdlePlan(
+        folder=tmp_path,
+        now_ms=T0 + 10_000_000,
+        open=20,
+        agents=6,
+        waiting=5,
+        deliveries=3,
+        seconds=0.1,
+    )
+    found = await idle.run(plan, lambda _, __, ___: None)
+    assert (found.open, found.agents, found.waiting, found.deliveries) == (20, 6, 5, 3)
+    for megabytes in (found.idle_mb, found.open_mb, found.agents_mb, found.waiting_mb):
+        assert megabytes > 10  # no Python is smaller
+    assert 0 <= found.delivery_p50_ms <= found.delivery_p99_ms
+    assert found.agents_cpu >= 0
+    assert found.waiting_cpu >= 0
