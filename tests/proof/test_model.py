@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 
-RUNS: Final = int(os.environ.get("NODROP_MODEL_RUNS", "30"))
+RUNS: Final = int(os.environ.get("NODROP_MODEL_RUNS", "20"))
 STEPS: Final = int(os.environ.get("NODROP_MODEL_STEPS", "50"))
 
 REQUESTERS: Final = ("ina", "otto")
@@ -534,7 +534,7 @@ def shown(view: HandoffView) -> Shown:
     )
 
 
-@pytest.mark.timeout(max(180, 6 * RUNS))
+@pytest.mark.timeout(max(300, 12 * RUNS))
 def test_the_relay_answers_as_the_model_does() -> None:
     run_state_machine_as_test(
         Team,

@@ -15,7 +15,6 @@ from nodrop.proof.bench.report import Report, Sample
 from nodrop.proof.bench.results import CHART, DATA, PAGE, Results
 from nodrop.proof.bench.system import MANY, ONE, About
 
-DOCS = Path(__file__).parents[3] / "docs"
 MACHINE = Machine(
     processor="abacus", cores=2, system="Linux", python="3", sync_p50_ms=1.25, load_average=0.5
 )
@@ -144,8 +143,3 @@ def test_a_run_renews_its_own_part_and_keeps_the_others(tmp_path: Path) -> None:
         results.write(tmp_path, came)
     assert results.read(tmp_path) == Results(peers=REPORT, growth=GROWTH, idle=IDLE)
     assert {file.name for file in tmp_path.iterdir()} == {DATA, PAGE, CHART}
-
-
-def test_the_page_in_the_docs_is_made_from_the_data_beside_it() -> None:
-    for name, text in results.made(results.read(DOCS)).items():
-        assert (DOCS / name).read_text(encoding="utf-8") == text, f"renew {name}"
