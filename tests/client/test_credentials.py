@@ -1,6 +1,8 @@
 """Tokens: kept in a file of this user, minted on first use, renewed once."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,14 @@ async def test_without_credentials_there_is_no_token(file: CredentialsFile, mint
 async def test_a_token_that_was_handed_in_is_all_there_is() -> None:
     assert await FixedToken("nd_1").current() == "nd_1"
     assert await FixedToken("nd_1").renewed("nd_1") is None
+
+
+def test_agents_that_join_at_once_are_all_remembered(tmp_path: Path) -> None:
+    joining = "import sys; from pathlib import Path; from nodrop.client.credentials import *; "
+    joining += "[CredentialsFile(Path(sys.argv[1])).save_agent(f'{sys.argv[2]}{n}', 't') "
+    joining += "for n in range(20)]"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", joining, str(tmp_path), name]) for name in "ab"
+    ]
+    assert [process.wait(30) for process in processes] == [0, 0]
+    assert len(CredentialsFile(tmp_path).read().agents) == 40

@@ -54,5 +54,6 @@ class CredentialsFile:
 
     def save_agent(self, agent: str, token: str) -> None:
         """Remember an agent's token beside whatever else is there by now."""
-        now = self.read()
-        self.write(msgspec.structs.replace(now, agents={**now.agents, agent: token}))
+        with private_file.alone(self.path.parent):  # two agents of one user may join at once
+            now = self.read()
+            self.write(msgspec.structs.replace(now, agents={**now.agents, agent: token}))

@@ -2,8 +2,10 @@
 
 import errno
 import os
+import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,23 @@ def write(path: Path, data: bytes, *, replace: bool = True) -> None:
         if error.errno in _NO_ROOM:
             raise StoreFullError(f"there is no room for {path}") from error
         raise
+
+
+@contextmanager
+def alone(directory: Path) -> Generator[None]:
+    """Keep other processes from changing what is in `directory` by way of this for a moment."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl  # noqa: PLC0415  # there is none on Windows
+
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_there(path: Path, data: bytes) -> bool:

@@ -13,9 +13,9 @@ from nodrop.store import Store
 BodyKey = tuple[str, str, int]
 """(team, handoff id, version)."""
 
-BYTES_MAX: Final = 48 * 1024 * 1024
-"""Of small bodies, some 130,000: well between two sizes of the table that holds them, so that it
-does not double, by tens of megabytes, when they get a little smaller."""
+BYTES_MAX: Final = 24 * 1024 * 1024
+"""Of small bodies, some 65,000: what thousands of handoffs need between two of their commands, and
+well between two sizes of the table that holds them, which takes megabytes when it doubles."""
 _OVERHEAD_BYTES: Final = 300
 """What Python needs beside the bytes of a body: its key, its place, its header. Most bodies are
 smaller than that, and the cache would grow as they take the place of larger ones."""
