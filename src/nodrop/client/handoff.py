@@ -70,7 +70,7 @@ class Handoff(HandoffShown):
         if self._calls.agent not in {None, self.origin}:
             return
         try:
-            self._view = await self._calls.about(self.id, "settle")
+            self._view |= await self._calls.about(self.id, "settle", brief=True)
         except ForbiddenError:  # not known before where only the relay knows whose token it is
             return
         except UnavailableError as error:

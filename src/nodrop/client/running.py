@@ -165,7 +165,7 @@ class Running:
 
     async def _told(self, operation: str, fields: dict[str, Any]) -> None:
         # Made here, so that a repeat is known as one.
-        said = {**fields, "command_id": self.task.client.new_id()}
+        said = {**fields, "command_id": self.task.client.new_id(), "brief": True}
         await self._policy.endlessly(
             lambda: self.task.command(operation, **said), what=f"{operation} of {self.task.ref}"
         )

@@ -207,6 +207,10 @@ class Relay:
                 done = await self._writing.command(caller, request, handoff_id)
             case _:
                 raise NotFoundError(f"no operation is called {operation!r}")
+        if isinstance(request, requests.Briefly) and request.brief:
+            handoff = await self._handoff_of(caller, done)
+            answer = views.BriefAnswer(handoff=self._shows.brief(handoff))
+            return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
         return await self._show_done(caller, done)
 
     async def _about_team(  # one flat match over the operations
@@ -294,15 +298,18 @@ class Relay:
     ) -> Reply:
         """Return the answer to a command; to a repeated one, what it was the first time."""
         replayed = isinstance(done, DoneBefore)
-        if isinstance(done, DoneBefore):
-            handoff = (await self._reading.as_of(caller.team, done.places))[0]
-        else:
-            handoff = done.handoff
+        handoff = await self._handoff_of(caller, done)
         warnings = self._warnings(handoff) if offered else ()
         view = await self._shows.handoff(handoff, reader=caller.agent, warnings=warnings)
         repeated = isinstance(done, Done) and done.replayed
         answer = views.HandoffAnswer(handoff=view, replayed=repeated)
         return Reply(answer=answer, replayed=replayed or repeated)
+
+    async def _handoff_of(self, caller: Caller, done: Done | DoneBefore) -> Handoff:
+        """Return the handoff as the command left it."""
+        if isinstance(done, DoneBefore):
+            return (await self._reading.as_of(caller.team, done.places))[0]
+        return done.handoff
 
     def _warnings(self, handoff: Handoff) -> tuple[views.WarningView, ...]:
         """Tell a sender what it should know about the recipient; the mail is kept all the same."""

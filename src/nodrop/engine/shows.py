@@ -82,6 +82,10 @@ class Shows:
             shown = (await self.handoffs([handoff], reader=reader))[0]
         return msgspec.structs.replace(shown, warnings=warnings) if warnings else shown
 
+    def brief(self, handoff: Handoff) -> views.BriefView:
+        """Return where a handoff is."""
+        return views.brief_view(handoff, self._leases.until(handoff))
+
     def _at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
         """Return a view that needs nothing from the store, as most do."""
         if h.question is not None or (h.answers and reader == h.recipient):

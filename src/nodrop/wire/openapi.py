@@ -13,9 +13,9 @@ from nodrop.core.errors import ALL, Problem
 from nodrop.wire import fields
 from nodrop.wire.errors import Document
 from nodrop.wire.links import links
-from nodrop.wire.requests import Command, Register
+from nodrop.wire.requests import Briefly, Command, Register
 from nodrop.wire.routes import ROUTES, Route
-from nodrop.wire.views import ANSWERS
+from nodrop.wire.views import ANSWERS, BriefAnswer, HandoffAnswer
 
 VERSION: Final = "1.0.0"
 """Of the interface, which the `v1` in every path stands for; not of the package."""
@@ -81,7 +81,7 @@ def document() -> dict[str, Any]:
 
 
 def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:
-    kinds: list[type[Any]] = [Document, Manifest, *ANSWERS.values()]
+    kinds: list[type[Any]] = [Document, Manifest, BriefAnswer, *ANSWERS.values()]
     kinds += [route.kind for route in ROUTES.values() if route.operation.request is not Register]
     kinds = list(dict.fromkeys(kinds))
     made, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -100,7 +100,7 @@ def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:
 
 def _sent(components: dict[str, Any]) -> list[str]:
     """Return the names of what callers send: requests, and the structs within them."""
-    answers = {kind.__name__ for kind in (Document, Problem, *ANSWERS.values())}
+    answers = {kind.__name__ for kind in (Document, Problem, BriefAnswer, *ANSWERS.values())}
     return [name for name in components if name not in answers and "View" not in name]
 
 
@@ -165,7 +165,10 @@ def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
 def _responses(route: Route, schemas: dict[type[Any], dict[str, Any]]) -> dict[str, Any]:
     operation = route.operation
     answer = ANSWERS[operation.answer]
-    content: dict[str, Any] = {"application/json": {"schema": schemas[answer]}}
+    schema = schemas[answer]
+    if answer is HandoffAnswer and issubclass(operation.request, Briefly):
+        schema = {"anyOf": [schema, schemas[BriefAnswer]]}
+    content: dict[str, Any] = {"application/json": {"schema": schema}}
     if operation.name == "log":
         content["text/event-stream"] = {"schema": {"type": "string"}}
     text = (answer.__doc__ or "").split("\n", 1)[0]

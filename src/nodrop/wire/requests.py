@@ -106,7 +106,14 @@ class Heartbeat(Request, frozen=True, kw_only=True):
     process: str | None = None
 
 
-class OfDelivery(Command, frozen=True, kw_only=True):
+class Briefly(Command, frozen=True, kw_only=True):
+    """Base of what a party says about a handoff that it has seen already."""
+
+    brief: bool = False
+    """Answer with where the handoff is, without what is in it."""
+
+
+class OfDelivery(Briefly, frozen=True, kw_only=True):
     """Base of what the recipient says about a delivery."""
 
     attempt: int | None = None
@@ -219,7 +226,7 @@ class Reassign(Command, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class Settle(Command, frozen=True, kw_only=True):
+class Settle(Briefly, frozen=True, kw_only=True):
     """I have the outcome."""
 
 

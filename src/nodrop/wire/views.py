@@ -137,6 +137,26 @@ class HandoffAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
     replayed: bool = False
 
 
+class BriefView(View, frozen=True, kw_only=True):
+    """Where a handoff is, for a party that knows what is in it."""
+
+    id: str
+    ref: str
+    state: str
+    holder: str | None
+    due_at: str | None
+    attempt: int
+    tries: int
+    receipts: tuple[ReceiptView, ...]
+    settled_at: str | None
+
+
+class BriefAnswer(View, frozen=True, kw_only=True):
+    """Where one handoff is: what `brief` asks for."""
+
+    handoff: BriefView
+
+
 class HandoffsAnswer(View, frozen=True, kw_only=True):
     """A page of handoffs; `before` fetches the next."""
 
@@ -330,6 +350,21 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
         next_leg=h.next_leg,
         decision=h.decision.value if h.decision else None,
         late_result=h.late_result is not None,
+        settled_at=_time(h.settled_at),
+    )
+
+
+def brief_view(h: Handoff, lease_until: int | None) -> BriefView:
+    """Return where `h` is."""
+    return BriefView(
+        id=h.id,
+        ref=ref(h),
+        state=h.state.value,
+        holder=holder(h),
+        due_at=_time(clocks.due_at(h, lease_until)),
+        attempt=h.attempt,
+        tries=h.tries,
+        receipts=tuple(map(_receipt, h.receipts)),
         settled_at=_time(h.settled_at),
     )
 
