@@ -5,8 +5,8 @@ one runs inside `attempt()`, which undoes its part. Nothing here is durable yet,
 talks to a store: `engine.engine` loads what is wanted before and writes what came of it after.
 """
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from nodrop.core.surroundings import Surroundings
 from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Record, Row, Token
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Draft
+
+T = TypeVar("T")
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +150,7 @@ class Batch:
                 command_id=command_id,
                 data=msgspec.Raw(data),
                 body=body,
-                mail=tuple((item.reader, item.kind.value) for item in items),
+                mail=tuple([(item.reader, str(item.kind)) for item in items]),
             )
         )
         self.happened.append(
@@ -208,13 +210,12 @@ class Batch:
         """Drop what is under a record's name."""
         self._records[team, kind, record_id] = None
 
-    @contextmanager
-    def attempt(self) -> Generator[None]:
-        """Undo what the block did to the working set if it raises."""
+    def attempt(self, run: Callable[["Batch"], T]) -> T:
+        """Return what `run` returns; if it raises, undo what it did to the working set."""
         drafts, happened = len(self._drafts), len(self.happened)
         self._undo.clear()
         try:
-            yield
+            return run(self)
         except BaseException:
             for draft in self._drafts[drafts:]:
                 if draft.command_id is not None:

@@ -260,8 +260,7 @@ class Engine:
 
     def _decide(self, job: Job[Any], batch: Batch) -> Any:
         try:
-            with batch.attempt():
-                return job.run(batch)
+            return batch.attempt(job.run)
         except (NodropError, MissingBodyError, MissingManifestError) as error:
             return error
         except Exception:

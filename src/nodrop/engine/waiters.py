@@ -6,8 +6,7 @@ it concerns; being woken is a hint, and whoever is woken looks again.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from nodrop.core.model import Handoff
@@ -135,25 +134,35 @@ class Takers:
         taker.doubt()
 
 
+class Watch(Generic[K]):
+    """Somebody who waits, for as long as the block lasts."""
+
+    def __init__(self, waiting: defaultdict[K, set[asyncio.Future[None]]], key: K) -> None:
+        self._waiting = waiting
+        self._key = key
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __enter__(self) -> asyncio.Future[None]:
+        self._waiting[self._key].add(self._changed)
+        return self._changed
+
+    def __exit__(self, *exc_info: object) -> None:
+        waiting = self._waiting.get(self._key)
+        if waiting is not None:
+            waiting.discard(self._changed)
+            if not waiting:
+                del self._waiting[self._key]
+
+
 class Watchers(Generic[K]):
     """Who waits for something about `K` to change."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[K, set[asyncio.Future[None]]] = defaultdict(set)
 
-    @contextmanager
-    def watch(self, key: K) -> Generator[asyncio.Future[None]]:
+    def watch(self, key: K) -> "Watch[K]":
         """Wait for the next change of `key`. Enter before looking, so that none is missed."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[key].add(future)
-        try:
-            yield future
-        finally:
-            waiting = self._waiting.get(key)
-            if waiting is not None:
-                waiting.discard(future)
-                if not waiting:
-                    del self._waiting[key]
+        return Watch(self._waiting, key)
 
     def __contains__(self, key: K) -> bool:
         return key in self._waiting

@@ -81,8 +81,21 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
         body_digest=body_digest,
         prev_hash=head.hash,
     )
-    values = {name: getattr(unsealed, name) for name in _HASHED}
-    return Entry(**values, hash=sha256(_ENCODER.encode(unsealed)))
+    return Entry(
+        team=draft.team,
+        seq=unsealed.seq,
+        at=draft.at,
+        type=draft.type,
+        actor=draft.actor,
+        handoff_id=draft.handoff_id,
+        version=draft.version,
+        correlation_id=draft.correlation_id,
+        command_id=draft.command_id,
+        data=draft.data,
+        body_digest=body_digest,
+        prev_hash=head.hash,
+        hash=sha256(_ENCODER.encode(unsealed)),
+    )
 
 
 def hash_of(entry: Entry) -> str:

@@ -51,8 +51,15 @@ def parse_duration(value: Duration) -> int:
         if not 0 <= value < 1e12:  # noqa: PLR2004  # also turns away NaN
             raise ValueError(_EXPECTED)
         return _milliseconds(value * SECOND)
+    if len(value) > _TEXT_CHARS_MAX:
+        raise ValueError(_EXPECTED)
+    return _parse_text(value)
+
+
+@lru_cache(maxsize=1_024)  # callers write the same few durations over and over
+def _parse_text(value: str) -> int:
     text = value.strip()
-    if not text or len(text) > _TEXT_CHARS_MAX:
+    if not text:
         raise ValueError(_EXPECTED)
     if _NUMBER.fullmatch(text):
         return parse_duration(float(text))
@@ -115,12 +122,13 @@ def parse_due(value: Duration, *, now: int) -> int:
     return now + parse_duration(value)
 
 
+@lru_cache(maxsize=16_384)  # what happens in one commit is told many times
 def format_time(ms: int) -> str:
     """Return a point in time as ISO 8601 in UTC with milliseconds."""
     return f"{_to_the_second(ms // SECOND)}.{ms % SECOND:03d}Z"
 
 
-@lru_cache(maxsize=4096)  # what happens in one second is told many times
+@lru_cache(maxsize=4_096)
 def _to_the_second(seconds: int) -> str:
     return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 

@@ -321,19 +321,15 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
     """Return the versions whose bodies `handoff_view` shows, the content apart."""
-    versions = [
-        handoff.ack and handoff.ack.version,
-        handoff.question and handoff.question.version,
-        handoff.outcome and handoff.outcome.version,
-    ]
-    return tuple(version for version in versions if version)
+    said = (handoff.ack, handoff.question, handoff.outcome)
+    return tuple([word.version for word in said if word is not None])
 
 
 def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
     """Return `h` as its parties see it; `lasting` is its `lasting_view`."""
     return msgspec.structs.replace(
         lasting,
-        state=h.state.value,
+        state=str(h.state),
         holder=holder(h),
         due_at=_time(clocks.due_at(h, known.lease_until)),
         attempt=h.attempt,
@@ -359,7 +355,7 @@ def brief_view(h: Handoff, lease_until: int | None) -> BriefView:
     return BriefView(
         id=h.id,
         ref=ref(h),
-        state=h.state.value,
+        state=str(h.state),
         holder=holder(h),
         due_at=_time(clocks.due_at(h, lease_until)),
         attempt=h.attempt,
@@ -509,7 +505,7 @@ def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
     body = _body(known, h.outcome.version)
     completed = h.state is State.COMPLETED
     return OutcomeView(
-        state=h.state.value,
+        state=str(h.state),
         at=format_time(h.outcome.at),
         by=h.outcome.by,
         code=h.outcome.code,

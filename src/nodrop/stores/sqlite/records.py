@@ -40,7 +40,7 @@ def handoff_columns(row: Row) -> Columns:
         handoff.team,
         handoff.id,
         handoff.version,
-        handoff.state.value,
+        str(handoff.state),
         handoff.attempt,
         handoff.sender,
         handoff.origin,
