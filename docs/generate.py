@@ -1,15 +1,22 @@
 """Writes the pages that follow from the code: `make docs`. With --check, says which are stale."""
 
+import ast
+import inspect
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from nodrop import app
 from nodrop.core import events
 from nodrop.core.errors import ALL
+from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.machine import TRANSITIONS
 from nodrop.core.model import FINAL
+from nodrop.core.roles import Role
+from nodrop.engine.roles import MAY
 from nodrop.wire.errors import TABLE
 from nodrop.wire.events import NAMES, TEAM_NAMES
+from nodrop.wire.text import spell_duration
 
 ROOT = Path(__file__).parents[1]
 MADE_BY = "<!-- Made by `make docs` from the code. Do not edit. -->\n\n"
@@ -79,13 +86,108 @@ def errors() -> str:
     )
 
 
+def limits() -> str:
+    """Every bound, as `core/limits.py` names it."""
+    rows: list[str] = []
+    tree = ast.parse(inspect.getsource(Limits)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for statement, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        name = statement.target.id
+        said = ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            said = " ".join(str(after.value.value).split())
+        rows.append(f"| `{name}` | {_spelled(name, getattr(DEFAULT, name))} | {said} |")
+    return (
+        f"# Limits\n\n{MADE_BY}"
+        "Every size, wait, batch, queue and rate is bounded, and every bound has a name, with its unit\n"
+        "last, in `src/nodrop/core/limits.py`. A relay takes them as one value (`Limits`). What is over\n"
+        "a bound is refused with a code and never cut short or dropped:\n\n"
+        "- `too_large`, `invalid_request`: a size, a count or a length of the request itself.\n"
+        "- `loop_detected`: a chain, or a line along `parent_id`, that is too long (`legs_max`) or visits\n"
+        "  one agent too often (`visits_per_agent_max`). A redrive is no further visit.\n"
+        "- `queue_full`: a requester, an inbox or the relay has too much waiting. Retryable; `Retry-After`\n"
+        "  and `retry_after` say when. A next leg that meets a full inbox is born `rejected`.\n"
+        "- `rate_limited`: an agent asks too fast. Retryable; `Retry-After` is exact.\n"
+        "- `limit_reached`: a bound of one handoff is used up.\n\n"
+        "A retry is not refused but waits. Every first attempt earns its requester a tenth of a retry\n"
+        "(`retry_percent`); who has none left draws on its team's allowance (`retries_per_second`); when\n"
+        "that is used up too, lapsed leases, retryable failures and redrives wait their turn, behind their\n"
+        "backoff, until the deadline. `python -m nodrop.proof.storm` shows what that is for.\n\n"
+        "| bound | default | what it bounds |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def _spelled(name: str, value: float) -> str:
+    if name.endswith("_ms") or "_ms_" in name:
+        return f"{int(value):,} ({spell_duration(int(value))})"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
+def authorization() -> str:
+    """Who may ask for what."""
+    head = " | ".join(role.value for role in Role)
+    rows = [
+        f"| `{name}` | " + " | ".join("yes" if role in may else "" for role in Role) + " |"
+        for name, may in MAY.items()
+    ]
+    meanings = [f"- **{role.value}**: {_comment(Role, role.name)}" for role in Role]
+    return (
+        f"# Who may do what\n\n{MADE_BY}"
+        "A request passes four questions, in this order; what fails one of them is refused, changes\n"
+        "nothing and is in the security log.\n\n"
+        "1. **Who are you?** A token names a team, an agent and a role (`unauthenticated`). A path that\n"
+        "   names another team than the token's leads nowhere (`not_found`).\n"
+        "2. **What may your role ask for?** The table below (`forbidden`).\n"
+        "3. **May you see it?** Parties, observers and operators see a handoff; unknown and foreign ids\n"
+        "   give the same answer (`not_found`). Words and data are for parties and operators only.\n"
+        "4. **Is it yours to do?** Only the recipient says what the recipient did; cancelling, reassigning,\n"
+        "   settling, erasing and deciding about a dead letter is for the requester and operators\n"
+        "   (`forbidden`). Whom a sender may hand what to is a matter of the team's allow rules: without\n"
+        "   any, everybody; with some, nobody may do more than one of them covers, operators included.\n"
+        "   They are asked for offers and every leg of them, reassigning, redriving and when a leg opens;\n"
+        "   who may not be asked is no candidate (`no_match`).\n\n"
+        "## Roles\n\n" + "\n".join(meanings) + "\n\n"
+        f"| operation | {head} |\n|---|" + "---|" * len(Role) + "\n" + "\n".join(rows) + "\n\n"
+        "## The security log\n\n"
+        "Refusals that are about who asks are counted beside the team's log, which nobody who is refused\n"
+        "can make grow: by team, agent, operation, code, reason and address, with the first and last time.\n"
+        "`nodrop log --security` (operation `refusals`) shows them to operators, and `security.log` in\n"
+        "`NODROP_HOME` keeps a line for the first, second, fourth, eighth … of a kind, in four files of a\n"
+        "mebibyte at most. No secrets and no payloads are in it.\n\n"
+        "## Erasing\n\n"
+        "`nodrop erase REF` (operation `erase`) removes the words and data of one settled handoff from the\n"
+        "store and its write-ahead log. The entries, and the keyed digests in them, stay, so the chain\n"
+        "still verifies; that it was erased is an entry of its own. What later legs of a chain were given\n"
+        "is theirs: erase each of them. A dead letter is decided about first, and what a redriven one left\n"
+        "is kept until its successor is settled.\n"
+    )
+
+
+def _comment(kind: type, name: str) -> str:
+    tree = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for statement, after in pairwise(tree.body):
+        named = isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name
+        if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            return " ".join(str(after.value.value).split())
+    raise LookupError(name)
+
+
 def _first_line(doc: str | None) -> str:
     return (doc or "").strip().splitlines()[0]
 
 
 def files() -> dict[Path, bytes]:
     """Everything that is made from the code, by where it belongs."""
-    pages = {"states.md": states, "log-entries.md": log_entries, "errors.md": errors}
+    pages = {
+        "states.md": states,
+        "log-entries.md": log_entries,
+        "errors.md": errors,
+        "limits.md": limits,
+        "authorization.md": authorization,
+    }
     made = {ROOT / "docs" / name: make().encode() for name, make in pages.items()}
     return made | {ROOT / "schema" / name: data for name, data in app.schemas().items()}
 

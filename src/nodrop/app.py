@@ -51,6 +51,7 @@ from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.security_file import SecurityFile
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.sqlite import SQLiteStore
@@ -178,12 +179,15 @@ async def open_relay(
     async with AsyncExitStack() as stack:
         store = await _open_store(database)
         stack.push_async_callback(store.close)
+        security = SecurityFile(home / "security.log")
+        stack.callback(security.close)
         relay = await Relay.start(
             store,
             clock=clock or SystemClock(),
             ids=ids or SystemIds(),
             signer=KeyFile(home / "keys" / "relay.pem"),
             limits=limits,
+            tell=security.write,
         )
         stack.push_async_callback(relay.stop)
         await relay.ensure_team(team)
@@ -264,6 +268,9 @@ async def listening(
         hosts={*LOOPBACK, host, *hosts, *([socket.gethostname()] if everywhere else [])},
         addresses=everywhere,
         origins=origins,
+        refused=lambda error, address: relay.refusals.note(
+            error, operation="gate", address=address
+        ),
     )
     async with listen(
         gate,

@@ -331,6 +331,10 @@ class Store(Protocol):
         """Return how many unfinished handoffs `agent` is the recipient of."""
         ...
 
+    async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""
+        ...
+
     async def next_due(self) -> int | None:
         """Return the earliest due time of all."""
         ...

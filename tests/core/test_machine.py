@@ -11,20 +11,20 @@ STAYS = {
     State.BLOCKED: (
         "Agreed Answered Checkpointed Escalated Noted Nudged Parked Rearmed StepRecorded Updated"
     ),
-    State.COMPLETED: "Discarded Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
+    State.COMPLETED: "Discarded Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
     State.FAILED: (
-        "AcceptedLate Discarded Escalated LateAnswerKept LateResultKept Noted Nudged "
+        "AcceptedLate Discarded Erased Escalated LateAnswerKept LateResultKept Noted Nudged "
         "OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.REJECTED: (
-        "AcceptedLate Discarded Escalated LateAnswerKept LateResultKept Noted Nudged "
+        "AcceptedLate Discarded Erased Escalated LateAnswerKept LateResultKept Noted Nudged "
         "OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.EXPIRED: (
-        "AcceptedLate Discarded Escalated LateAnswerKept LateResultKept Noted Nudged "
+        "AcceptedLate Discarded Erased Escalated LateAnswerKept LateResultKept Noted Nudged "
         "OutcomeDelivered Rearmed Redriven Settled"
     ),
-    State.CANCELLED: "Discarded Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
+    State.CANCELLED: "Discarded Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
 }
 
 MOVES = """\

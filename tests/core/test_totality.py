@@ -61,6 +61,7 @@ commands_of_all_kinds = st.one_of(
     st.builds(commands.Redrive, successor=st.just("h2")),
     st.builds(commands.AcceptLate, successor=st.just("h2")),
     st.builds(commands.Discard),
+    st.builds(commands.Erase),
     st.builds(commands.Note, body=st.just(b"{}")),
     st.builds(commands.LapseLease, process=st.sampled_from(("p1", "p2"))),
     st.builds(commands.Revive, process=st.sampled_from(("p1", "p2"))),
@@ -110,7 +111,7 @@ def _made_right(command: Command, play: Play) -> Command:
 def test_random_scripts_reach_every_kind_of_event() -> None:
     """A generator that misses cases proves little about them."""
     seen: set[str] = set()
-    for seed in range(600):
+    for seed in range(900):
         dice = random.Random(seed)
         play = Play(
             escalation=LADDER,
@@ -181,6 +182,7 @@ EVERY_COMMAND: tuple[Command, ...] = (
     commands.Redrive(successor="h2"),
     commands.AcceptLate(successor="h2"),
     commands.Discard(),
+    commands.Erase(),
     commands.Note(body=b"{}"),
     commands.LapseLease(process="p1"),
     commands.Revive(process="p1"),

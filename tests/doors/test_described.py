@@ -122,6 +122,8 @@ async def a_chain_is_worked_through(cast: Cast) -> None:
     await cast.requester("ack", {}, id=leg)
     await cast.requester("complete", {"attempt": 1, "result": None}, id=leg)
     await cast.requester("settle", {}, id=leg)
+    await cast.requester("erase", {}, id=leg)
+    await cast.operator("refusals")
 
 
 async def terms_are_agreed_on_and_declined(cast: Cast) -> None:

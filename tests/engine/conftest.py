@@ -1,11 +1,13 @@
 """A relay on a memory store that fails when told to, and a clock that moves when told to."""
 
 import itertools
-from collections.abc import AsyncGenerator
-from typing import cast
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, cast
 
 import pytest
 
+from nodrop.core.limits import DEFAULT, Limits
 from nodrop.engine.relay import Relay
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
@@ -45,6 +47,21 @@ def clock() -> FakeClock:
 @pytest.fixture
 def store() -> FaultyStore:
     return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def started(clock: FakeClock) -> AsyncGenerator[Callable[[Any, Limits], Awaitable[Relay]]]:
+    """Start a relay on a store under limits of its own; it is stopped at the end."""
+    ids = CountedIds()
+    async with AsyncExitStack() as stack:
+
+        async def start(store: Any, limits: Limits = DEFAULT) -> Relay:
+            relay = await Relay.start(store, clock=clock, ids=ids, signer=NoSigner(), limits=limits)
+            stack.push_async_callback(relay.stop)
+            await relay.ensure_team("default")
+            return relay
+
+        yield start
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from nodrop.cli.session import Session
 async def token(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The agent it is for.")],
-    role: Annotated[str, typer.Option(help="agent or operator.")] = "agent",
+    role: Annotated[str, typer.Option(help="agent, observer or operator.")] = "agent",
     label: Annotated[str | None, typer.Option(help="To tell it from others later.")] = None,
 ) -> None:
     """Make a token for an agent and print it, alone: `$(nodrop token code_agent)`."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from nodrop.cli import picture, screen
+from nodrop.cli import picture, refusals, screen
 from nodrop.cli.entries import Lines
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
@@ -36,8 +36,14 @@ async def log(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
+    security: Annotated[
+        bool, typer.Option("--security", help="Who was refused what instead; for operators.")
+    ] = False,
 ) -> None:
     """Read the team's log, oldest first. With --json, one entry per line."""
+    if security:
+        await refusals.show(session, limit)
+        return
     about = None if handoff is None else (await session.handoff(handoff))["id"]
     fields = given(handoff_id=about, type=kind)
     lines, left = Lines(), limit

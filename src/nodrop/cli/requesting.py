@@ -139,6 +139,11 @@ def _show_wait(session: Session, answer: dict[str, Any]) -> None:
         picture.moved(handoff, handoff["receipts"][-1]["rung"], now=session.now())
 
 
+async def erase(session: Session, ref: Ref) -> None:
+    """Erase the words and data of a settled handoff; the log keeps that it happened."""
+    await _command(session, "erase", ref, {}, "erased")
+
+
 async def settle(session: Session, ref: Ref) -> None:
     """Say that you have the outcome. `wait` does it for you."""
     await _command(session, "settle", ref, {}, "settled")

@@ -35,6 +35,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         requesting.cancel,
         requesting.reassign,
         requesting.settle,
+        requesting.erase,
     ),
     "Do the work": (
         receiving.inbox,

@@ -55,6 +55,7 @@ class BlockingHandoff(Twin, HandoffShown):
     refresh = blocking_as(Handoff.refresh, _handoff)
     settle = blocking(Handoff.settle)
     cancel = blocking_as(Handoff.cancel, _handoff)
+    erase = blocking_as(Handoff.erase, _handoff)
     reassign = blocking_as(Handoff.reassign, _handoff)
     note = blocking_as(Handoff.note, _handoff)
 

@@ -82,6 +82,11 @@ class Handoff(HandoffShown):
         self._view = await self._calls.about(self.id, "cancel", **given(reason=reason))
         return self
 
+    async def erase(self) -> "Handoff":
+        """Have its words and data erased, once it is settled. The log keeps that it happened."""
+        self._view = await self._calls.about(self.id, "erase")
+        return self
+
     async def reassign(
         self, to: str | None = None, *, capability: str | None = None, reason: str | None = None
     ) -> "Handoff":

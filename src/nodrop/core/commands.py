@@ -51,7 +51,10 @@ class Offer(Value, frozen=True, kw_only=True):
     watchers: tuple[str, ...] = ()
     key: str | None = None
     traceparent: str | None = None
+    ancestors: tuple[str, ...] = ()
     redrive_of: str | None = None
+    not_before: int | None = None
+    """A redrive that the retry budget makes wait."""
     steps: tuple[StepDone, ...] = ()
     answers: tuple[Answer, ...] = ()
     checkpoint: BodyRef | None = None
@@ -218,6 +221,10 @@ class Discard(Value, frozen=True, kw_only=True):
     body: bytes | None = None
 
 
+class Erase(Value, frozen=True, kw_only=True):
+    """Its words and data shall be gone; that it happened stays."""
+
+
 class Note(Value, frozen=True, kw_only=True):
     """Any agent of the team writes in the margin."""
 
@@ -267,6 +274,7 @@ Command = (
     | Redrive
     | AcceptLate
     | Discard
+    | Erase
     | Note
     | LapseLease
     | Revive

@@ -61,9 +61,9 @@ def propose(
         case commands.Complete():
             return _complete(handoff, command, by)
         case commands.Fail():
-            return _fail(handoff, command, by, now)
+            return _fail(handoff, command, by, now, around)
         case commands.Release():
-            return _release(handoff, command, by, around)
+            return _release(handoff, command, by, now, around)
         case commands.RecordStep():
             return _record_step(handoff, command, by, around)
         case commands.Checkpoint():
@@ -89,11 +89,13 @@ def propose(
             return _outcome_delivered(handoff, handoff.origin) if owed else ()
         case commands.Redrive() | commands.AcceptLate() | commands.Discard():
             return _decide_dead_letter(handoff, command, by)
+        case commands.Erase():
+            return _erase(handoff, by)
         case commands.Note():
             return (Fact(event=events.Noted(), body=command.body),)
         case commands.LapseLease():
             held = handoff.live and handoff.process == command.process
-            return lapse(handoff, "lease_lapsed") if held else ()
+            return lapse(handoff, "lease_lapsed", now, around) if held else ()
         case commands.Revive():
             mine = handoff.revivable and handoff.process == command.process
             return _revived(handoff) if mine else ()
@@ -127,7 +129,9 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
         watchers=command.watchers,
         key=command.key,
         traceparent=command.traceparent,
+        ancestors=command.ancestors,
         redrive_of=command.redrive_of,
+        not_before=command.not_before,
         steps=command.steps,
         answers=command.answers,
         checkpoint=command.checkpoint,
@@ -307,7 +311,9 @@ def _takes_late_result(handoff: Handoff, attempt: int | None) -> bool:
     return handoff.state is State.EXPIRED or handoff.outcome.code == "attempts_exhausted"
 
 
-def _fail(handoff: Handoff, command: commands.Fail, by: Actor, now: int) -> Facts:
+def _fail(
+    handoff: Handoff, command: commands.Fail, by: Actor, now: int, around: Surroundings
+) -> Facts:
     entered = _fence(handoff, command.attempt, by)
     _acknowledged(handoff)
     if not command.retryable:
@@ -320,12 +326,14 @@ def _fail(handoff: Handoff, command: commands.Fail, by: Actor, now: int) -> Fact
         reason="retry",
         attempt=handoff.attempt,
         tried=True,
-        not_before=now + clocks.backoff_ms(handoff.terms.backoff, tries),
+        not_before=now + max(clocks.backoff_ms(handoff.terms.backoff, tries), around.retry_wait_ms),
     )
     return (*entered, Fact(event=returned, body=command.body))
 
 
-def _release(handoff: Handoff, command: commands.Release, by: Actor, around: Surroundings) -> Facts:
+def _release(
+    handoff: Handoff, command: commands.Release, by: Actor, now: int, around: Surroundings
+) -> Facts:
     entered = _fence(handoff, command.attempt, by)
     kept = _checkpoint(handoff, command.checkpoint) if handoff.ack else ()
     if handoff.state is State.BLOCKED:
@@ -333,7 +341,13 @@ def _release(handoff: Handoff, command: commands.Release, by: Actor, around: Sur
     tried = handoff.releases >= around.limits.releases_free_max
     if tried and handoff.tries + 1 >= handoff.terms.attempts_max:
         return (*entered, *kept, exhausted(handoff, command.body))
-    returned = events.Returned(reason="released", attempt=handoff.attempt, tried=tried)
+    wait = around.retry_wait_ms if tried else 0
+    returned = events.Returned(
+        reason="released",
+        attempt=handoff.attempt,
+        tried=tried,
+        not_before=now + wait if wait else None,
+    )
     return (*entered, *kept, Fact(event=returned, body=command.body))
 
 
@@ -433,6 +447,21 @@ def _settle(handoff: Handoff, command: commands.Settle, by: Actor) -> Facts:
         return ()
     delivered = _outcome_delivered(handoff, command.next_agent or handoff.origin)
     return (*delivered, Fact(event=events.Settled(next_leg=command.next_leg)))
+
+
+def _erase(handoff: Handoff, by: Actor) -> Facts:
+    _require(by, "requester", handoff.origin)
+    if handoff.settled_at is None:
+        raise WrongStateError(
+            f"the handoff is {handoff.state}, and somebody still needs what it says",
+            next_step="Settle it if it has ended, else cancel it; then erase it.",
+        )
+    if handoff.state in DEAD and handoff.decision is None:
+        raise WrongStateError(
+            "nobody has decided about this dead letter",
+            next_step="Discard it, or redrive it; then erase it.",
+        )
+    return (Fact(event=events.Erased()),)
 
 
 def _outcome_delivered(handoff: Handoff, to: str) -> Facts:

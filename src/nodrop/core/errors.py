@@ -27,6 +27,7 @@ NodropError
 │       └── LimitReachedError           a bound of this one handoff is used up
 └── UnavailableError            the relay cannot do it now; repeat the same command later
     ├── QueueFullError              more work waits than the relay takes on
+    ├── RateLimitedError            one sender asks faster than it may
     ├── StoreFullError              no room on the disk
     ├── StoreUnavailableError       the store did not answer
     ├── StoreInUseError             another relay serves this database
@@ -57,6 +58,10 @@ class NodropError(Exception):
     """What to do about it, unless an instance knows better."""
     retryable: ClassVar[bool] = False
     fault: ClassVar[str] = "caller"
+    suspect: str | None = None
+    """Why the refusal belongs into the security log, if it does. Never told to the caller."""
+    retry_after_seconds: float | None = None
+    """When to come back, if that can be said better than "in a moment"."""
 
     def __init__(
         self, detail: str = "", *, next_step: str | None = None, errors: tuple[Problem, ...] = ()
@@ -140,6 +145,7 @@ class UnauthenticatedError(CallerError):
 
     code = "unauthenticated"
     title = "The request carries no valid token"
+    suspect = "unauthenticated"
     next = "Send `Authorization: Bearer TOKEN`; `nodrop token NAME` prints one."
 
 
@@ -148,6 +154,7 @@ class ForbiddenError(CallerError):
 
     code = "forbidden"
     title = "This is not yours to do"
+    suspect = "forbidden"
     next = "Ask the party it belongs to, or an operator."
 
 
@@ -269,6 +276,15 @@ class QueueFullError(UnavailableError):
 
     code = "queue_full"
     title = "Too much work is waiting"
+
+
+class RateLimitedError(UnavailableError):
+    """One sender asks faster than it may."""
+
+    code = "rate_limited"
+    title = "You ask faster than this relay lets one agent ask"
+    next = "Repeat the same command, with the same command_id, after `Retry-After`."
+    fault = "caller"
 
 
 class StoreFullError(UnavailableError):

@@ -36,7 +36,11 @@ class Offered(Value, frozen=True, kw_only=True):
     watchers: tuple[str, ...] = ()
     key: str | None = None
     traceparent: str | None = None
+    ancestors: tuple[str, ...] = ()
+    """The recipients of the handoffs above it, along `parent_id`."""
     redrive_of: str | None = None
+    not_before: int | None = None
+    """Not to be taken earlier: the retry budget was used up when it was redriven."""
     steps: tuple[StepDone, ...] = ()
     answers: tuple[Answer, ...] = ()
     checkpoint: BodyRef | None = None
@@ -221,6 +225,10 @@ class Discarded(Value, frozen=True, kw_only=True):
     """Somebody decided that nothing more will be done."""
 
 
+class Erased(Value, frozen=True, kw_only=True):
+    """The bodies of every event so far are gone."""
+
+
 class Nudged(Value, frozen=True, kw_only=True):
     """A clock ran out and the relay reminded whoever owes the move."""
 
@@ -282,6 +290,7 @@ Event = (
     | Redriven
     | AcceptedLate
     | Discarded
+    | Erased
     | Nudged
     | Escalated
     | Rearmed

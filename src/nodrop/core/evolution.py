@@ -46,6 +46,7 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         at=event.terms.deadline_at,
         length_ms=max(event.terms.deadline_at - at, 0),
     )
+    taken_at = max(at, event.not_before or 0)
     return Handoff(
         team=team,
         id=handoff_id,
@@ -64,6 +65,7 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         parent_id=event.parent_id,
         legs=event.legs,
         legs_done=event.legs_done,
+        ancestors=event.ancestors,
         redrive_of=event.redrive_of,
         steps=event.steps,
         answers=event.answers,
@@ -73,7 +75,7 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         offered_at=at,
         state=State.OFFERED,
         timers=steps_armed(
-            (deadline, _accept_timer(event.terms, at)),
+            (deadline, *_retry_timer(event.not_before, at), _accept_timer(event.terms, taken_at)),
             event.terms,
             When.UNACKNOWLEDGED,
             since=at,
@@ -138,6 +140,8 @@ def _changes(
             return {"decision": Decision.ACCEPTED_LATE, "successor": event.successor}
         case events.Discarded():
             return {"decision": Decision.DISCARDED}
+        case events.Erased():
+            return {"erased_at": at}
         case events.Nudged():
             return _nudged(h, event, at)
         case events.Escalated():
@@ -300,11 +304,7 @@ def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
     timers = steps_disarmed(timers, h.terms, When.SILENT)
     if h.ack is not None:  # the earlier acceptance ended the episode; this begins another
         timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
-    if event.not_before is not None:
-        wait = Timer(
-            name=ClockName.RETRY, at=event.not_before, length_ms=max(event.not_before - at, 1)
-        )
-        timers = armed(timers, wait)
+    timers = armed(timers, *_retry_timer(event.not_before, at))
     released = event.reason == "released"
     changes: dict[str, Any] = {
         "live": False,
@@ -364,6 +364,13 @@ def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]
         "offered_at": at,
         "timers": armed(timers, _accept_timer(h.terms, at)),
     }
+
+
+def _retry_timer(not_before: int | None, at: int) -> tuple[Timer, ...]:
+    """Return the clock of a handoff that is not to be taken yet."""
+    if not_before is None:
+        return ()
+    return (Timer(name=ClockName.RETRY, at=not_before, length_ms=max(not_before - at, 1)),)
 
 
 def _accept_timer(terms: Terms, since: int) -> Timer:

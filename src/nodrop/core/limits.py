@@ -76,6 +76,34 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     outgoing_bytes_max: int = 16_777_216
     """Bytes waiting for one slow WebSocket reader before it is cut off."""
 
+    # Backpressure: what one requester, and what one inbox, may have waiting. Refused, not dropped.
+    open_handoffs_max: int = 100_000
+    """Unfinished handoffs of one requester; one more is refused with `queue_full`."""
+    inbox_handoffs_max: int = 100_000
+    """Unfinished handoffs of one recipient; one more is refused with `queue_full`."""
+    offers_per_second_max: float = 20_000.0
+    """Of one agent; more are refused with `rate_limited`."""
+    commands_per_second_max: float = 100_000.0
+    """Of one agent, heartbeats apart; more are refused with `rate_limited`."""
+    burst_seconds: float = 2.0
+    """How many seconds' worth of its rate an agent may ask for at once."""
+    full_retry_seconds: float = 5.0
+    """What a requester is told to wait when it, or the inbox, has too much waiting."""
+
+    # The retry budget: retries beyond it wait longer, and none is dropped.
+    retry_percent: int = 10
+    """Retries that a requester earns per hundred first attempts."""
+    retries_saved_max: int = 3
+    """Earned retries that a requester may save up."""
+    retries_per_second: float = 10.0
+    """The allowance of a team, for those whose own is used up."""
+    retries_burst_max: float = 100.0
+    """Of the allowance, what may be used at once."""
+
+    # The security log.
+    refusals_max: int = 1_024
+    """Kinds of refusals that are counted; the ones longest not seen are forgotten first."""
+
     # Memory of what was done.
     remember_ms: int = 7 * DAY
     """Keys and command ids outlive settlement by this."""

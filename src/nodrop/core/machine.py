@@ -38,6 +38,7 @@ _ENDED: Final[Mapping[type[Event], str]] = {
     events.OutcomeDelivered: "same",
     events.Settled: "same",
     events.Discarded: "same",
+    events.Erased: "same",
     events.Nudged: "same",
     events.Escalated: "same",
     events.Rearmed: "same",

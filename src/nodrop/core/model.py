@@ -280,6 +280,8 @@ class Handoff(Value, frozen=True, kw_only=True):
     parent_id: str | None = None
     legs: tuple[Leg, ...] = ()
     legs_done: tuple[LegDone, ...] = ()
+    ancestors: tuple[str, ...] = ()
+    """The recipients of the handoffs above it, along `parent_id`."""
     redrive_of: str | None = None
     successor: str | None = None
     next_leg: str | None = None
@@ -318,6 +320,8 @@ class Handoff(Value, frozen=True, kw_only=True):
     late_result: int | None = None
     decision: Decision | None = None
     settled_at: int | None = None
+    erased_at: int | None = None
+    """Bodies from before this are gone."""
 
     receipts: tuple[Receipt, ...] = ()
 

@@ -13,6 +13,8 @@ class Surroundings(Value, frozen=True, kw_only=True):
     """Who could be asked next for this handoff's capability, best first."""
     position: int = 1
     """The place in the recipient's queue, where the recipient does not say."""
+    retry_wait_ms: int = 0
+    """How long the requester's retry budget makes a retry wait, whatever its backoff."""
     up_since: int = 0
     """Start of the relay's uninterrupted service: its downtime is nobody's silence."""
     limits: Limits = DEFAULT

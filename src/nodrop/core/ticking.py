@@ -12,7 +12,7 @@ from nodrop.core.routing import next_candidate
 from nodrop.core.surroundings import Facts, Surroundings
 
 
-def lapse(handoff: Handoff, reason: str) -> Facts:
+def lapse(handoff: Handoff, reason: str, now: int, around: Surroundings) -> Facts:
     """Take back a delivery whose holder went silent. A question only loses its live asker."""
     if handoff.state is State.BLOCKED:
         return (Fact(event=events.Parked(attempt=handoff.attempt)),)
@@ -23,6 +23,7 @@ def lapse(handoff: Handoff, reason: str) -> Facts:
         attempt=handoff.attempt,
         tried=True,
         revivable=reason == "lease_lapsed",
+        not_before=now + around.retry_wait_ms if around.retry_wait_ms else None,
     )
     return (Fact(event=returned),)
 
@@ -60,9 +61,9 @@ def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Fac
             # The wait is over: nobody is late, but those who wait for work want to know.
             return (Fact(event=events.Ready()),)
         case ClockName.LEASE:
-            return lapse(handoff, "lease_lapsed")
+            return lapse(handoff, "lease_lapsed", now, around)
         case ClockName.TIMEOUT:
-            return lapse(handoff, "timed_out")
+            return lapse(handoff, "timed_out", now, around)
         case ClockName.ACCEPT:
             nudged = _nudge(timer, handoff.recipient, now, around)
             if handoff.routed:

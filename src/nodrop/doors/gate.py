@@ -9,7 +9,7 @@ import functools
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Final
 
@@ -34,17 +34,19 @@ class Gate:
         hosts: Collection[str] = LOOPBACK,
         addresses: bool = False,
         origins: Collection[str] = (),
+        refused: Callable[[NodropError, str | None], None] = lambda _error, _address: None,
     ) -> None:
         """Let in what names one of `hosts`.
 
         With `addresses` any bare IP address will do, for a relay that listens on all of its own:
         an address cannot be rebound. Pages of this relay's own origin may call it, and pages of
-        `origins`.
+        `origins`. `refused` hears of what is turned away, and where it came from.
         """
         self._doors = {"http": http, "websocket": websocket}
         self._hosts = frozenset(host.lower() for host in hosts)
         self._addresses = addresses
         self._origins = frozenset(origins)
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
@@ -54,17 +56,25 @@ class Gate:
         if len(headers) != len(scope["headers"]) and (twice := _said_twice(scope)):
             why = f"the header {twice} is there more than once"
             error = InvalidRequestError(why, next_step="Send it once.")
+            error.suspect = "header_twice"
+            self._refused(error, address_of(scope))
             await _turn_away(scope, send, error, status=HTTPStatus.BAD_REQUEST)
         elif not self._names_this_relay(host):
             why = f"the host {_shown(host)} is not a name of this relay"
             how = "Use an address that the relay listens on, or start it with this host allowed."
-            await _turn_away(scope, send, ForbiddenError(why, next_step=how))
+            await self._turn_away(scope, send, "foreign_host", why, how)
         elif origin is not None and not self._is_own_page(origin, host):
             why = f"pages of {_shown(origin)} may not call this relay"
             how = "Open the relay's own address, or start it with this origin allowed."
-            await _turn_away(scope, send, ForbiddenError(why, next_step=how))
+            await self._turn_away(scope, send, "foreign_origin", why, how)
         else:
             await door(scope, receive, send)
+
+    async def _turn_away(self, scope: Scope, send: Send, suspect: str, why: str, how: str) -> None:
+        error = ForbiddenError(why, next_step=how)
+        error.suspect = suspect
+        self._refused(error, address_of(scope))
+        await _turn_away(scope, send, error)
 
     def _names_this_relay(self, host: bytes) -> bool:
         name = _name_in(host)
@@ -73,6 +83,12 @@ class Gate:
     def _is_own_page(self, origin: bytes, host: bytes) -> bool:
         text = origin.decode("latin-1").lower()
         return text in self._origins or text in {f"{s}://{_shown(host)}" for s in _SCHEMES}
+
+
+def address_of(scope: Scope) -> str | None:
+    """Return where a connection comes from."""
+    client: tuple[str, int] | None = scope.get("client")
+    return client[0] if client else None
 
 
 _SCHEMES: Final = ("http", "https")

@@ -4,10 +4,11 @@ import hashlib
 from typing import Final
 
 from nodrop.core.errors import UnauthenticatedError
+from nodrop.core.roles import Role
 from nodrop.engine.shows import Caller
 from nodrop.store import Store, Token
 
-ROLES: Final = ("agent", "operator")
+ROLES: Final = tuple(role.value for role in Role)
 
 
 class Access:
@@ -35,7 +36,7 @@ class Access:
         mine = (t for t in self._tokens.values() if t.team == team and t.id == token_id)
         return next(mine, None)
 
-    def authenticate(self, secret: str) -> Caller:
+    def authenticate(self, secret: str, *, address: str | None = None) -> Caller:
         """Return who holds `secret`. Looked up by hash, so timing tells nothing about it."""
         token = self._tokens.get(hashed(secret))
         if token is None or token.revoked_at is not None:
@@ -43,8 +44,10 @@ class Access:
         return Caller(
             team=token.team,
             agent=token.agent,
-            operator=token.role == "operator",
+            operator=token.role == Role.OPERATOR,
+            observer=token.role == Role.OBSERVER,
             token_id=token.id,
+            address=address,
         )
 
 

@@ -56,6 +56,7 @@ class Batch:
         self._records: dict[tuple[str, str, str], Record | None] = {}
         self._held: dict[Key, list[str]] = {}
         self._undo: list[tuple[Key, Handoff | None]] = []
+        self._before: dict[Key, Handoff | None] = {}
 
     # --- what is there ---
 
@@ -128,6 +129,7 @@ class Batch:
         assert handoff is not None, "deciding on nothing makes something or raises"
         if facts:
             key = (team, handoff_id)
+            self._before.setdefault(key, self._handoffs.get(key))
             self._undo.append((key, self._handoffs.get(key)))
             self._handoffs[key] = handoff
             self._touched[key] = None
@@ -259,6 +261,11 @@ class Batch:
         for handoff in self.touched:
             by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
         return by_recipient
+
+    @property
+    def changed(self) -> list[tuple[Handoff | None, Handoff]]:
+        """Every handoff that changed: as it was before the batch, and as it is now."""
+        return [(self._before[key], self._handoffs[key]) for key in self._touched]
 
     @property
     def touched(self) -> list[Handoff]:

@@ -36,6 +36,7 @@ class Bodies:
         self._store = store
         self._kept: OrderedDict[BodyKey, bytes | None] = OrderedDict()
         self._bytes = 0
+        self._erasures = 0
 
     def put(self, key: BodyKey, body: bytes | None) -> None:
         """Keep a body that is committed; None: the store has none."""
@@ -53,6 +54,7 @@ class Bodies:
 
     def forget_handoff(self, team: str, handoff_id: str) -> None:
         """Forget every body of a handoff: it was erased."""
+        self._erasures += 1
         for key in [k for k in self._kept if k[:2] == (team, handoff_id)]:
             self.drop(key)
 
@@ -72,11 +74,13 @@ class Bodies:
         wanted = set(keys)
         missing = [key for key in wanted if key not in self._kept]
         found: dict[BodyKey, bytes | None] = {}
+        erasures = self._erasures
         for team in {key[0] for key in missing}:
             places = [(h, v) for t, h, v in missing if t == team]
             bodies = await self._store.bodies(team, places)
             for place in places:
                 found[team, *place] = bodies.get(place)
-        for key, body in found.items():
+        # What was read before an erasure must not come back by being kept after it.
+        for key, body in found.items() if erasures == self._erasures else ():
             self.put(key, body)
         return {key: found[key] if key in found else self._kept.get(key) for key in wanted}

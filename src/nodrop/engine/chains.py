@@ -12,23 +12,35 @@ from nodrop.core import commands
 from nodrop.core.commands import Candidate
 from nodrop.core.errors import CallerError
 from nodrop.core.limits import Limits
+from nodrop.core.lineage import require_no_loop, visited
 from nodrop.core.model import BodyRef, Handoff, Leg, LegDone, Terms
 from nodrop.engine.register import Register
+from nodrop.engine.room import Room
 from nodrop.wire import bodies, canonical
 from nodrop.wire.bodies import Content
 
 
 def next_leg(
-    done: Handoff, content: Content, result: bytes, *, now: int, register: Register, limits: Limits
+    done: Handoff,
+    content: Content,
+    result: bytes,
+    *,
+    now: int,
+    register: Register,
+    room: Room,
+    limits: Limits,
 ) -> commands.Offer:
     """Return the offer of the leg after `done`, whose result's body is `result`."""
     leg, *later = done.legs
     payload = _payload(done, content, result)
     refused: str | None = None
     try:
-        target = register.target(done.team, leg.to, leg.capability)
+        target = register.target(done.team, leg.to, leg.capability, sender=done.recipient)
         candidate, capability, routed = target.candidate, target.capability, target.routed
-        if register.problems(done.team, candidate, capability, "input", payload):
+        require_no_loop(visited(done), candidate.agent, later, limits)
+        if full := room.why_full_inbox(done.team, candidate.agent):
+            refused = full.code
+        elif register.problems(done.team, candidate, capability, "input", payload):
             refused = "payload_invalid"
     except CallerError as error:
         candidate = Candidate(agent=leg.to or done.recipient)
@@ -60,6 +72,7 @@ def next_leg(
             *done.legs_done,
             LegDone(id=done.id, agent=done.recipient, state=done.state),
         ),
+        ancestors=done.ancestors,
         watchers=done.watchers,
         traceparent=done.traceparent,
         refused=refused,
@@ -98,6 +111,7 @@ def successor(
     routed: bool,
     deadline_at: int,
     late_result: bytes | None = None,
+    not_before: int | None = None,
 ) -> commands.Offer:
     """Return the offer that carries on `dead`: its work, what it left behind, and its chain."""
     return commands.Offer(
@@ -111,10 +125,12 @@ def successor(
         parent_id=dead.parent_id,
         legs=dead.legs,
         legs_done=dead.legs_done,
+        ancestors=dead.ancestors,
         watchers=dead.watchers,
         key=dead.key,
         traceparent=dead.traceparent,
         redrive_of=dead.id,
+        not_before=not_before,
         steps=tuple(replace(s, value=_of(s.value, dead)) for s in dead.steps),
         answers=tuple(
             replace(a, question=_of(a.question, dead), answer=_of(a.answer, dead))

@@ -35,6 +35,7 @@ from nodrop.engine.bodies import Bodies, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import MissingManifestError, Register
+from nodrop.engine.retries import Retries
 from nodrop.engine.waiters import Taker, Takers
 from nodrop.store import Key, LogPage, Process, Store, Transaction, Wanted
 
@@ -76,6 +77,8 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 
     at: int
     handoffs: Sequence[Handoff]
+    changed: Sequence[tuple[Handoff | None, Handoff]]
+    """Each of them as it was before, and as it is."""
     happened: Sequence[Happened]
     seqs: Sequence[int]
     teams: frozenset[str]
@@ -90,6 +93,7 @@ class Engine:
         self.limits = limits
         self.takers = Takers()
         self.leases = Leases(limits)
+        self.retries = Retries(limits)
         self.on_commit: Callable[[Committed], None] = lambda _: None
         self.on_outcome: Callable[[Handoff], bool] = lambda _: False
         """Whether the requester of a handoff that just ended waits on a connection right now."""
@@ -154,6 +158,11 @@ class Engine:
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""
         return Surroundings(up_since=self._up_since, limits=self.limits, **known)
+
+    def retrying(self, handoff: Handoff, now: int, **known: Any) -> Surroundings:
+        """Return the same for what may give `handoff` another try: how long that must wait."""
+        wait = self.retries.wait_ms(handoff.team, handoff.origin, now=now)
+        return self.surroundings(retry_wait_ms=wait, **known)
 
     # --- what callers do ---
 
@@ -252,7 +261,12 @@ class Engine:
         if teams:
             self.on_commit(
                 Committed(
-                    at=now, handoffs=batch.touched, happened=batch.happened, seqs=seqs, teams=teams
+                    at=now,
+                    handoffs=batch.touched,
+                    changed=batch.changed,
+                    happened=batch.happened,
+                    seqs=seqs,
+                    teams=teams,
                 )
             )
 
@@ -417,9 +431,13 @@ class Engine:
                 heapq.heappush(waiting, (timer.at, number))
 
     def _tick_one(self, batch: Batch, handoff: Handoff) -> Handoff:
-        candidates = self._register.candidates(handoff.team, handoff.capability)
-        around = self.surroundings(candidates=candidates)
-        return batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
+        candidates = self._register.candidates(
+            handoff.team, handoff.capability, sender=handoff.sender
+        )
+        around = self.retrying(handoff, batch.now, candidates=candidates)
+        after = batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
+        self.retries.note(handoff, after, now=batch.now)
+        return after
 
     async def _look_after(self, silent: list[Process], tx: Transaction, batch: Batch) -> None:
         """Take back what silent processes hold."""
@@ -431,13 +449,14 @@ class Engine:
                 if until is not None and until <= batch.now:
                     lapsed.append((until, handoff))
         for _, handoff in sorted(lapsed, key=lambda lease: lease[0]):
-            batch.apply(
+            after = batch.apply(
                 handoff.team,
                 handoff.id,
                 commands.LapseLease(process=handoff.process or ""),
                 by=RELAY,
-                around=self.surroundings(),
+                around=self.retrying(handoff, batch.now),
             )
+            self.retries.note(handoff, after, now=batch.now)
         for process in silent:
             held = batch.held(process.team, process.id)
             if all(self.leases.until(handoff) is None for handoff in held):

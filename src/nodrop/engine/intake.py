@@ -14,7 +14,6 @@ from nodrop.core import commands
 from nodrop.core.clocks import HEAD_START_MS
 from nodrop.core.errors import (
     InvalidRequestError,
-    LoopDetectedError,
     NodropError,
     Problem,
     TooLargeError,
@@ -95,11 +94,6 @@ class Intake:
             read.done()
         legs = tuple(read.leg(leg, f"then[{index}]") for index, leg in enumerate(offer.then))
         read.done()
-        visits = [offer.to, *(leg.to for leg in legs)]
-        for agent in {v for v in visits if v is not None}:
-            if visits.count(agent) > self._limits.visits_per_agent_max:
-                problem = Problem(path="then", message=f"{agent} is visited too often")
-                raise LoopDetectedError(errors=(problem,))
         return legs
 
     def content(self, offer: requests.Offer) -> bytes:
@@ -182,6 +176,8 @@ class Intake:
                 return commands.Settle()
             case requests.Discard():
                 return commands.Discard(body=self._reason(request, read))
+            case requests.Erase():
+                return commands.Erase()
             case requests.Note():
                 return commands.Note(body=self.note(request))
             case _:

@@ -12,6 +12,7 @@ from nodrop.core.errors import (
     NotFoundError,
     Problem,
 )
+from nodrop.core.roles import Role
 from nodrop.engine.access import ROLES, Access, hashed
 from nodrop.engine.batch import Batch
 from nodrop.engine.engine import Engine, Job
@@ -106,7 +107,7 @@ class People:
             problem = Problem(path="role", message=f"expected one of {', '.join(ROLES)}")
             raise InvalidRequestError("no such role", errors=(problem,))
         self._intake.text(request.label, "label")
-        itself = request.agent == caller.agent and request.role == "agent"
+        itself = request.agent == caller.agent and request.role == Role.AGENT
         if not caller.operator and not itself:
             raise ForbiddenError("only an operator mints tokens for others")
         secret = f"nd_{self._ids.secret()}"

@@ -79,7 +79,7 @@ class Reading:
                     return handoff, False
                 if self._clock.now() >= until:
                     return handoff, request.wait != 0
-                if caller.agent == handoff.origin:
+                if caller.agent == handoff.origin and not caller.observer:
                     with self.outcomes.watch(key):
                         await self._first(changed, until)
                 else:
@@ -89,7 +89,7 @@ class Reading:
         """Return a page of the caller's handoffs, newest first."""
         page = Page(
             team=caller.team,
-            party=None if caller.operator else caller.agent,
+            party=None if caller.sees_team else caller.agent,
             state=request.state,
             sender=request.from_,
             recipient=request.to,
@@ -105,7 +105,7 @@ class Reading:
         """Return a page of dead letters that wait for a decision."""
         page = Page(
             team=caller.team,
-            party=None if caller.operator else caller.agent,
+            party=None if caller.sees_team else caller.agent,
             dead=True,
             before=request.before,
             limit=self._intake.limit(request.limit),
@@ -116,7 +116,7 @@ class Reading:
         """Return every handoff of a chain that the caller may see, oldest first."""
         page = Page(
             team=caller.team,
-            party=None if caller.operator else caller.agent,
+            party=None if caller.sees_team else caller.agent,
             correlation_id=correlation_id,
             limit=self._intake.limit(None),
         )

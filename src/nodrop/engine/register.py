@@ -20,6 +20,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import SECOND, Limits
 from nodrop.engine.intake import NAME
+from nodrop.engine.rules import SUSPECT, Rules
 from nodrop.wire.decoding import decode_strict
 
 _ERRORS_SHOWN_MAX: Final = 20
@@ -45,8 +46,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 class Register:
     """The agents of every team, and their schemas ready to check with."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, rules: Rules | None = None) -> None:
         self._limits = limits
+        self.rules = rules or Rules()
         self._agents: defaultdict[str, dict[str, tuple[Agent, bytes]]] = defaultdict(dict)
         self._manifests: dict[tuple[str, str, int], Manifest] = {}
         self._checks: dict[tuple[str, str, int, str, str], _Check] = {}
@@ -78,22 +80,40 @@ class Register:
     # --- routing ---
 
     def target(
-        self, team: str, to: str | None, capability: str | None, *, path: str = ""
+        self, team: str, to: str | None, capability: str | None, *, sender: str, path: str = ""
     ) -> Target:
-        """Return who is meant by `to` and `capability`."""
+        """Return who is meant by `to` and `capability`, if `sender` may hand it to them."""
         if to is not None:
-            return self._named(team, to, capability, path)
+            named = self._named(team, to, capability, path)
+            self.rules.require(team, sender, to, named.capability)
+            return named
         if capability is None:
             problem = Problem(path=f"{path}to", message="name a recipient, a capability, or both")
             raise InvalidRequestError("nobody is asked", errors=(problem,))
-        candidates = self.candidates(team, capability)
+        candidates = self.candidates(team, capability, sender=sender)
         if not candidates:
+            if self.offering(team, capability):
+                barred = NoMatchError(f"no rule lets {sender} hand {capability!r} to who offers it")
+                barred.suspect = SUSPECT
+                raise barred
             raise NoMatchError(f"no agent of this team offers {capability!r}")
         first = candidates[0]
         return Target(candidate=first, capability=capability, routed=True, known=True)
 
-    def candidates(self, team: str, capability: str | None) -> tuple[Candidate, ...]:
-        """Return who offers a capability, in the order in which they would be asked."""
+    def candidates(
+        self, team: str, capability: str | None, *, sender: str
+    ) -> tuple[Candidate, ...]:
+        """Return whom `sender` may ask for a capability, in the order in which they would be asked."""
+        return self.rules.admitted(team, sender, self.offering(team, capability), capability)
+
+    def only_capability(self, team: str, agent: str) -> str | None:
+        """Return the one capability of an agent; None if it has none, or several."""
+        known = self.get(team, agent)
+        declared = known[0].manifest.capabilities if known else ()
+        return declared[0].name if len(declared) == 1 else None
+
+    def offering(self, team: str, capability: str | None) -> tuple[Candidate, ...]:
+        """Return who offers a capability, in the order of their names."""
         if capability is None:
             return ()
         return tuple(
@@ -181,7 +201,10 @@ def read_manifest(data: bytes, agent: str, limits: Limits) -> Manifest:
     manifest = decode_strict(data, Manifest, limits)
     problems = list(_manifest_problems(manifest, agent, limits))
     if problems:
-        raise InvalidRequestError("the manifest is not valid", errors=tuple(problems))
+        error = InvalidRequestError("the manifest is not valid", errors=tuple(problems))
+        if any("_schema" in problem.path for problem in problems):
+            error.suspect = "schema"  # what reaches out, or would take for ever, does not compile
+        raise error
     return manifest
 
 

@@ -8,37 +8,38 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from nodrop.core.contract import Manifest
 from nodrop.core.errors import (
-    InvalidRequestError,
     NodropError,
     NotFoundError,
-    Problem,
     RelayFaultError,
-    UnavailableError,
 )
-from nodrop.core.limits import DEFAULT, SECOND, Limits
+from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.mail import Kind
 from nodrop.core.model import Handoff, Rung, State
 from nodrop.engine.access import Access
 from nodrop.engine.batch import Happened
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.engine import Committed, Engine
+from nodrop.engine.erasing import Erasing
 from nodrop.engine.intake import Intake
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
-from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Listening, Subscription, Turn, at_once
+from nodrop.engine.pushing import Listening, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
+from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
-from nodrop.engine.shows import Caller, Shows
-from nodrop.engine.waiters import Taker
+from nodrop.engine.roles import require_role
+from nodrop.engine.room import Rates, Room
+from nodrop.engine.rules import PolicyOf, Rules, everything
+from nodrop.engine.shows import Caller, Shows, shown_refusal
+from nodrop.engine.taking import Reply, Taking, process_id
 from nodrop.engine.writing import Done, DoneBefore, Existing, Writing
 from nodrop.store import Key, Mail, Store, Team
 from nodrop.wire import canonical, requests, views
@@ -53,33 +54,38 @@ log = logging.getLogger("nodrop.relay")
 T = TypeVar("T")
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer, and whether it was given before."""
-
-    answer: views.View
-    replayed: bool = False
-
-
 class Relay:
     """A running relay on one store."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, ids: Ids, signer: Signer, limits: Limits
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        signer: Signer,
+        limits: Limits,
+        policy_of: PolicyOf = everything,
+        tell: Callable[[Refusal], None] = lambda _: None,
     ) -> None:
         self.limits = limits
+        self.refusals = Refusals(limits, now=clock.now, tell=tell)
         self._store = store
         self._clock = clock
         self._ids = ids
         self._signer = signer
-        self._register = Register(limits)
+        self._register = Register(limits, Rules(policy_of))
         self._bodies = Bodies(store)
         self._queues = Queues(store)
+        self._room = Room(limits)
+        self._rates = Rates(limits)
         self._access = Access(store)
         intake = self._intake = Intake(limits)
         self._engine = Engine(
             store, clock=clock, register=self._register, bodies=self._bodies, limits=limits
         )
         self._shows = Shows(store, self._bodies, self._engine.leases, self._engine.takers)
+        self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
         self._reading = Reading(store, clock=clock, intake=intake)
         self._writing = Writing(
             self._engine,
@@ -87,8 +93,18 @@ class Relay:
             register=self._register,
             bodies=self._bodies,
             queues=self._queues,
+            room=self._room,
             clock=clock,
             ids=ids,
+        )
+        self._taking = Taking(
+            self._engine,
+            writing=self._writing,
+            reading=self._reading,
+            shows=self._shows,
+            intake=intake,
+            clock=clock,
+            spawn=self._spawn,
         )
         self._people = People(
             self._engine,
@@ -105,14 +121,35 @@ class Relay:
 
     @classmethod
     async def start(
-        cls, store: Store, *, clock: Clock, ids: Ids, signer: Signer, limits: Limits = DEFAULT
+        cls,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        signer: Signer,
+        limits: Limits = DEFAULT,
+        policy_of: PolicyOf = everything,
+        tell: Callable[[Refusal], None] = lambda _: None,
     ) -> Self:
-        """Return a relay that serves `store` from now on."""
-        relay = cls(store, clock=clock, ids=ids, signer=signer, limits=limits)
+        """Return a relay that serves `store` from now on.
+
+        `policy_of` says what a team allows, and `tell` hears of refusals (`engine.refusals`).
+        """
+        relay = cls(
+            store,
+            clock=clock,
+            ids=ids,
+            signer=signer,
+            limits=limits,
+            policy_of=policy_of,
+            tell=tell,
+        )
         for team in await store.teams():
             await relay._know(team.id)
         await relay._access.load()
+        await relay._room.load(store)
         await relay._engine.start()
+        await relay._erasing.resume()
         return relay
 
     async def stop(self) -> None:
@@ -146,9 +183,15 @@ class Relay:
         for agent, manifest in await self._store.agents(team):
             self._register.put(agent, manifest)
 
-    async def authenticate(self, secret: str) -> Caller:
-        """Return who holds a token."""
-        return self._access.authenticate(secret)
+    async def authenticate(
+        self, secret: str, *, address: str | None = None, operation: str = "authenticate"
+    ) -> Caller:
+        """Return who holds a token; who does not is in the security log."""
+        try:
+            return self._access.authenticate(secret, address=address)
+        except NodropError as error:
+            self.refusals.note(error, operation=operation, address=address)
+            raise
 
     # --- the one way in ---
 
@@ -171,15 +214,30 @@ class Relay:
         if isinstance(request, requests.Command):
             self._intake.name(request.command_id, "command_id")
         try:
+            require_role(caller, operation)
+            if OPERATIONS[operation].changes and operation != "heartbeat":
+                now, offers = self._clock.now(), operation == "offer"
+                self._rates.spend(caller.team, caller.agent, offer=offers, now=now)
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")
                 return await self._about_handoff(caller, operation, request, handoff_id, name)
             return await self._about_team(caller, operation, request, name)
-        except NodropError:
+        except NodropError as error:
+            self.refuse(caller, operation, error)
             raise
         except Exception as error:
             log.exception("%s failed", operation)
             raise RelayFaultError from error
+
+    def refuse(self, caller: Caller, operation: str, error: NodropError) -> None:
+        """Put a refusal into the security log, if it is about who asks."""
+        self.refusals.note(
+            error,
+            operation=operation,
+            team=caller.team,
+            actor=caller.agent,
+            address=caller.address,
+        )
 
     async def _about_handoff(  # one flat match over the operations
         self, caller: Caller, operation: str, request: Request, handoff_id: str, name: str | None
@@ -203,6 +261,10 @@ class Relay:
             case requests.Redrive() | requests.AcceptLate():
                 dead = await self._reading.find(caller, handoff_id)
                 done = await self._writing.decide_dead_letter(caller, request, dead)
+            case requests.Erase():
+                await self._erasing.require_no_heirs(await self._reading.find(caller, handoff_id))
+                done = await self._writing.command(caller, request, handoff_id)
+                await self._erasing.finish(caller.team, handoff_id)
             case requests.Command():
                 done = await self._writing.command(caller, request, handoff_id)
             case _:
@@ -220,7 +282,7 @@ class Relay:
             case requests.Offer():
                 return await self._offer(caller, request)
             case requests.Take():
-                return await self._take(caller, request)
+                return await self._taking.take(caller, request)
             case requests.Heartbeat():
                 process = self._intake.process(request.process, caller.agent)
                 held = await self._writing.heartbeat(caller, process_id(caller, process))
@@ -235,8 +297,7 @@ class Relay:
                 return await self._page(caller, await self._reading.dead_letters(caller, request))
             case requests.GetTrace():
                 found = await self._reading.trace(caller, name or "")
-                shown = await self._shows.handoffs(found, reader=caller.agent)
-                return Reply(answer=views.HandoffsAnswer(handoffs=shown))
+                return Reply(answer=views.HandoffsAnswer(handoffs=await self._shown(caller, found)))
             case requests.GetInbox():
                 return await self._inbox(caller, request)
             case requests.GetLog():
@@ -246,6 +307,9 @@ class Relay:
                 return Reply(answer=views.LogAnswer(entries=shown_entries, after=after))
             case requests.GetCheckpoint():
                 return await self._checkpoint(caller)
+            case requests.ListRefusals():
+                found = self.refusals.of(caller.team, limit=self._intake.limit(request.limit))
+                return Reply(answer=views.RefusalsAnswer(refusals=tuple(map(shown_refusal, found))))
             case _:
                 return await self._about_agents(caller, operation, request, name)
 
@@ -330,74 +394,26 @@ class Relay:
         handoff, elapsed = await self._reading.wait_for_rung(caller, handoff_id, request)
         unmarked = not any(r.rung is Rung.OUTCOME_DELIVERED for r in handoff.receipts)
         owed = handoff.final and handoff.settled_at is None
-        if owed and unmarked and caller.agent == handoff.origin:
+        if owed and unmarked and caller.agent == handoff.origin and not caller.observer:
             # The outcome leaves with this answer, and the log says so first.
             handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
-        view = await self._shows.handoff(handoff, reader=caller.agent)
+        if caller.observer:
+            [view] = await self._shows.outlines([handoff])
+        else:
+            view = await self._shows.handoff(handoff, reader=caller.agent)
         return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
 
     async def _page(self, caller: Caller, found: list[Handoff]) -> Reply:
-        shown = await self._shows.handoffs(found, reader=caller.agent)
         before = found[-1].id if found else None
+        shown = await self._shown(caller, found)
         return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
 
+    async def _shown(self, caller: Caller, found: list[Handoff]) -> tuple[views.HandoffView, ...]:
+        if caller.observer:
+            return await self._shows.outlines(found)
+        return await self._shows.handoffs(found, reader=caller.agent)
+
     # --- taking work ---
-
-    async def _take(self, caller: Caller, request: requests.Take) -> Reply:
-        if not 1 <= request.max <= self.limits.deliveries_max:
-            problem = Problem(path="max", message=f"between 1 and {self.limits.deliveries_max}")
-            raise InvalidRequestError("take at least one", errors=(problem,))
-        heartbeat_ms = self._intake.heartbeat_ms(request.heartbeat_seconds)
-        process = self._intake.process(request.process, caller.agent)
-        until = self._intake.wait(request.wait, now=self._clock.now())
-        while True:
-            taken: asyncio.Future[Sequence[Handoff] | None]
-            taken = asyncio.get_running_loop().create_future()
-            taker = Taker(
-                team=caller.team,
-                agent=caller.agent,
-                process=process_id(caller, process),
-                heartbeat_ms=heartbeat_ms,
-                deliver=partial(_set, taken),
-                doubt=partial(_set, taken, None),
-                command_id=request.command_id,
-                once=True,
-            )
-            # Joined before its past is looked into: an earlier request of this id takes no more.
-            self._engine.join(taker, free=0)
-            try:
-                if request.command_id is not None:
-                    before = await self._writing.taken_before(caller, request.command_id)
-                    if before is not None:
-                        again = await self._reading.as_of(caller.team, before.places)
-                        return await self._show_taken(again, process, replayed=True)
-                self._engine.grant(taker, request.max)
-                await self._writing.barrier()
-                if not taken.done() and self._clock.now() < until:
-                    await self._wait_until(taken, until)
-            finally:
-                self._engine.takers.leave(taker)
-            if not taken.done():
-                await self._writing.barrier()  # a commit under way may still deliver to it
-            handoffs = taken.result() if taken.done() else ()
-            if handoffs is not None:
-                return await self._show_taken(handoffs, process)
-            # A commit that gave it something failed. Whether it did is looked up by the command's
-            # id; who sends none waits on, and what it was given is given again when it lapses.
-
-    async def _show_taken(
-        self, handoffs: Sequence[Handoff], process: str, *, replayed: bool = False
-    ) -> Reply:
-        deliveries = await self._shows.deliveries(handoffs)
-        answer = views.DeliveriesAnswer(deliveries=deliveries, process=process)
-        return Reply(answer=answer, replayed=replayed)
-
-    async def _wait_until(self, future: asyncio.Future[Any], until: int) -> None:
-        alarm = asyncio.ensure_future(self._clock.sleep_until(until))
-        try:
-            await asyncio.wait({future, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
 
     def subscribe(
         self,
@@ -409,60 +425,21 @@ class Relay:
         turn: Turn = at_once,
     ) -> Subscription:
         """Push deliveries to a connection, as many as it has credit for, when it has room."""
-        heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
-        name = process_id(caller, self._intake.process(process, caller.agent))
-        in_order = asyncio.Lock()
-
-        def push(handoffs: Sequence[Handoff]) -> None:
-            self._spawn(self._push(handoffs, deliver, turn, in_order))
-
-        taker = Taker(
-            team=caller.team,
-            agent=caller.agent,
-            process=name,
-            heartbeat_ms=heartbeat_ms,
-            deliver=push,
-            doubt=lambda: self._spawn(self._clear_up(taker)),
+        self._require_role(caller, "take")
+        return self._taking.subscribe(
+            caller,
+            process=process,
+            heartbeat_seconds=heartbeat_seconds,
+            deliver=deliver,
+            turn=turn,
         )
-        self._engine.join(taker, free=0)
-        return Subscription(self._engine, taker, self._resume, self.limits)
 
-    async def _push(
-        self,
-        handoffs: Sequence[Handoff],
-        deliver: Callable[[Sequence[views.DeliveryView]], None],
-        turn: Turn,
-        in_order: asyncio.Lock,
-    ) -> None:
-        """Show a few at a time: all of them may be more than a connection can hold."""
-        async with in_order:
-            for start in range(0, len(handoffs), PUSHED_TOGETHER_MAX):
-                if not await turn():
-                    return
-                few = handoffs[start : start + PUSHED_TOGETHER_MAX]
-                deliver(await self._shows.deliveries(few))
-
-    async def _resume(self, taker: Taker) -> None:
-        """Send again what a process holds and never acknowledged: it may not have arrived."""
-        await self._writing.heartbeat(Caller(team=taker.team, agent=taker.agent), taker.process)
-        await self._push_unacknowledged(taker)
-
-    async def _clear_up(self, taker: Taker) -> None:
-        """Send what a commit delivered that failed, if it did, as soon as the store tells."""
-        while self._engine.takers.waits(taker):
-            try:
-                await self._push_unacknowledged(taker)
-            except UnavailableError:
-                await self._clock.sleep_until(self._clock.now() + SECOND)
-            else:
-                return
-
-    async def _push_unacknowledged(self, taker: Taker) -> None:
-        held = await self._writing.held(taker.team, taker.process)
-        unseen = [h for h in held if h.live and h.state is State.DELIVERED]
-        taker.free -= len(unseen)
-        if unseen:
-            taker.deliver(unseen)
+    def _require_role(self, caller: Caller, operation: str) -> None:
+        try:
+            require_role(caller, operation)
+        except NodropError as error:
+            self.refuse(caller, operation, error)
+            raise
 
     # --- inbox and log ---
 
@@ -474,6 +451,7 @@ class Relay:
 
     def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> Listening:
         """Push inbox items as they are committed: outcomes, questions, counters and notices."""
+        self._require_role(caller, "inbox")
         key = (caller.team, caller.agent)
 
         def gone(listening: Listening) -> None:
@@ -486,6 +464,7 @@ class Relay:
         return listening
 
     def _committed(self, committed: Committed) -> None:
+        self._room.note(committed.changed)
         for handoff in committed.handoffs:
             self._queues.note(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
@@ -550,19 +529,9 @@ class Relay:
             log.error("a push failed", exc_info=error)
 
 
-def _set(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
 def operator_of(team: str) -> Caller:
     """Return the relay itself, acting as an operator of a team."""
     return Caller(team=team, agent="relay", operator=True)
-
-
-def process_id(caller: Caller, process: str) -> str:
-    """Return a process's id within its team: nobody can keep another agent's deliveries alive."""
-    return f"{caller.agent}:{process}"
 
 
 def _mail(happened: Happened, kind: Kind, committed: Committed) -> Mail:

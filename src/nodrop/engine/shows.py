@@ -13,12 +13,14 @@ from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
 from nodrop.core.mail import Kind
 from nodrop.core.model import Answer, BodyRef, Handoff, Terms
+from nodrop.core.roles import Role
 from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
+from nodrop.engine.refusals import Refusal
 from nodrop.engine.waiters import Takers
 from nodrop.store import Key, Mail, Store
 from nodrop.wire import canonical, views
-from nodrop.wire.bodies import decode_content
+from nodrop.wire.bodies import WITHHELD, decode_content
 from nodrop.wire.log import Entry
 from nodrop.wire.times import format_time
 
@@ -32,14 +34,34 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     team: str
     agent: str
     operator: bool = False
+    observer: bool = False
     token_id: str | None = None
+    address: str | None = None
+    """Where it asks from, if it came over a network."""
+
+    @property
+    def role(self) -> Role:
+        """What its token lets it be."""
+        if self.operator:
+            return Role.OPERATOR
+        return Role.OBSERVER if self.observer else Role.AGENT
+
+    @property
+    def sees_team(self) -> bool:
+        """Whether it sees that handoffs exist which it is no party to."""
+        return self.operator or self.observer
 
 
 def may_see(caller: Caller, handoff: Handoff) -> bool:
-    """Whether `caller` is a party to `handoff`, or an operator of its team."""
+    """Whether `caller` is a party to `handoff`, or sees all of its team."""
     if handoff.team != caller.team:
         return False
-    return caller.operator or caller.agent in parties(handoff)
+    return caller.sees_team or caller.agent in parties(handoff)
+
+
+def may_read(caller: Caller, handoff: Handoff) -> bool:
+    """Whether `caller` may read the words and data of `handoff` too: observers may not."""
+    return not caller.observer and may_see(caller, handoff)
 
 
 def parties(handoff: Handoff) -> set[str]:
@@ -55,7 +77,9 @@ def parties(handoff: Handoff) -> set[str]:
 def require_sight(caller: Caller, handoff: Handoff | None) -> Handoff:
     """Return `handoff`; unknown and foreign ones cannot be told apart."""
     if handoff is None or not may_see(caller, handoff):
-        raise NotFoundError("no such handoff")
+        unseen = NotFoundError("no such handoff")
+        unseen.suspect = None if handoff is None else "foreign_handoff"
+        raise unseen
     return handoff
 
 
@@ -111,6 +135,24 @@ class Shows:
         seqs = await self._question_seqs(handoffs)
         return tuple(self._view(h, bodies, seqs.get(h.id), reader=reader) for h in handoffs)
 
+    async def outlines(self, handoffs: Sequence[Handoff]) -> tuple[views.HandoffView, ...]:
+        """Return where handoffs stand, without their words and data."""
+        seqs = await self._question_seqs(handoffs)
+        return tuple(
+            views.outline(
+                views.handoff_view(
+                    h,
+                    views.Known(question_seq=seqs.get(h.id), lease_until=self._leases.until(h)),
+                    views.lasting_view(h, WITHHELD),
+                )
+            )
+            for h in handoffs
+        )
+
+    def forget_handoff(self, team: str, handoff_id: str) -> None:
+        """Forget what is kept of a handoff: it was erased."""
+        self._kept.pop((team, handoff_id), None)
+
     def _view(
         self,
         h: Handoff,
@@ -119,6 +161,8 @@ class Shows:
         *,
         reader: str | None,
     ) -> views.HandoffView:
+        if h.erased_at is not None:
+            bodies = {}
         needed = {
             version: canonical.loads(body)
             for version in views.bodies_needed(h)
@@ -219,11 +263,14 @@ class Shows:
         """Return log entries; bodies only where the caller is a party."""
         ids = {e.handoff_id for e in entries if e.handoff_id is not None}
         keys = [(caller.team, i) for i in ids]
-        seen = {h.id for h in await self._store.handoffs(keys) if may_see(caller, h)}
+        seen = {h.id: h for h in await self._store.handoffs(keys) if may_read(caller, h)}
         mine = [
             (caller.team, e.handoff_id, e.version)
             for e in entries
-            if e.body_digest and e.handoff_id in seen and e.version is not None
+            if e.body_digest
+            and e.handoff_id in seen
+            and e.version is not None
+            and e.at > (seen[e.handoff_id].erased_at or 0)
         ]
         bodies = await self._bodies.fetch(mine)
         loose = [e.seq for e in entries if e.body_digest and e.version is None]
@@ -332,4 +379,20 @@ def _entry(e: Entry, body: bytes | None) -> views.EntryView:
         body_digest=e.body_digest,
         prev_hash=e.prev_hash,
         hash=e.hash,
+    )
+
+
+def shown_refusal(refusal: Refusal) -> views.RefusalView:
+    """Return an entry of the security log as an operator sees it."""
+    return views.RefusalView(
+        first_at=format_time(refusal.first_at),
+        last_at=format_time(refusal.last_at),
+        count=refusal.count,
+        team=refusal.team,
+        actor=refusal.actor,
+        operation=refusal.operation,
+        code=refusal.code,
+        reason=refusal.reason,
+        detail=refusal.detail,
+        address=refusal.address,
     )

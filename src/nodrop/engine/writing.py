@@ -7,11 +7,12 @@ the same batch (`chains`).
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import commands, events
+from nodrop.core import commands, events, lineage
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
     CallerError,
@@ -23,7 +24,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.model import Handoff, State
 from nodrop.core.surroundings import Surroundings
-from nodrop.engine import chains
+from nodrop.engine import chains, erasing
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.engine import Engine, Job
@@ -32,6 +33,7 @@ from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.queues import Queues
 from nodrop.engine.register import Register
 from nodrop.engine.repeats import done_before, leaves
+from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.store import KeyUse, Place, Process, Wanted
 from nodrop.wire import canonical, requests
@@ -76,6 +78,7 @@ class Writing:
         register: Register,
         bodies: Bodies,
         queues: Queues,
+        room: Room,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -84,6 +87,7 @@ class Writing:
         self._register = register
         self._bodies = bodies
         self._queues = queues
+        self._room = room
         self._clock = clock
         self._ids = ids
 
@@ -107,6 +111,9 @@ class Writing:
             offer = error  # unless it is a repeat: that is answered as the first time
         digest = _digest(request, sender) if key else ""
 
+        recipient = sender if isinstance(offer, CallerError) else offer.to.agent
+        full = self._room.why_full(team, sender, recipient)
+
         def run(batch: Batch) -> Done | DoneBefore | Existing:
             if places := done_before(batch, caller, request.command_id, leaves=_OFFERED):
                 return DoneBefore(places=tuple(places))
@@ -116,6 +123,9 @@ class Writing:
                     return _existing(use, digest)
             if isinstance(offer, CallerError):
                 raise offer
+            if full is not None:
+                raise full
+            self._engine.retries.earn(team, sender)
             made = self._apply(batch, handoff_id, offer, caller, command_id=request.command_id)
             if key is not None:
                 batch.use_key(
@@ -127,7 +137,8 @@ class Writing:
         if key is not None:
             keys = frozenset({(team, sender, key)})
             wanted = msgspec.structs.replace(wanted, keys=keys)
-        return await self._engine.submit(Job(wanted, run))
+        with self._room.reserved(team, sender, recipient):
+            return await self._engine.submit(Job(wanted, run))
 
     async def _read_offer(
         self,
@@ -140,7 +151,12 @@ class Writing:
         terms = self._intake.terms(request, now=self._clock.now())
         legs = self._intake.legs(request)
         body = self._intake.content(request)
-        target = self._register.target(team, request.to, request.capability)
+        target = self._register.target(team, request.to, request.capability, sender=sender)
+        agent, above = target.candidate.agent, lineage.visited(parent) if parent else ()
+        lineage.require_no_loop(above, agent, legs, self._engine.limits)
+        if legs:
+            only = partial(self._register.only_capability, team)
+            self._register.rules.require_legs(team, agent, legs, only)
         check = (team, target.candidate, target.capability, "input", request.payload)
         if len(body) > OFF_THE_LOOP_BYTES:
             problems = await asyncio.to_thread(self._register.problems, *check)
@@ -160,6 +176,7 @@ class Writing:
             or (parent.correlation_id if parent else handoff_id),
             parent_id=request.parent_id and (parent.id if parent else request.parent_id),
             legs=legs,
+            ancestors=above,
             watchers=request.watchers,
             key=request.idempotency_key,
             traceparent=request.traceparent,
@@ -177,13 +194,16 @@ class Writing:
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = self._intake.command(request, now=batch.now)
-            around = self._around(handoff)
+            around = self._around(handoff, batch.now)
             if isinstance(command, commands.Complete):
                 self._check_result(handoff, command, caller)
             done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
             self._queues.note(done)
+            self._engine.retries.note(handoff, done, now=batch.now)
+            if isinstance(command, commands.Erase):
+                batch.keep_record(erasing.intended(done))
             if handoff.revivable and done.live and done.process is not None:
                 self._see(batch, caller, done.process, [done])  # it is back
             if isinstance(command, commands.Complete):
@@ -230,7 +250,7 @@ class Writing:
                 case requests.Decline():
                     body = self._intake.reason(request.reason)
                     command = commands.Decline(question=question, body=body)
-            around = self._around(handoff)
+            around = self._around(handoff, batch.now)
             return self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
@@ -247,8 +267,16 @@ class Writing:
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             target = self._register.target(
-                caller.team, request.to, request.capability or handoff.capability
+                caller.team,
+                request.to,
+                request.capability or handoff.capability,
+                sender=handoff.sender,
             )
+            elsewhere = target.candidate.agent != handoff.recipient
+            if elsewhere and (
+                full := self._room.why_full_inbox(caller.team, target.candidate.agent)
+            ):
+                raise full
             self._check_payload(handoff, target.candidate, target.capability)
             command = commands.Reassign(
                 to=target.candidate, capability=target.capability, routed=target.routed, body=body
@@ -325,7 +353,7 @@ class Writing:
         to, capability = dead.recipient, dead.capability
         if isinstance(request, requests.Redrive) and (request.to or request.capability):
             capability = request.capability or dead.capability
-            target = self._register.target(caller.team, request.to, capability)
+            target = self._register.target(caller.team, request.to, capability, sender=dead.sender)
             candidate, capability, routed = target.candidate, target.capability, target.routed
             self._check_payload(dead, candidate, capability)
         else:
@@ -335,6 +363,12 @@ class Writing:
                 timeout_ms=dead.terms.timeout_ms,
             )
             routed = dead.routed
+            self._register.rules.require(dead.team, dead.sender, to, capability)
+        not_before: int | None = None
+        if late_result is None:
+            if full := self._room.why_full(dead.team, dead.origin, candidate.agent):
+                raise full
+            not_before = self._redriven_not_before(dead, batch.now)
         content = self._bodies.at_hand((dead.team, dead.id, 1)) or b"{}"
         offer = chains.successor(
             dead,
@@ -344,6 +378,7 @@ class Writing:
             routed=routed,
             deadline_at=deadline_at,
             late_result=late_result,
+            not_before=not_before,
         )
         made = self._apply(batch, successor_id, offer, caller)
         if dead.key is not None:
@@ -353,6 +388,13 @@ class Writing:
         if late_result is not None:
             self._follow(batch, made, late_result)
         return batch.handoff(dead.team, dead.id)
+
+    def _redriven_not_before(self, dead: Handoff, now: int) -> int | None:
+        """Return when a redrive may be taken, and have it paid: None, at once."""
+        retries = self._engine.retries
+        wait = retries.wait_ms(dead.team, dead.origin, now=now)
+        retries.pay(dead.team, dead.origin, now=now)
+        return now + wait if wait else None
 
     # --- leases ---
 
@@ -457,9 +499,13 @@ class Writing:
             command_id=command_id,
         )
 
-    def _around(self, handoff: Handoff) -> Surroundings:
-        return self._engine.surroundings(
-            candidates=self._register.candidates(handoff.team, handoff.capability)
+    def _around(self, handoff: Handoff, now: int) -> Surroundings:
+        return self._engine.retrying(
+            handoff,
+            now,
+            candidates=self._register.candidates(
+                handoff.team, handoff.capability, sender=handoff.sender
+            )
             if handoff.routed
             else (),
             position=self._queues.position(handoff),
@@ -485,8 +531,10 @@ class Writing:
             result,
             now=batch.now,
             register=self._register,
+            room=self._room,
             limits=self._engine.limits,
         )
+        self._engine.retries.earn(done.team, done.origin)
         leg_id = self._ids.new()
         around = self._engine.surroundings()
         batch.apply(done.team, leg_id, leg, by=RELAY, around=around)

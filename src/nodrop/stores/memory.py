@@ -161,6 +161,12 @@ class MemoryStore:
         unfinished = (row.handoff for row in self._tables.pending.values() if not row.handoff.final)
         return sum((handoff.team, handoff.recipient) == (team, agent) for handoff in unfinished)
 
+    async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""
+        unfinished = (row.handoff for row in self._tables.pending.values() if not row.handoff.final)
+        counts = Counter((h.team, h.origin, h.recipient) for h in unfinished)
+        return [(*key, count) for key, count in counts.items()]
+
     async def next_due(self) -> int | None:
         """Return the earliest due time of all."""
         times = (row.due_at for row in self._tables.pending.values() if row.due_at is not None)

@@ -32,6 +32,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     legs: tuple[LegText, ...] = ()
 
 
+WITHHELD: Final = Content()
+"""What an observer is shown."""
 ERASED: Final = Content(title="(erased)")
 """What is shown of an offer whose body is gone."""
 

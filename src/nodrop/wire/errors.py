@@ -53,6 +53,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.LimitReachedError: _row(409, EXIT_CONFLICT),
     errors.UnavailableError: _row(503, EXIT_TRY_AGAIN),
     errors.QueueFullError: _row(503, EXIT_TRY_AGAIN),
+    errors.RateLimitedError: _row(429, EXIT_TRY_AGAIN),
     errors.StoreFullError: _row(507, EXIT_TRY_AGAIN),
     errors.StoreUnavailableError: _row(503, EXIT_TRY_AGAIN),
     errors.StoreInUseError: _row(503, EXIT_TRY_AGAIN),
@@ -76,10 +77,20 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = "relay"
     next: str = ""
     errors: tuple[Problem, ...] = ()
+    retry_after: float | msgspec.UnsetType = msgspec.UNSET
+    """Seconds until the same command may be repeated, where it may; HTTP has a header for it."""
+
+
+def retry_after(error: NodropError) -> float | None:
+    """Return how many seconds to wait before the same command is repeated; None: it will not help."""
+    if not error.retryable:
+        return None
+    return error.retry_after_seconds or RETRY_AFTER_SECONDS
 
 
 def document(error: NodropError) -> Document:
     """Return the problem document of `error`."""
+    wait = retry_after(error)
     return Document(
         title=error.title,
         status=TABLE[type(error)].http,
@@ -89,6 +100,7 @@ def document(error: NodropError) -> Document:
         fault=error.fault,
         next=error.next_step,
         errors=error.errors,
+        retry_after=msgspec.UNSET if wait is None else wait,
     )
 
 
@@ -100,6 +112,8 @@ def from_document(problem: Document) -> NodropError:
     error = kind(problem.detail)
     error.next_step = problem.next or error.next_step
     error.errors = problem.errors
+    if isinstance(problem.retry_after, int | float):
+        error.retry_after_seconds = problem.retry_after
     return error
 
 

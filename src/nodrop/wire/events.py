@@ -38,6 +38,7 @@ NAMES: Final[dict[type[Event], str]] = {
     events.Redriven: "handoff.redriven.v1",
     events.AcceptedLate: "handoff.accepted_late.v1",
     events.Discarded: "handoff.discarded.v1",
+    events.Erased: "handoff.erased.v1",
     events.Nudged: "handoff.nudged.v1",
     events.Escalated: "handoff.escalated.v1",
     events.Rearmed: "handoff.rearmed.v1",

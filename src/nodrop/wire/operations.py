@@ -88,6 +88,7 @@ _TABLE: Final = (
     _of("redrive", r.Redrive, path="dead-letters/{id}/redrive"),
     _of("discard", r.Discard, path="dead-letters/{id}/discard"),
     _of("accept", r.AcceptLate, path="dead-letters/{id}/accept"),
+    _of("erase", r.Erase),
     _get("get_handoff", "handoffs/{id}", r.GetHandoff, "handoff"),
     _get("list_handoffs", "handoffs", r.ListHandoffs, "handoffs"),
     _get("inbox", "inbox", r.GetInbox, "inbox"),
@@ -121,6 +122,7 @@ _TABLE: Final = (
         request=r.RevokeToken,
         answer="token",
     ),
+    _get("refusals", "refusals", r.ListRefusals, "refusals"),
     _get("checkpoints", "checkpoints", r.GetCheckpoint, "checkpoint"),
 )
 

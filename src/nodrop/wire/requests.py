@@ -245,6 +245,10 @@ class Discard(Command, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class Erase(Command, frozen=True, kw_only=True):
+    """Its words and data shall be gone; that it happened stays in the log."""
+
+
 class AcceptLate(Command, frozen=True, kw_only=True):
     """Take the result that came too late."""
 
@@ -353,6 +357,12 @@ class GetAgent(Request, frozen=True, kw_only=True):
     """One agent and its manifest."""
 
     agent: str = ""
+
+
+class ListRefusals(Request, frozen=True, kw_only=True):
+    """The security log: who was refused what, latest first. For operators."""
+
+    limit: int | None = None
 
 
 class GetCheckpoint(Request, frozen=True, kw_only=True):

@@ -127,6 +127,10 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     metadata: dict[str, Any]
     stored_at: str
     settled_at: str | None
+    erased: bool = False
+    """Its words and data are gone for good."""
+    withheld: bool = False
+    """Its words and data are not for this reader."""
 
 
 class HandoffAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -291,6 +295,27 @@ class CheckpointAnswer(View, frozen=True, kw_only=True):
     signature: str
 
 
+class RefusalView(View, frozen=True, kw_only=True):
+    """One kind of refusal in the security log, and how often it happened."""
+
+    first_at: str
+    last_at: str
+    count: int
+    team: str | None
+    actor: str | None
+    operation: str
+    code: str
+    reason: str
+    detail: str
+    address: str | None
+
+
+class RefusalsAnswer(View, frozen=True, kw_only=True):
+    """What was refused lately for reasons of identity or authorization, latest first."""
+
+    refusals: tuple[RefusalView, ...]
+
+
 ANSWERS: dict[str, type[View]] = {
     "handoff": HandoffAnswer,
     "handoffs": HandoffsAnswer,
@@ -304,6 +329,7 @@ ANSWERS: dict[str, type[View]] = {
     "agents": AgentsAnswer,
     "token": TokenAnswer,
     "checkpoint": CheckpointAnswer,
+    "refusals": RefusalsAnswer,
 }
 """The answer shapes that `wire.operations` names."""
 
@@ -347,6 +373,7 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
         decision=h.decision.value if h.decision else None,
         late_result=h.late_result is not None,
         settled_at=_time(h.settled_at),
+        erased=h.erased_at is not None,
     )
 
 
@@ -363,6 +390,11 @@ def brief_view(h: Handoff, lease_until: int | None) -> BriefView:
         receipts=tuple(map(_receipt, h.receipts)),
         settled_at=_time(h.settled_at),
     )
+
+
+def outline(view: HandoffView) -> HandoffView:
+    """Return a view that was made without bodies, and says so."""
+    return msgspec.structs.replace(view, withheld=True)
 
 
 def lasting_view(h: Handoff, content: Content) -> HandoffView:

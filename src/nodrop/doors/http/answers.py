@@ -1,5 +1,6 @@
 """How answers leave over HTTP: two ASGI messages, headers as good as made beforehand."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,13 +8,12 @@ import msgspec
 from starlette.types import Send
 
 from nodrop.core.errors import NodropError, UnauthenticatedError
-from nodrop.wire.errors import RETRY_AFTER_SECONDS, document
+from nodrop.wire.errors import document, retry_after
 
 Header = tuple[bytes, bytes]
 
 _JSON: Final[Header] = (b"content-type", b"application/json")
 _PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
-_RETRY_AFTER: Final[Header] = (b"retry-after", b"%d" % RETRY_AFTER_SECONDS)
 _CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
 _REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
 _CLOSE: Final[Header] = (b"connection", b"close")
@@ -54,8 +54,8 @@ async def send_problem(
         problem = msgspec.structs.replace(problem, status=status)
     body = _ENCODER.encode(problem)
     sent = [_PROBLEM, (b"content-length", b"%d" % len(body)), *headers]
-    if problem.retryable:
-        sent.append(_RETRY_AFTER)
+    if (seconds := retry_after(error)) is not None:
+        sent.append((b"retry-after", b"%d" % math.ceil(seconds)))
     if isinstance(error, UnauthenticatedError):
         sent.append(_CHALLENGE)
     await send({"type": "http.response.start", "status": problem.status, "headers": sent})

@@ -81,9 +81,7 @@ class HTTPDoor:
                 return
             raise _method_not_allowed(method, allow)
         headers = Headers(scope["headers"])
-        caller = await self._relay.authenticate(_bearer(headers))
-        if team is not None and team != caller.team:
-            raise NotFoundError("no such team")
+        caller = await self._caller(scope, headers, team, route.operation.name)
         if route.operation.changes:
             limits = self._relay.limits
             body = await self._bodies.read(receive, headers)
@@ -103,6 +101,24 @@ class HTTPDoor:
         reply = await (self._parking.park(call, receive) if waits else call)
         status = HTTPStatus.OK if reply.replayed else operation.status
         await send_answer(send, status, reply.answer, replayed=reply.replayed)
+
+    async def _caller(
+        self, scope: Scope, headers: Headers, team: str | None, operation: str
+    ) -> Caller:
+        client: tuple[str, int] | None = scope.get("client")
+        address = client[0] if client else None
+        try:
+            secret = _bearer(headers)
+        except UnauthenticatedError as error:
+            self._relay.refusals.note(error, operation=operation, address=address)
+            raise
+        caller = await self._relay.authenticate(secret, address=address, operation=operation)
+        if team is not None and team != caller.team:
+            foreign = NotFoundError("no such team")
+            foreign.suspect = "foreign_team"
+            self._relay.refuse(caller, operation, foreign)
+            raise foreign
+        return caller
 
     async def _stream(
         self, caller: Caller, request: GetLog, headers: Headers, receive: Receive, send: Send

@@ -89,7 +89,7 @@ class WebSocketDoor:
                 first, *rest = frames.split(self._data_in(await receive())) or (b"",)
                 connection = await self._welcome(first, scope, outbox, team)
         except TimeoutError:
-            error = UnauthenticatedError(f"no hello within {self._hello_seconds_max:g} s")
+            error = self._stranger(scope, f"no hello within {self._hello_seconds_max:g} s")
             raise await self._turned_away(outbox, None, error) from None
         except NodropError as error:
             raise await self._turned_away(outbox, frames.read_id(first, limits), error) from None
@@ -100,11 +100,18 @@ class WebSocketDoor:
     ) -> Connection:
         limits = self._relay.limits
         if peek(data, Frame, limits).op != "hello":
-            raise UnauthenticatedError("the first frame must be a hello")
+            raise self._stranger(scope, "the first frame must be a hello")
         hello = decode_strict(data, Hello, limits)
-        caller = await self._relay.authenticate(hello.token or _bearer(scope))
+        secret = hello.token or _bearer(scope)
+        if secret is None:
+            raise self._stranger(scope)
+        address = _address(scope)
+        caller = await self._relay.authenticate(secret, address=address, operation="hello")
         if team is not None and team != caller.team:
-            raise NotFoundError("no such team")
+            foreign = NotFoundError("no such team")
+            foreign.suspect = "foreign_team"
+            self._relay.refuse(caller, "hello", foreign)
+            raise foreign
         process = hello.resume or self._new_id()
         outbox.batch = hello.batch
         welcome = frames.Welcome(team=caller.team, agent=caller.agent, process=process)
@@ -117,6 +124,12 @@ class WebSocketDoor:
             outbox=outbox,
             in_flight_max=self._in_flight_max,
         )
+
+    def _stranger(self, scope: Scope, why: str = "") -> UnauthenticatedError:
+        """Return the refusal of one who does not say who it is, once it is in the security log."""
+        error = UnauthenticatedError(why)
+        self._relay.refusals.note(error, operation="hello", address=_address(scope))
+        return error
 
     async def _turned_away(self, outbox: Outbox, frame_id: Id, error: NodropError) -> _EndedError:
         outbox.put(frames.refusal(frame_id, error))
@@ -180,11 +193,16 @@ def _team_in(raw_path: bytes) -> str | None:
     return team
 
 
-def _bearer(scope: Scope) -> str:
+def _address(scope: Scope) -> str | None:
+    client: tuple[str, int] | None = scope.get("client")
+    return client[0] if client else None
+
+
+def _bearer(scope: Scope) -> str | None:
     headers = dict[bytes, bytes](scope["headers"])
     scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"bearer" or not secret:
-        raise UnauthenticatedError
+        return None
     return secret.strip().decode("latin-1")
 
 

@@ -232,6 +232,15 @@ class Database:
             agent,
         )
 
+    def unfinished(self) -> list[tuple[str, str, str, int]]:
+        """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""
+        return list(
+            self._connection.execute(
+                "select team, origin, recipient, count(*) from handoff indexed by handoff_queue "
+                "where ended_at is null group by team, origin, recipient"
+            )
+        )
+
     def log(self, page: LogPage) -> tuple[list[Entry], int | None]:
         """Return a page of the log, and up to where it looked if that was not everything."""
         statement, scanned_to = entries_page(page)

@@ -202,6 +202,10 @@ class SQLiteStore:
         """Return how many unfinished handoffs `agent` is the recipient of."""
         return await self._visit(self._database.queued, team, agent)
 
+    async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
+        """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""
+        return await self._long_visit(self._database.unfinished)
+
     async def next_due(self) -> int | None:
         """Return the earliest due time of all."""
         return await self._visit(self._database.next_due)

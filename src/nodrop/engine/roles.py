@@ -1,0 +1,49 @@
+"""What each role may ask for: one table, read by the relay and by the documentation.
+
+A role is the first of several questions. Whether a handoff is the caller's to act on is decided by
+`core.decisions`, whether it is the caller's to see by `engine.shows`, and whom its sender may hand
+work to by `engine.rules`.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from nodrop.core.errors import ForbiddenError
+from nodrop.core.roles import Role
+from nodrop.engine.shows import Caller
+from nodrop.wire.operations import OPERATIONS
+
+_WORKING: Final = frozenset({Role.AGENT, Role.OPERATOR})
+_LOOKING: Final = frozenset(Role)
+_LOOKING_AFTER: Final = frozenset({Role.OPERATOR})
+
+_SEEN_BY_ALL: Final = frozenset(
+    {
+        "get_handoff",
+        "list_handoffs",
+        "trace",
+        "dead_letters",
+        "log",
+        "agents",
+        "get_agent",
+        "checkpoints",
+    }
+)
+"""Where a team stands. Inboxes and recorded steps are somebody's own."""
+_OPERATORS: Final = frozenset({"refusals"})
+
+
+def _roles(operation: str) -> frozenset[Role]:
+    if operation in _OPERATORS:
+        return _LOOKING_AFTER
+    return _LOOKING if operation in _SEEN_BY_ALL else _WORKING
+
+
+MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPERATIONS}
+"""Who may ask for an operation. What it then does may still be refused."""
+
+
+def require_role(caller: Caller, operation: str) -> None:
+    """Refuse what the caller's role may not ask for."""
+    if caller.role not in MAY[operation]:
+        raise ForbiddenError(f"an {caller.role} may not ask for {operation}")

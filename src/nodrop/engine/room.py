@@ -1,0 +1,110 @@
+"""Backpressure: how much of one agent's may be waiting, and how fast it may ask for more.
+
+Counted from commits, beginning with what the store holds at the start. An offer on its way to a
+commit is counted too, so that a burst cannot pass between two commits.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+from nodrop.core import budget
+from nodrop.core.budget import Bucket
+from nodrop.core.errors import QueueFullError, RateLimitedError
+from nodrop.core.limits import Limits
+from nodrop.core.model import Handoff
+from nodrop.store import Key, Store
+
+
+class Room:
+    """The unfinished handoffs of every requester and of every inbox."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._asked: Counter[Key] = Counter()
+        self._inboxes: Counter[Key] = Counter()
+
+    async def load(self, store: Store) -> None:
+        """Count what there is. Before anything is committed, so that nothing is counted twice."""
+        for team, origin, recipient, count in await store.unfinished():
+            self._asked[team, origin] += count
+            self._inboxes[team, recipient] += count
+
+    def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
+        """Return why one more handoff would be too many; None if it is not."""
+        return self.why_full_of(team, origin) or self.why_full_inbox(team, recipient)
+
+    def why_full_of(self, team: str, origin: str) -> QueueFullError | None:
+        """Return why one more handoff of a requester would be too many; None if it is not."""
+        if self._asked[team, origin] < self._limits.open_handoffs_max:
+            return None
+        return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
+
+    def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
+        """Return why one more handoff in an inbox would be too many; None if it is not."""
+        if self._inboxes[team, recipient] < self._limits.inbox_handoffs_max:
+            return None
+        waiting = self._inboxes[team, recipient]
+        return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
+
+    def _full(self, detail: str) -> QueueFullError:
+        error = QueueFullError(detail)
+        error.retry_after_seconds = self._limits.full_retry_seconds
+        return error
+
+    @contextmanager
+    def reserved(self, team: str, origin: str, recipient: str) -> Generator[None]:
+        """Count an offer until its commit is counted, or it came to nothing."""
+        asked, inbox = (team, origin), (team, recipient)
+        self._asked[asked] += 1
+        self._inboxes[inbox] += 1
+        try:
+            yield
+        finally:
+            self._less(self._asked, asked)
+            self._less(self._inboxes, inbox)
+
+    def note(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> None:
+        """Count what a commit changed: each handoff as it was, and as it is."""
+        for before, after in changed:
+            was, is_ = before is not None and not before.final, not after.final
+            if was and is_ and before is not None and before.recipient == after.recipient:
+                continue
+            if was and before is not None:
+                self._less(self._asked, (before.team, before.origin))
+                self._less(self._inboxes, (before.team, before.recipient))
+            if is_:
+                self._asked[after.team, after.origin] += 1
+                self._inboxes[after.team, after.recipient] += 1
+
+    @staticmethod
+    def _less(counter: Counter[Key], key: Key) -> None:
+        counter[key] -= 1
+        if counter[key] <= 0:
+            del counter[key]
+
+
+class Rates:
+    """How fast each agent asks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._offers: dict[Key, Bucket] = {}
+        self._commands: dict[Key, Bucket] = {}
+
+    def spend(self, team: str, agent: str, *, offer: bool, now: int) -> None:
+        """Count a command of an agent; refuse it if that is one too many now."""
+        key, limits = (team, agent), self._limits
+        self._take(self._commands, key, limits.commands_per_second_max, now)
+        if offer:
+            self._take(self._offers, key, limits.offers_per_second_max, now)
+
+    def _take(self, buckets: dict[Key, Bucket], key: Key, per_second: float, now: int) -> None:
+        most = max(per_second * self._limits.burst_seconds, 1.0)
+        bucket = buckets.get(key) or Bucket(level=most, at=now)
+        bucket = budget.refilled(bucket, now=now, per_second=per_second, most=most)
+        if bucket.level < 1:
+            error = RateLimitedError(f"{key[1]} may ask {per_second:g} times a second")
+            error.retry_after_seconds = budget.wait_seconds(bucket, cost=1, per_second=per_second)
+            raise error
+        buckets[key] = budget.taken(bucket, 1)

@@ -1,0 +1,186 @@
+"""Taking work: deliveries for one who asks, and pushes to one who stays connected."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from nodrop.core.errors import InvalidRequestError, Problem, UnavailableError
+from nodrop.core.limits import SECOND
+from nodrop.core.model import Handoff, State
+from nodrop.engine.engine import Engine
+from nodrop.engine.intake import Intake
+from nodrop.engine.ports import Clock
+from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Subscription, Turn, at_once
+from nodrop.engine.reading import Reading
+from nodrop.engine.shows import Caller, Shows
+from nodrop.engine.waiters import Taker
+from nodrop.engine.writing import Writing
+from nodrop.wire import requests, views
+
+T = TypeVar("T")
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, and whether it was given before."""
+
+    answer: views.View
+    replayed: bool = False
+
+
+class Taking:
+    """Hands out what waits in inboxes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        writing: Writing,
+        reading: Reading,
+        shows: Shows,
+        intake: Intake,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._engine = engine
+        self._writing = writing
+        self._reading = reading
+        self._shows = shows
+        self._intake = intake
+        self._clock = clock
+        self._spawn = spawn
+        self._limits = engine.limits
+
+    async def take(self, caller: Caller, request: requests.Take) -> Reply:
+        """Lease what waits; wait for something if nothing does."""
+        if not 1 <= request.max <= self._limits.deliveries_max:
+            problem = Problem(path="max", message=f"between 1 and {self._limits.deliveries_max}")
+            raise InvalidRequestError("take at least one", errors=(problem,))
+        heartbeat_ms = self._intake.heartbeat_ms(request.heartbeat_seconds)
+        process = self._intake.process(request.process, caller.agent)
+        until = self._intake.wait(request.wait, now=self._clock.now())
+        while True:
+            taken: asyncio.Future[Sequence[Handoff] | None]
+            taken = asyncio.get_running_loop().create_future()
+            taker = Taker(
+                team=caller.team,
+                agent=caller.agent,
+                process=process_id(caller, process),
+                heartbeat_ms=heartbeat_ms,
+                deliver=partial(_set, taken),
+                doubt=partial(_set, taken, None),
+                command_id=request.command_id,
+                once=True,
+            )
+            # Joined before its past is looked into: an earlier request of this id takes no more.
+            self._engine.join(taker, free=0)
+            try:
+                if request.command_id is not None:
+                    before = await self._writing.taken_before(caller, request.command_id)
+                    if before is not None:
+                        again = await self._reading.as_of(caller.team, before.places)
+                        return await self._show_taken(again, process, replayed=True)
+                self._engine.grant(taker, request.max)
+                await self._writing.barrier()
+                if not taken.done() and self._clock.now() < until:
+                    await self._wait_until(taken, until)
+            finally:
+                self._engine.takers.leave(taker)
+            if not taken.done():
+                await self._writing.barrier()  # a commit under way may still deliver to it
+            handoffs = taken.result() if taken.done() else ()
+            if handoffs is not None:
+                return await self._show_taken(handoffs, process)
+            # A commit that gave it something failed. Whether it did is looked up by the command's
+            # id; who sends none waits on, and what it was given is given again when it lapses.
+
+    async def _show_taken(
+        self, handoffs: Sequence[Handoff], process: str, *, replayed: bool = False
+    ) -> Reply:
+        deliveries = await self._shows.deliveries(handoffs)
+        answer = views.DeliveriesAnswer(deliveries=deliveries, process=process)
+        return Reply(answer=answer, replayed=replayed)
+
+    async def _wait_until(self, future: asyncio.Future[Any], until: int) -> None:
+        alarm = asyncio.ensure_future(self._clock.sleep_until(until))
+        try:
+            await asyncio.wait({future, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+
+    def subscribe(
+        self,
+        caller: Caller,
+        *,
+        process: str,
+        heartbeat_seconds: float | None,
+        deliver: Callable[[Sequence[views.DeliveryView]], None],
+        turn: Turn = at_once,
+    ) -> Subscription:
+        """Push deliveries to a connection, as many as it has credit for, when it has room."""
+        heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
+        name = process_id(caller, self._intake.process(process, caller.agent))
+        in_order = asyncio.Lock()
+
+        def push(handoffs: Sequence[Handoff]) -> None:
+            self._spawn(self._push(handoffs, deliver, turn, in_order))
+
+        taker = Taker(
+            team=caller.team,
+            agent=caller.agent,
+            process=name,
+            heartbeat_ms=heartbeat_ms,
+            deliver=push,
+            doubt=lambda: self._spawn(self._clear_up(taker)),
+        )
+        self._engine.join(taker, free=0)
+        return Subscription(self._engine, taker, self._resume, self._limits)
+
+    async def _push(
+        self,
+        handoffs: Sequence[Handoff],
+        deliver: Callable[[Sequence[views.DeliveryView]], None],
+        turn: Turn,
+        in_order: asyncio.Lock,
+    ) -> None:
+        """Show a few at a time: all of them may be more than a connection can hold."""
+        async with in_order:
+            for start in range(0, len(handoffs), PUSHED_TOGETHER_MAX):
+                if not await turn():
+                    return
+                few = handoffs[start : start + PUSHED_TOGETHER_MAX]
+                deliver(await self._shows.deliveries(few))
+
+    async def _resume(self, taker: Taker) -> None:
+        """Send again what a process holds and never acknowledged: it may not have arrived."""
+        await self._writing.heartbeat(Caller(team=taker.team, agent=taker.agent), taker.process)
+        await self._push_unacknowledged(taker)
+
+    async def _clear_up(self, taker: Taker) -> None:
+        """Send what a commit delivered that failed, if it did, as soon as the store tells."""
+        while self._engine.takers.waits(taker):
+            try:
+                await self._push_unacknowledged(taker)
+            except UnavailableError:
+                await self._clock.sleep_until(self._clock.now() + SECOND)
+            else:
+                return
+
+    async def _push_unacknowledged(self, taker: Taker) -> None:
+        held = await self._writing.held(taker.team, taker.process)
+        unseen = [h for h in held if h.live and h.state is State.DELIVERED]
+        taker.free -= len(unseen)
+        if unseen:
+            taker.deliver(unseen)
+
+
+def _set(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def process_id(caller: Caller, process: str) -> str:
+    """Return a process's id within its team: nobody can keep another agent's deliveries alive."""
+    return f"{caller.agent}:{process}"

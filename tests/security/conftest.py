@@ -1,0 +1,13 @@
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from nodrop.testing.fortress import Fortress
+
+
+@pytest.fixture
+async def fortress() -> AsyncGenerator[Fortress]:
+    fortress = Fortress()
+    await fortress.open()
+    yield fortress
+    await fortress.relay.stop()

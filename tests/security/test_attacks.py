@@ -1,0 +1,459 @@
+"""The attack matrix: who, with what credential, for which operation, by what trick. Everything is refused, with its code, is
+in the security log once, and changes nothing; and each check, taken away, lets something through.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from nodrop.core import decisions
+from nodrop.core.commands import Candidate
+from nodrop.core.policy import Allow, Policy
+from nodrop.core.roles import Role
+from nodrop.doors.gate import Gate
+from nodrop.engine import relay, roles, shows
+from nodrop.engine.access import Access, hashed
+from nodrop.engine.refusals import Refusals
+from nodrop.engine.relay import Caller
+from nodrop.engine.rules import Rules
+from nodrop.testing.fortress import ELSEWHERE, UNKNOWN, Attack, Fortress
+from nodrop.wire.operations import OPERATIONS, Operation
+
+ATTACKS_MIN = 1_000
+
+BODIES: dict[str, Any] = {
+    "offer": {"to": "code_agent", "capability": "bug_triage", "title": "forged"},
+    "block": {"attempt": 1, "question": "?"},
+    "answer": {"seq": 1, "answer": 1},
+    "agree": {"seq": 1},
+    "decline": {"seq": 1},
+    "checkpoint": {"attempt": 1, "checkpoint": 1},
+    "counter": {"attempt": 1, "deadline": "2d"},
+    "reassign": {"to": "me"},
+    "note": {"text": "forged"},
+    "note_team": {"text": "forged"},
+    "register": {"agent_id": "code_agent"},
+    "create_token": {"agent": "inbox_monitor"},
+}
+"""What the operations need to be taken seriously."""
+ATTEMPT = {"attempt": 1}
+RECIPIENTS = ("ack", "reject", "counter", "update", "block", "complete", "fail", "release")
+REQUESTERS = ("cancel", "reassign", "settle", "redrive", "discard", "accept", "erase")
+
+
+def path_of(operation: Operation, about: str = UNKNOWN, prefix: str = "/v1") -> str:
+    named = {"register": "code_agent", "remove_agent": "code_agent", "get_agent": "code_agent"}
+    name = named.get(operation.name, "name")
+    return f"{prefix}/{operation.path.format(id=about, name=name)}"
+
+
+def body_of(operation: Operation, **more: Any) -> Any:
+    if not operation.changes:
+        return msgspec.UNSET
+    body = BODIES.get(operation.name)
+    if body is None:
+        body = ATTEMPT if operation.name in {*RECIPIENTS, "step"} else {}
+    return body | more
+
+
+def attack(operation: str, **fields: Any) -> Attack:
+    """Return an attack on an operation, with what it needs to be taken seriously."""
+    made = OPERATIONS[operation]
+    by, trick = fields.pop("by", "a stranger"), fields.pop("trick")
+    fields.setdefault("path", path_of(made, fields.pop("about", UNKNOWN)))
+    fields.setdefault("body", body_of(made))
+    return Attack(name=f"{by}: {operation}: {trick}", method=made.method, **fields)
+
+
+# --- the matrix ----------------------------------------------------------------------------------
+
+
+def wrong_credentials(fortress: Fortress) -> Iterator[Attack]:
+    good = "token-me"
+    headers = {
+        "none": {},
+        "garbled": {"authorization": "Bearer token-mE"},
+        "a piece more": {"authorization": "Bearer token-me2"},
+        "a piece less": {"authorization": "Bearer token-m"},
+        "revoked": {"authorization": f"Bearer {fortress.revoked}"},
+        "nothing after the scheme": {"authorization": "Bearer "},
+        "no scheme": {"authorization": good},
+        "basic": {"authorization": f"Basic {good}"},
+        "another scheme": {"authorization": f"Token {good}"},
+        "in a cookie": {"cookie": f"token={good}; authorization=Bearer {good}"},
+        "in another header": {"x-api-key": good, "x-authorization": f"Bearer {good}"},
+        "the hash of one": {"authorization": f"Bearer {hashed(good)}"},
+        "two in one": {"authorization": f"Bearer {good},{good}"},
+        "not latin": {"authorization": "Bearer \xff\xfe"},
+    }
+    refused = {"status": 401, "code": "unauthenticated", "reason": "unauthenticated"}
+    for operation in OPERATIONS.values():
+        for trick, sent in headers.items():
+            yield attack(operation.name, trick=trick, headers=sent, **refused)
+        for query in ("token", "access_token", "authorization"):
+            path = f"{path_of(operation)}?{query}={good}"
+            yield attack(operation.name, trick=f"in ?{query}", path=path, **refused)
+        if operation.changes:
+            body = body_of(operation, token=good, authorization=f"Bearer {good}")
+            yield attack(operation.name, trick="in the body", body=body, **refused)
+
+
+def foreign_teams(_: Fortress) -> Iterator[Attack]:
+    refused = {"status": 404, "code": "not_found", "reason": "foreign_team"}
+    for operation in OPERATIONS.values():
+        for agent in ("inbox_monitor", "watcher", "me"):
+            for team in (ELSEWHERE, "nowhere"):
+                path = path_of(operation, prefix=f"/teams/{team}/v1")
+                said = {"by": agent, "trick": team, "token": f"token-{agent}", **refused}
+                yield attack(operation.name, path=path, **said)
+
+
+def roles_too_low(fortress: Fortress) -> Iterator[Attack]:
+    refused = {"status": 403, "code": "forbidden", "reason": "forbidden"}
+    for agent, role in (("watcher", Role.OBSERVER), ("inbox_monitor", Role.AGENT)):
+        for name, may in roles.MAY.items():
+            if role not in may:
+                for state in ("offered", "completed") if "{id}" in OPERATIONS[name].path else ("",):
+                    about = fortress.handoffs.get(state, UNKNOWN)
+                    said = {"by": agent, "trick": state, "token": f"token-{agent}", **refused}
+                    yield attack(name, about=about, **said)
+    own = {"by": "inbox_monitor", "token": "token-inbox_monitor", **refused}
+    for name in ("register", "remove_agent"):
+        yield attack(name, trick="for another", **own)
+    for agent, role in (
+        ("code_agent", "agent"),
+        ("me", "operator"),
+        ("inbox_monitor", "operator"),
+        ("inbox_monitor", "observer"),
+    ):
+        body = {"agent": agent, "role": role}
+        yield attack("create_token", trick=f"{agent} as {role}", body=body, **own)
+    body = BODIES["offer"] | {"from": "me"}
+    yield attack("offer", trick="in another name", body=body, **own)
+
+
+def foreign_handoffs(fortress: Fortress) -> Iterator[Attack]:
+    refused = {"status": 404, "code": "not_found"}
+    for agent in ("bystander", "foreigner"):
+        # Of another team nothing is ever found, so there is nothing to note but an unknown id.
+        reason = "foreign_handoff" if agent == "bystander" else None
+        for operation in OPERATIONS.values():
+            if not operation.about_handoff:
+                continue
+            for state, handoff_id in fortress.handoffs.items():
+                for about in (handoff_id, f"inbox_monitor%2Fkey-{state}"):
+                    said = {"by": agent, "trick": state, "token": f"token-{agent}", **refused}
+                    yield attack(operation.name, about=about, reason=reason, **said)
+        for handoff_id in fortress.handoffs.values():
+            body = {"to": "me", "parent_id": handoff_id}
+            said = {"by": agent, "trick": "as parent", "token": f"token-{agent}", **refused}
+            yield attack("offer", body=body, reason=reason, **said)
+
+
+def others_commands(fortress: Fortress) -> Iterator[Attack]:
+    refused = {"status": 403, "code": "forbidden", "reason": "forbidden"}
+    for state, about in fortress.handoffs.items():
+        for agent, commands in (
+            ("inbox_monitor", (*RECIPIENTS, "checkpoint", "step")),
+            ("me", (*RECIPIENTS, "checkpoint", "step")),
+            ("code_agent", REQUESTERS),
+        ):
+            for name in commands:
+                said = {"by": agent, "trick": state, "token": f"token-{agent}", **refused}
+                yield attack(name, about=about, **said)
+
+
+RULES = Policy(
+    allow=(
+        Allow(from_="inbox_monitor", to="code_agent", capability="bug_triage"),
+        Allow(from_="code_agent", to="inbox_monitor"),
+    )
+)
+
+
+def rules(fortress: Fortress) -> Iterator[Attack]:
+    forbidden = {"status": 403, "code": "forbidden", "reason": "rule"}
+    no_match = {"status": 404, "code": "no_match", "reason": "rule"}
+    ok = {"to": "code_agent", "capability": "bug_triage"}
+    offers: list[tuple[str, Any, Any]] = [
+        ("inbox_monitor", {"to": "bystander"}, forbidden),
+        ("inbox_monitor", {"to": "bystander", "capability": "deploy"}, forbidden),
+        ("inbox_monitor", {"to": "code_agent", "capability": "deploy"}, forbidden),
+        ("inbox_monitor", {"to": "nobody_yet"}, forbidden),
+        ("inbox_monitor", {"to": "inbox_monitor"}, forbidden),
+        ("inbox_monitor", {"to": "me"}, forbidden),
+        ("inbox_monitor", {"capability": "deploy"}, no_match),
+        ("bystander", ok, forbidden),
+        ("bystander", {"capability": "bug_triage"}, no_match),
+        ("code_agent", {"to": "bystander"}, forbidden),
+        ("me", ok, forbidden),
+        ("me", {"capability": "bug_triage"}, no_match),
+        ("me", ok | {"from": "bystander"}, forbidden),
+        ("me", {"to": "bystander", "from": "inbox_monitor"}, forbidden),
+        ("inbox_monitor", ok | {"then": [{"to": "bystander"}]}, forbidden),
+        ("inbox_monitor", ok | {"then": [{"to": "inbox_monitor"}, {"to": "me"}]}, forbidden),
+        (
+            "inbox_monitor",
+            ok | {"then": [{"to": "inbox_monitor"}, {"to": "code_agent"}]},
+            forbidden,
+        ),
+        (
+            "inbox_monitor",
+            ok | {"then": [{"to": "inbox_monitor"}, {"capability": "deploy"}]},
+            forbidden,
+        ),
+    ]
+    for agent, body, refused in offers:
+        yield attack(
+            "offer",
+            by=agent,
+            trick=str(body),
+            body=body,
+            token=f"token-{agent}",
+            **refused,
+        )
+    for state in ("offered", "delivered", "accepted", "blocked"):
+        for agent in ("inbox_monitor", "me"):
+            said = {"by": agent, "token": f"token-{agent}", "about": fortress.handoffs[state]}
+            for body, refused in (
+                ({"to": "bystander", "capability": "deploy"}, forbidden),
+                ({"to": "me"}, forbidden),
+                ({"capability": "deploy"}, no_match),
+            ):
+                yield attack("reassign", trick=state, body=body, **said, **refused)
+    for state in ("failed", "rejected", "expired"):
+        for agent in ("inbox_monitor", "me"):
+            said = {"by": agent, "token": f"token-{agent}", "about": fortress.handoffs[state]}
+            for body, refused in (
+                ({"to": "bystander", "capability": "deploy"}, forbidden),
+                ({"capability": "deploy"}, no_match),
+            ):
+                yield attack("redrive", trick=state, body=body, **said, **refused)
+
+
+HOSTS = (
+    "evil.example",
+    "evil.example:6377",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example:6377",
+    "",
+    "169.254.169.254",
+    "10.0.0.1:6377",
+    "[::ffff:127.0.0.1]",
+    "user@127.0.0.1",
+    "127.0.0.1, evil.example",
+    "127.0.0.1:6377@evil.example",
+    "localhost\x00",
+    "0",
+)
+ORIGINS = (
+    "http://evil.example",
+    "null",
+    "http://127.0.0.1:9999",
+    "https://localhost:6377.evil.example",
+    "file://",
+    "http://localhost:6377",
+    "http://127.0.0.1",
+    "",
+)
+
+
+def rebinding(_: Fortress) -> Iterator[Attack]:
+    refused = {"status": 403, "code": "forbidden", "token": "token-me", "by": "a page"}
+    for name in ("offer", "list_handoffs", "log", "take", "create_token", "agents", "register"):
+        for host in HOSTS:
+            said = {"trick": f"host {host!r}", "headers": {"host": host}, **refused}
+            yield attack(name, reason="foreign_host", **said)
+        for origin in ORIGINS:
+            said = {"trick": f"origin {origin!r}", "headers": {"origin": origin}, **refused}
+            yield attack(name, reason="foreign_origin", **said)
+
+
+SCHEMAS: tuple[Any, ...] = (
+    *(
+        {"$ref": target}
+        for target in (
+            "http://127.0.0.1:6377/healthz",
+            "https://evil.example/schema.json",
+            "file:///etc/passwd",
+            "//evil.example/x",
+            "ftp://evil.example/x",
+            "schema.json",
+            "../schema.json",
+        )
+    ),
+    {"properties": {"a": {"$ref": "http://evil.example/x"}}},
+    {"items": {"$ref": "http://evil.example/x"}},
+    {"allOf": [{"$ref": "http://evil.example/x"}]},
+    {"$dynamicRef": "http://evil.example/x"},
+    {"type": "string", "pattern": "((a{1000}){1000}){1000}"},
+    {"type": "string", "pattern": "(a{65535}){65535}"},
+    {"type": "string", "pattern": r"^(a+)+\1$"},
+    {"type": "string", "pattern": "^(?=(a+)+)b"},
+    {"type": "string", "pattern": "(?<!(a*)*)b"},
+    {"patternProperties": {"((a{1000}){1000}){1000}": {}}},
+)
+
+
+def hostile_schemas(_: Fortress) -> Iterator[Attack]:
+    refused = {"status": 422, "code": "invalid_request", "reason": "schema"}
+    for schema in SCHEMAS:
+        for side in ("input_schema", "output_schema"):
+            can = {"name": "x", side: schema}
+            body = {"agent_id": "code_agent", "capabilities": [can]}
+            said = {"by": "code_agent", "token": "token-code_agent", "trick": f"{side} {schema}"}
+            yield attack("register", body=body, **said, **refused)
+
+
+FAMILIES: dict[str, Callable[[Fortress], Iterator[Attack]]] = {
+    "wrong credentials": wrong_credentials,
+    "foreign teams": foreign_teams,
+    "roles too low": roles_too_low,
+    "foreign handoffs": foreign_handoffs,
+    "others' commands": others_commands,
+    "rules": rules,
+    "rebinding": rebinding,
+    "hostile schemas": hostile_schemas,
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def prepare(fortress: Fortress, family: str) -> list[Attack]:
+    fortress.policy = RULES if family == "rules" else fortress.policy
+    return list(FAMILIES[family](fortress))
+
+
+async def test_every_attack_is_refused_is_noted_and_changes_nothing(
+    fortress: Fortress, family: str
+) -> None:
+    assert await fortress.withstand(prepare(fortress, family)) == []
+
+
+async def test_there_are_enough_attacks_and_none_twice(fortress: Fortress) -> None:
+    attacks = [attack for family in FAMILIES for attack in prepare(fortress, family)]
+    assert len({msgspec.json.encode(attack) for attack in attacks}) == len(attacks)
+    assert len(attacks) >= ATTACKS_MIN
+
+
+async def test_unknown_and_foreign_ids_give_the_same_answer_to_the_letter(
+    fortress: Fortress,
+) -> None:
+    compared = 0
+    for attack_ in foreign_handoffs(fortress):
+        foreign = await fortress.send(attack_)
+        [handoff_id] = [i for i in fortress.handoffs.values() if i in str(attack_)] or [None]
+        if handoff_id is None:
+            continue
+        blank = msgspec.json.decode(
+            msgspec.json.encode(attack_).replace(handoff_id.encode(), UNKNOWN.encode()),
+            type=Attack,
+        )
+        unknown = await fortress.send(blank)
+        assert (foreign.status, foreign.headers) == (unknown.status, unknown.headers)
+        assert foreign.body.replace(handoff_id.encode(), UNKNOWN.encode()) == unknown.body
+        compared += 1
+    assert compared > 400
+
+
+async def test_the_channel_lets_nobody_in_who_does_not_say_who_it_is(fortress: Fortress) -> None:
+    hellos: list[tuple[str, dict[str, str], Any]] = [
+        ("/v1/channel", {}, {"id": 1, "op": "hello", "token": token})
+        for token in (None, "", "token-mE", fortress.revoked, "Bearer token-me")
+    ]
+    hellos += [
+        ("/v1/channel?token=token-me", {"cookie": "token=token-me"}, {"id": 1, "op": "hello"}),
+        ("/v1/channel", {"authorization": "Basic token-me"}, {"id": 1, "op": "hello"}),
+    ]
+    hellos += [("/v1/channel", {}, {"id": 1, "op": name}) for name in (*OPERATIONS, "credit")]
+    for path, headers, first in hellos:
+        before, counts = await fortress.state(), fortress.refused()
+        async with fortress.stranger.channel(path, headers=headers) as channel:
+            channel.tell(first)
+            assert (await channel.frame())["error"]["code"] == "unauthenticated"
+            assert await channel.closed() == 4401
+        assert await fortress.state() == before
+        assert fortress.refused() - counts == {"unauthenticated": 1}, first
+    for team in (ELSEWHERE, "nowhere"):
+        counts = fortress.refused()
+        async with fortress.stranger.channel(f"/teams/{team}/v1/channel") as channel:
+            channel.tell({"id": 1, "op": "hello", "token": "token-me"})
+            assert (await channel.frame())["error"]["code"] == "not_found"
+        assert fortress.refused() - counts == {"foreign_team": 1}
+
+
+async def test_an_observer_takes_no_work_and_hears_no_inbox(fortress: Fortress) -> None:
+    hello = {"id": 1, "op": "hello", "token": "token-watcher"}
+    async with fortress.stranger.channel() as channel:
+        channel.tell(hello, {"id": 2, "op": "credit", "n": 1}, {"id": 3, "op": "inbox"})
+        assert (await channel.frame())["ok"]["agent"] == "watcher"
+        told = {(frame := await channel.frame())["id"]: frame["error"]["code"] for _ in range(2)}
+    assert told == {2: "forbidden", 3: "forbidden"}
+    assert fortress.refused()["forbidden"] == 2
+
+
+async def test_no_secret_and_no_payload_is_in_the_security_log(fortress: Fortress) -> None:
+    for family in FAMILIES:
+        for attack_ in prepare(fortress, family)[::7]:
+            await fortress.send(attack_)
+    noted = repr(fortress.relay.refusals.of("default", limit=10_000))
+    for secret in ("token-me", fortress.revoked, "the words", "the data", "key-"):
+        assert secret not in noted
+
+
+# --- controls ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def revocation_forgotten() -> Generator[None]:
+    """Let tokens in that were revoked."""
+    authenticate = Access.authenticate
+
+    def forgetful(self: Access, secret: str, *, address: str | None = None) -> Caller:
+        for token in self.all():
+            self.put(replace(token, revoked_at=None))
+        return authenticate(self, secret, address=address)
+
+    with mock.patch.object(Access, "authenticate", forgetful):
+        yield
+
+
+def everybody(
+    _rules: Rules, _team: str, _sender: str, found: tuple[Candidate, ...], _capability: str | None
+) -> tuple[Candidate, ...]:
+    return found
+
+
+CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
+    ("revocation", "wrong credentials", revocation_forgotten),
+    ("roles", "roles too low", lambda: mock.patch.object(relay, "require_role")),
+    ("sight", "foreign handoffs", lambda: mock.patch.object(shows, "may_see", return_value=True)),
+    ("parties", "others' commands", lambda: mock.patch.object(decisions, "_require")),
+    ("rules", "rules", lambda: mock.patch.object(Rules, "require")),
+    ("rules for legs", "rules", lambda: mock.patch.object(Rules, "require_legs")),
+    (
+        "rules for candidates",
+        "rules",
+        lambda: mock.patch.object(Rules, "admitted", everybody),
+    ),
+    ("host", "rebinding", lambda: mock.patch.object(Gate, "_names_this_relay", return_value=True)),
+    ("origin", "rebinding", lambda: mock.patch.object(Gate, "_is_own_page", return_value=True)),
+    ("the security log", "foreign teams", lambda: mock.patch.object(Refusals, "note")),
+]
+
+
+@pytest.mark.parametrize(("check", "family", "disabled"), CHECKS, ids=[c for c, _, _ in CHECKS])
+async def test_without_one_check_something_gets_through(
+    fortress: Fortress, check: str, family: str, disabled: Callable[[], AbstractContextManager[Any]]
+) -> None:
+    attacks = prepare(fortress, family)
+    with disabled():
+        assert await fortress.withstand(attacks) != [], check
