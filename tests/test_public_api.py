@@ -30,6 +30,8 @@ PROMISED = [
     "Receipt",
     "Reject",
     "ResultInvalidError",
+    "SignatureInvalidError",
+    "SignatureRequiredError",
     "StaleAttemptError",
     "StoreInUseError",
     "Task",
@@ -42,6 +44,7 @@ PROMISED = [
     "__version__",
     "connect",
     "connect_sync",
+    "join",
     "serve",
 ]
 

@@ -8,8 +8,9 @@
 loop. Importing this package loads no relay and no network library.
 """
 
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nodrop.client.agent import Agent, serve
 from nodrop.client.blocking import BlockingClient, BlockingHandoff
@@ -20,6 +21,7 @@ from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import Fail, HandoffFailed, Reject, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
+from nodrop.client.settings import Address
 from nodrop.client.shown import Outcome, Receipt
 from nodrop.client.task import Task
 from nodrop.client.transport import Transport
@@ -35,6 +37,8 @@ from nodrop.core.errors import (
     NotFoundError,
     PayloadInvalidError,
     ResultInvalidError,
+    SignatureInvalidError,
+    SignatureRequiredError,
     StaleAttemptError,
     StoreInUseError,
     TooLargeError,
@@ -68,6 +72,8 @@ __all__ = [
     "Receipt",
     "Reject",
     "ResultInvalidError",
+    "SignatureInvalidError",
+    "SignatureRequiredError",
     "StaleAttemptError",
     "StoreInUseError",
     "Task",
@@ -80,6 +86,7 @@ __all__ = [
     "__version__",
     "connect",
     "connect_sync",
+    "join",
     "serve",
 ]
 
@@ -99,6 +106,29 @@ async def _open_embedded(path: str, *, agent: str, team: str | None, home: Path)
     from nodrop.app import TEAM, open_embedded  # noqa: PLC0415  # a relay is loaded when opened
 
     return await open_embedded(path, agent=agent, team=team or TEAM, home=home)
+
+
+async def join(
+    invitation: str,
+    *,
+    agent: str | None = None,
+    address: Address | None = None,
+    home: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Join a team with a key of one's own, made and kept here; see `docs/identity.md`.
+
+    Args:
+        invitation: what `nodrop invite` printed.
+        agent: the name to join under, where the invitation does not say.
+        address: `http(s)://host:port` of the relay.
+        home: where the key is kept, if not in `NODROP_HOME`.
+
+    Raises:
+        NodropError: the relay refused, or cannot be reached.
+    """
+    from nodrop.client import joining  # noqa: PLC0415  # cryptography is loaded by who has a key
+
+    return await joining.join(invitation, agent=agent, address=address, home=home)
 
 
 provide_embedded(_open_embedded)

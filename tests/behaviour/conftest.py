@@ -111,6 +111,12 @@ class Office:
             self._members[key] = _Member(name, await self._transport(token))
         return self._members[key]
 
+    async def enter(self, secret: str) -> Member:
+        """Return whoever `secret` lets in, at this story's door."""
+        member = _Member(secret[:8], await self._transport(secret))
+        self._members["entered", str(len(self._members))] = member
+        return member
+
     async def _transport(self, token: str) -> Transport:
         if self.door == "in-process":
             return InProcessTransport(self.relay, await self.relay.authenticate(token))

@@ -40,11 +40,11 @@ def invoke(*arguments: str) -> Any:
 
 
 def test_every_verb_of_the_interface_is_there() -> None:
-    start = ["up", "demo", "work", "token", "doctor"]
+    start = ["up", "demo", "work", "token", "invite", "join", "policy", "doctor"]
     requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
-    proof = ["chaos", "simulate", "bench"]
+    proof = ["verify", "chaos", "simulate", "bench"]
     assert sorted(VERBS) == sorted(
         [*start, *requester, *recipient, "track", "log", "note", "agents", *proof]
     )

@@ -6,6 +6,7 @@ import jsonschema_rs
 
 from nodrop.testing.asgi import Response, Visitor
 from nodrop.testing.clock import FakeClock
+from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire.openapi import document
 from nodrop.wire.operations import OPERATIONS
 
@@ -57,7 +58,7 @@ class Cast:
 
     def __init__(self, stranger: Visitor, clock: FakeClock) -> None:
         self.clock = clock
-        self._described = Described()
+        self.described = Described()
         self._visitors = {
             agent: stranger.with_headers(authorization=f"Bearer token-{agent}")
             for agent in ("inbox_monitor", "code_agent", "me")
@@ -65,7 +66,7 @@ class Cast:
 
     @property
     def asked_for(self) -> set[str]:
-        return self._described.seen
+        return self.described.seen
 
     async def requester(self, operation: str, body: Any = None, **about: str) -> Any:
         return await self._ask("inbox_monitor", operation, body, **about)
@@ -82,7 +83,7 @@ class Cast:
         return (await self.requester("offer", offer))["handoff"]["id"]
 
     async def _ask(self, agent: str, operation: str, body: Any, **about: str) -> Any:
-        return await self._described.ask(self._visitors[agent], operation, body, **about)
+        return await self.described.ask(self._visitors[agent], operation, body, **about)
 
 
 async def a_chain_is_worked_through(cast: Cast) -> None:
@@ -170,6 +171,28 @@ async def people_look_around(cast: Cast) -> None:
     await cast.operator("remove_agent", name="code_agent")
 
 
+async def somebody_joins_with_a_key(cast: Cast, stranger: Visitor) -> None:
+    await cast.operator("set_policy", {"signatures": "optional", "allow": [{"from": "*"}]})
+    await cast.worker("get_policy")
+    await cast.operator("digest_key")
+    unused = await cast.operator("create_invitation", {"expires": "1h"})
+    await cast.operator("list_invitations")
+    await cast.operator("revoke_invitation", name=unused["invitation_id"])
+    invitation = (await cast.operator("create_invitation", {"agent": "new"}))["invitation"]
+    joiner, later = KeyHolder("new"), KeyHolder("new")
+    invited = stranger.with_headers(authorization=f"Bearer {invitation}")
+    await cast.described.ask(invited, "join", joiner.joining(invitation))
+    bearer = joiner.bearer(cast.clock.now())
+    itself = stranger.with_headers(authorization=f"Bearer {bearer}")
+    added = later.adding("c1") | {"command_id": "c1", "overlap": "1h"}
+    await cast.described.ask(itself, "add_key", added)
+    offer = {"to": "code_agent", "command_id": "c2", "payload": {"n": 1.5}}
+    signed = joiner.signed("offer", offer, now=cast.clock.now())
+    assert (await cast.described.ask(itself, "offer", signed))["handoff"]["verified"] is True
+    await cast.described.ask(itself, "keys", query="?agent=new")
+    await cast.described.ask(itself, "revoke_key", name=joiner.key.id)
+
+
 async def test_every_operation_answers_as_it_is_described(
     stranger: Visitor, clock: FakeClock
 ) -> None:
@@ -181,6 +204,7 @@ async def test_every_operation_answers_as_it_is_described(
     await work_is_given_back_passed_on_and_cancelled(cast)
     await dead_letters_are_decided_about(cast)
     await people_look_around(cast)
+    await somebody_joins_with_a_key(cast, stranger)
     assert cast.asked_for == OPERATIONS.keys()
 
 

@@ -10,6 +10,9 @@ from nodrop.core.limits import DEFAULT
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
 from nodrop.testing.asgi import WAIT_SECONDS_MAX, Channel, Visitor
+from nodrop.testing.clock import FakeClock
+from nodrop.testing.keyholder import KeyHolder
+from nodrop.wire.requests import AddKey, RevokeToken
 
 OFFER = {"op": "offer", "to": "code_agent", "title": "Login button"}
 
@@ -370,3 +373,37 @@ async def test_a_reader_that_falls_asleep_is_cut_off(
         await channel.taken()
         channel.reading.set()
         assert await channel.closed() == 1013
+
+
+# --- credentials that end ------------------------------------------------------------------------
+
+
+async def test_a_channel_is_closed_when_its_token_is_revoked(
+    stranger: Visitor, relay: Relay
+) -> None:
+    operator = await relay.authenticate("token-me")
+    mine = await relay.authenticate("token-code_agent")
+    async with greeted(stranger, token="token-code_agent") as channel:
+        channel.tell({"op": "credit", "n": 5})
+        other = stranger.with_headers(authorization="Bearer token-inbox_monitor")
+        async with greeted(other) as unharmed:
+            assert mine.token_id is not None
+            revoking = RevokeToken(token_id=mine.token_id)
+            await relay.call(operator, "revoke_token", revoking, name=mine.token_id)
+            assert await channel.closed() == 4401
+            assert "handoff" in await asked(unharmed, **OFFER)
+
+
+async def test_a_channel_is_closed_when_its_key_has_expired(
+    stranger: Visitor, relay: Relay, clock: FakeClock
+) -> None:
+    operator = await relay.authenticate("token-me")
+    old, new = KeyHolder("me"), KeyHolder("me")
+    for number, holder in enumerate((old, new)):
+        added = holder.adding(f"c{number}") | {"command_id": f"c{number}", "overlap": "1h"}
+        await relay.call(operator, "add_key", msgspec.convert(added, AddKey))
+    async with greeted(stranger, token=old.bearer(clock.now())) as channel:
+        assert "items" in await asked(channel, op="inbox")
+        clock.advance(3_600_000)
+        channel.tell({"id": 2, "op": "inbox"})
+        assert await channel.closed() == 4401

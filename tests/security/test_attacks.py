@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from nodrop.core import decisions
 from nodrop.core.commands import Candidate
-from nodrop.core.policy import Allow, Policy
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
 from nodrop.engine import relay, roles, shows
@@ -22,6 +21,7 @@ from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
 from nodrop.engine.rules import Rules
 from nodrop.testing.fortress import ELSEWHERE, UNKNOWN, Attack, Fortress
+from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 
 ATTACKS_MIN = 1_000
@@ -168,10 +168,10 @@ def others_commands(fortress: Fortress) -> Iterator[Attack]:
                 yield attack(name, about=about, **said)
 
 
-RULES = Policy(
+RULES = requests.SetPolicy(
     allow=(
-        Allow(from_="inbox_monitor", to="code_agent", capability="bug_triage"),
-        Allow(from_="code_agent", to="inbox_monitor"),
+        requests.AllowSpec(from_="inbox_monitor", to="code_agent", capability="bug_triage"),
+        requests.AllowSpec(from_="code_agent", to="inbox_monitor"),
     )
 )
 
@@ -327,19 +327,20 @@ def family(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def prepare(fortress: Fortress, family: str) -> list[Attack]:
-    fortress.policy = RULES if family == "rules" else fortress.policy
+async def prepare(fortress: Fortress, family: str) -> list[Attack]:
+    if family == "rules":
+        await fortress.ask("me", "set_policy", RULES)
     return list(FAMILIES[family](fortress))
 
 
 async def test_every_attack_is_refused_is_noted_and_changes_nothing(
     fortress: Fortress, family: str
 ) -> None:
-    assert await fortress.withstand(prepare(fortress, family)) == []
+    assert await fortress.withstand(await prepare(fortress, family)) == []
 
 
 async def test_there_are_enough_attacks_and_none_twice(fortress: Fortress) -> None:
-    attacks = [attack for family in FAMILIES for attack in prepare(fortress, family)]
+    attacks = [attack for family in FAMILIES for attack in await prepare(fortress, family)]
     assert len({msgspec.json.encode(attack) for attack in attacks}) == len(attacks)
     assert len(attacks) >= ATTACKS_MIN
 
@@ -402,7 +403,7 @@ async def test_an_observer_takes_no_work_and_hears_no_inbox(fortress: Fortress) 
 
 async def test_no_secret_and_no_payload_is_in_the_security_log(fortress: Fortress) -> None:
     for family in FAMILIES:
-        for attack_ in prepare(fortress, family)[::7]:
+        for attack_ in (await prepare(fortress, family))[::7]:
             await fortress.send(attack_)
     noted = repr(fortress.relay.refusals.of("default", limit=10_000))
     for secret in ("token-me", fortress.revoked, "the words", "the data", "key-"):
@@ -454,6 +455,6 @@ CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
 async def test_without_one_check_something_gets_through(
     fortress: Fortress, check: str, family: str, disabled: Callable[[], AbstractContextManager[Any]]
 ) -> None:
-    attacks = prepare(fortress, family)
+    attacks = await prepare(fortress, family)
     with disabled():
         assert await fortress.withstand(attacks) != [], check

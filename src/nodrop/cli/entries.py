@@ -135,6 +135,11 @@ _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
     "rearmed": lambda data, _: f"the {data['clock']} clock counts anew",
     "registered": lambda data, _: _offers(data),
     "removed": lambda data, _: str(data.get("agent") or ""),
-    "created": lambda data, _: f"for {data['agent']}, {data['role']}",
+    "created": lambda data, _: f"for {data['agent'] or 'anybody'}, {data['role']}",
+    "added": lambda data, _: f"of {data['agent']}, {data['role']}: {data['key_id']}",
+    "revoked": lambda data, _: (
+        f"of {data['agent']}" if data.get("agent") else str(data.get("invitation_id"))
+    ),
+    "set": lambda data, _: f"signatures {data.get('signatures', 'optional')}",
     "noted": lambda _, words: _quoted(words, "text").removeprefix(": "),
 }

@@ -1,11 +1,14 @@
-"""`nodrop token`: a token for whoever cannot find the credentials by itself, such as curl."""
+"""Verbs that let somebody in: tokens, invitations, joining, and the rules of the team."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from nodrop.cli import screen
+from nodrop.cli.screen import line
 from nodrop.cli.session import Session
+from nodrop.cli.values import given
+from nodrop.core.errors import InvalidRequestError, Problem
 
 
 async def token(
@@ -19,3 +22,86 @@ async def token(
     fields = {"agent": name, "role": role, "label": label or "nodrop token"}
     answer = await session.call("create_token", fields)
     session.show(answer, lambda: print(screen.clean(answer["token"])))
+
+
+async def invite(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Whom for; anybody, under a free name.")
+    ] = None,
+    role: Annotated[str, typer.Option(help="agent, observer or operator.")] = "agent",
+    expires: Annotated[str, typer.Option(help="How long it is good.")] = "24h",
+) -> None:
+    """Invite an agent to join with a key of its own: good once, and not for long."""
+    session.act_as("me")
+    fields = {**given(agent=name), "role": role, "expires": expires}
+    answer = await session.call("create_invitation", fields)
+
+    def picture() -> None:
+        print(screen.clean(answer["invitation"]))
+        agent = "" if name else " --agent NAME"
+        screen.hint(f"nodrop join {answer['invitation']} --url {session.settings.address}{agent}")
+
+    session.show(answer, picture)
+
+
+async def join(
+    session: Session,
+    invitation: Annotated[str, typer.Argument(metavar="INVITATION", help="It begins with ndi_")],
+) -> None:
+    """Join a team: makes a key, keeps it in NODROP_HOME/keys, and tells the relay its public half."""
+    from nodrop.client import joining  # noqa: PLC0415  # cryptography is loaded by who needs it
+
+    where = session.where
+    answer = await joining.join(
+        invitation, agent=where.agent, address=where.url, home=session.settings.home
+    )
+    key = answer["key"]
+    session.show(
+        answer,
+        lambda: screen.success(
+            "joined ", (answer["team"], "bold"), " as ", (key["agent"], "bold"), f", {key['role']}"
+        ),
+    )
+
+
+async def policy(
+    session: Session,
+    signatures: Annotated[
+        str | None, typer.Option(help="optional or required: for offers and outcomes.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FROM:CAPABILITY:TO", help="Who may hand what to whom; * is any."),
+    ] = None,
+    *,
+    allow_all: Annotated[bool, typer.Option("--allow-all", help="Drop the allow rules.")] = False,
+) -> None:
+    """Show the rules of the team, or set those that are named. Setting is for operators."""
+    session.act_as("me")
+    answer = await session.call("get_policy")
+    if signatures is not None or allow or allow_all:
+        rules = [_rule(text) for text in allow or ()]
+        kept: list[Any] = [] if allow_all else answer["allow"]
+        fields = {"signatures": signatures or answer["signatures"], "allow": rules or kept}
+        answer = await session.call("set_policy", fields)
+    session.show(answer, lambda: _show_policy(answer))
+
+
+def _rule(text: str) -> dict[str, str]:
+    parts = text.split(":")
+    if len(parts) != 3:  # noqa: PLR2004  # from, what, to
+        problem = Problem(path="--allow", message=f"expected FROM:CAPABILITY:TO, not {text}")
+        raise InvalidRequestError(problem.message, errors=(problem,))
+    sender, capability, recipient = parts
+    return {"from": sender, "capability": capability, "to": recipient}
+
+
+def _show_policy(rules: dict[str, Any]) -> None:
+    out = screen.console()
+    out.print(line("signatures  ", (rules["signatures"], "bold")))
+    if not rules["allow"]:
+        out.print(line("allow       ", ("everybody may hand everything to everybody", "bold")))
+    for rule in rules["allow"]:
+        said = f"{rule['from']} may hand {rule['capability']} to {rule['to']}"
+        out.print(line("allow       ", (said, "bold")))

@@ -107,6 +107,11 @@ class Session:
                 str(error), next_step="Correct the file, or move it away."
             ) from error
 
+    @property
+    def where(self) -> Where:
+        """What the flags say."""
+        return self._where
+
     def act_as(self, agent: str) -> None:
         """Be `agent` where no flag and no token says otherwise. Before the first call."""
         if self._where.agent is None and self.settings.token is None:
@@ -122,9 +127,14 @@ class Session:
         name: str | None = None,
     ) -> dict[str, Any]:
         """Ask the relay for one operation and return its answer."""
+        client = await self.client()
+        return await client.call(operation, fields or {}, handoff=handoff, name=name)
+
+    async def client(self) -> Client:
+        """Return the connection, opened on first use."""
         if self._client is None:
             self._client = await self._connect(self.settings)
-        return await self._client.call(operation, fields or {}, handoff=handoff, name=name)
+        return self._client
 
     async def handoff(self, ref: str) -> dict[str, Any]:
         """Return the handoff that `ref` names, as it is now."""

@@ -12,11 +12,13 @@ from nodrop.cli import (
     deadletters,
     doctor,
     identity,
+    keys,
     looking,
     receiving,
     relay,
     requesting,
     simulate,
+    verify,
     work,
 )
 from nodrop.cli.demo.story import demo
@@ -25,7 +27,7 @@ from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, verb
 _START: Final = "Start here"
 _PROOF: Final = "See it hold"
 _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
-    _START: (identity.token, doctor.doctor),
+    _START: (identity.token, identity.invite, identity.join, identity.policy, doctor.doctor),
     "Hand work off": (
         requesting.send,
         requesting.wait,
@@ -58,6 +60,11 @@ _DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {
     "discard": deadletters.dlq_discard,
     "accept": deadletters.dlq_accept,
 }
+_KEYS: Final[dict[str, Callable[..., Any]]] = {
+    "list": keys.keys_list,
+    "rotate": keys.keys_rotate,
+    "revoke": keys.keys_revoke,
+}
 
 
 def _tree() -> typer.Typer:
@@ -76,6 +83,7 @@ def _tree() -> typer.Typer:
     for panel, functions in _PANELS.items():
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))
+    tree.command("verify", rich_help_panel=_PROOF)(verb(verify.verify))
     tree.command("chaos", rich_help_panel=_PROOF)(verb(chaos.chaos, options=ALONE))
     tree.command("simulate", rich_help_panel=_PROOF)(
         verb(simulate.simulate, options=ALONE, runner=simulate.in_virtual_time)
@@ -85,6 +93,10 @@ def _tree() -> typer.Typer:
     for name, function in _DEAD_LETTERS.items():
         letters.command(name)(verb(function))
     tree.add_typer(letters, name="dlq", rich_help_panel="See what happens")
+    ring = typer.Typer(no_args_is_help=True, help="Keys: list them, replace one, revoke one.")
+    for name, function in _KEYS.items():
+        ring.command(name)(verb(function))
+    tree.add_typer(ring, name="keys", rich_help_panel=_START)
     return tree
 
 

@@ -123,6 +123,11 @@ class BlockingClient(Twin):
     agents = blocking(Client.agents)
     find = blocking(Client.find)
     register = blocking(Client.register)
+    invite = blocking(Client.invite)
+    keys = blocking(Client.keys)
+    revoke_key = blocking(Client.revoke_key)
+    policy = blocking(Client.policy)
+    set_policy = blocking(Client.set_policy)
     call = blocking(Calls.call)
     close = blocking(Client.close)
 

@@ -1,11 +1,11 @@
 """Commands and reads on their way to a transport: each command gets its id here, once."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from nodrop.client.ids import new_id
 from nodrop.client.transport import Transport
-from nodrop.core.errors import InvalidRequestError
+from nodrop.core.errors import InvalidRequestError, SignatureStaleError
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Command
 
@@ -14,13 +14,36 @@ _COMMANDS: Final = frozenset(
 )
 
 
+ID_CHARS: Final = 36
+"""A whole id; anything shorter is a prefix or a reference."""
+
+
+class Signer(Protocol):
+    """The key of the agent that asks."""
+
+    def signs(self, operation: str) -> bool:
+        """Whether such requests are signed."""
+        ...
+
+    def signature(self, operation: str, fields: Mapping[str, Any], handoff: str | None) -> str:
+        """Return the signature of a request, made now."""
+        ...
+
+
 class Calls:
     """What one agent asks of a relay."""
 
     def __init__(
-        self, transport: Transport, *, agent: str | None, new_id: Callable[[], str] = new_id
+        self,
+        transport: Transport,
+        *,
+        agent: str | None,
+        signer: Signer | None = None,
+        new_id: Callable[[], str] = new_id,
     ) -> None:
         self.transport = transport
+        self.signer = signer
+        """Signs what is worth it; None: this agent has no key here."""
         self.agent = agent
         """Who is asking; None where only the relay knows whose token it is."""
         self.new_id = new_id
@@ -44,7 +67,21 @@ class Calls:
         sent = dict(fields or {})
         if operation in _COMMANDS and sent.get("command_id") is None:
             sent["command_id"] = self.new_id()
-        return await self.transport.call(operation, sent, handoff=handoff, name=name)
+        if self.signer is None or not self.signer.signs(operation):
+            return await self.transport.call(operation, sent, handoff=handoff, name=name)
+        if handoff is not None and len(handoff) != ID_CHARS:
+            handoff = await self._whole_id(handoff)  # what is signed names it in full
+        try:
+            signed = {**sent, "signature": self.signer.signature(operation, sent, handoff)}
+            return await self.transport.call(operation, signed, handoff=handoff, name=name)
+        except SignatureStaleError:
+            # The relay was away for longer than a signature lasts; the command is the same one.
+            signed = {**sent, "signature": self.signer.signature(operation, sent, handoff)}
+            return await self.transport.call(operation, signed, handoff=handoff, name=name)
+
+    async def _whole_id(self, reference: str) -> str:
+        answer = await self.transport.call("get_handoff", {}, handoff=reference)
+        return answer["handoff"]["id"]
 
     async def about(self, handoff: str, operation: str, **fields: Any) -> dict[str, Any]:
         """Ask for an operation on a handoff and return the handoff as it is then."""

@@ -10,7 +10,7 @@ from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Inbox, Item
-from nodrop.client.shown import AgentShown, Entry
+from nodrop.client.shown import AgentShown, Entry, KeyShown
 from nodrop.client.values import given, plain
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
@@ -207,6 +207,40 @@ class Client(Calls):
             "register", {"manifest": plain(manifest)}, name=str(manifest["agent_id"])
         )
         return msgspec.convert(answer["agent"], AgentShown)
+
+    # --- keys and rules ---
+
+    async def invite(
+        self,
+        agent: str | None = None,
+        *,
+        role: str | None = None,
+        expires: Duration | None = None,
+    ) -> str:
+        """Return an invitation to join, once and soon. For operators; see `nodrop.join`."""
+        fields = given(agent=agent, role=role, expires=spelled_if(expires))
+        answer = await self.call("create_invitation", fields)
+        return answer["invitation"]
+
+    async def keys(self, agent: str | None = None) -> list[KeyShown]:
+        """Return the public keys of the team, or of one agent."""
+        answer = await self.call("keys", given(agent=agent))
+        return msgspec.convert(answer["keys"], list[KeyShown])
+
+    async def revoke_key(self, key_id: str) -> KeyShown:
+        """End a key at once: one's own, or as an operator anybody's."""
+        answer = await self.call("revoke_key", name=key_id)
+        return msgspec.convert(answer["key"], KeyShown)
+
+    async def policy(self) -> dict[str, Any]:
+        """Return the rules of the team."""
+        return await self.call("get_policy")
+
+    async def set_policy(
+        self, *, signatures: str = "optional", allow: Sequence[Mapping[str, str]] = ()
+    ) -> dict[str, Any]:
+        """Set the rules of the team, in the place of those before. For operators."""
+        return await self.call("set_policy", {"signatures": signatures, "allow": list(allow)})
 
     async def close(self) -> None:
         """Give up the connection. `async with nodrop.connect(...)` does this."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -19,6 +19,9 @@ from nodrop.client.settings import Address, Settings, load
 from nodrop.client.tokens import OPERATOR, FixedToken, MintedToken, Tokens
 from nodrop.client.transport import Transport
 from nodrop.core.errors import StoreInUseError
+
+if TYPE_CHECKING:
+    from nodrop.client.keys import AgentKey
 
 TransportName = Literal["websocket", "http"]
 
@@ -147,7 +150,7 @@ async def _open_embedded(place: Embedded, settings: Settings) -> Client:
         raise RuntimeError("import nodrop, not nodrop.client, to open a database in this process")
     agent = settings.agent or OPERATOR
     transport = await _opener[0](place.path, agent=agent, team=settings.team, home=settings.home)
-    return Client(transport, agent=agent)
+    return Client(transport, agent=agent, signer=_key(place, settings))
 
 
 async def _open_remote(
@@ -156,12 +159,13 @@ async def _open_remote(
     # Loaded late: a program that embeds its relay needs no network library.
     from nodrop.client import http, websocket  # noqa: PLC0415  # see above
 
-    tokens = _tokens(place, settings)
+    key = _key(place, settings)
+    tokens = key or _tokens(place, settings)
     policy = process.policy if process else retrying.DEFAULT
     if transport == "http":
         patience = None if process else http.FIRST_SECONDS_MAX
         polling = http.HttpTransport(place.http, tokens, first_seconds_max=patience, policy=policy)
-        return Client(polling, agent=settings.agent)
+        return Client(polling, agent=settings.agent, signer=key)
     channel = websocket.WebSocketTransport(
         place.channel,
         tokens,
@@ -176,7 +180,29 @@ async def _open_remote(
     except BaseException:
         await channel.close()
         raise
-    return Client(channel, agent=channel.agent)
+    return Client(channel, agent=channel.agent, signer=key)
+
+
+def _key(place: Remote | Embedded, settings: Settings) -> "AgentKey | None":
+    """Return the agent's own key, where it has one that this relay knows."""
+    credentials = CredentialsFile(settings.home).read()
+    team, agent = settings.team or credentials.team, settings.agent or OPERATOR
+    if settings.token is not None or not (settings.home / "keys" / team / f"{agent}.pem").exists():
+        return None
+    from nodrop.client.keys import AgentKey, KeyFile  # noqa: PLC0415  # most programs have no key
+
+    file = KeyFile(settings.home, team, agent)
+    known = file.known()
+    if known is None:
+        return None
+    if isinstance(place, Embedded):
+        same = str(Path(place.path).expanduser().resolve()) == known.url
+    else:
+        # The relay of this user may listen elsewhere by now; any other one must be the very same.
+        mine = credentials.url is not None and place.same_relay(credentials.url)
+        local = isinstance(home := parse(known.url), Remote) and home.loopback
+        same = place.same_relay(known.url) or (mine and local and place.loopback)
+    return AgentKey(file, known) if same else None
 
 
 def _tokens(place: Remote, settings: Settings) -> Tokens:

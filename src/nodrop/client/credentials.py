@@ -21,6 +21,10 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, str] = {}
     """The tokens of agents, by their ids."""
 
+    def at(self, url: str, team: str) -> "Credentials":
+        """Return these for another relay."""
+        return msgspec.structs.replace(self, url=url, team=team)
+
 
 class CredentialsFile:
     """`credentials` in the home directory of Nodrop."""

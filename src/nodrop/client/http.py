@@ -72,7 +72,6 @@ class HttpTransport:
         self._tokens = tokens
         self._first_seconds_max = first_seconds_max
         self._policy = policy
-        self._token: str | None = None
         self._reached = False
         self._heartbeat_seconds: float | None = None
         self._closed = asyncio.Event()
@@ -138,7 +137,7 @@ class HttpTransport:
             raise InvalidRequestError("the connection was closed", next_step="Connect again.")
 
     async def _authenticated(self, request: "_Request") -> dict[str, Any]:
-        token = self._token or await self._tokens.current()
+        token = await self._tokens.current()
         try:
             answer = await self._send(request, token)
         except UnauthenticatedError:
@@ -146,7 +145,6 @@ class HttpTransport:
             if token is None:
                 raise
             answer = await self._send(request, token)
-        self._token = token
         return answer
 
     async def _send(self, request: "_Request", token: str | None) -> dict[str, Any]:

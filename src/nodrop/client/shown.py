@@ -90,6 +90,18 @@ class AgentShown(Shown, frozen=True, kw_only=True):
     registered_at: str = ""
 
 
+class KeyShown(Shown, frozen=True, kw_only=True):
+    """A public key of an agent."""
+
+    key_id: str
+    agent: str
+    role: str
+    public_key: str
+    added_at: str
+    expires_at: str | None = None
+    revoked_at: str | None = None
+
+
 _FINAL: Final = frozenset(state.value for state in FINAL)
 
 
@@ -179,6 +191,11 @@ class HandoffShown:
         return self.view["from"]
 
     @property
+    def sender_verified(self) -> bool:
+        """Whether the sender has signed it, as the relay has checked."""
+        return bool(self.view.get("verified"))
+
+    @property
     def origin(self) -> str:
         """Who gets the outcome: the one who began the chain."""
         return self.view["chain"]["origin"]
@@ -245,6 +262,8 @@ class Outcome:
     reason: str | None
     result: Any
     handoff: HandoffShown
+    verified: bool = False
+    """Whether whoever it is by has signed it, as the relay has checked."""
 
     @property
     def completed(self) -> bool:
@@ -263,4 +282,5 @@ def outcome_of(handoff: HandoffShown) -> Outcome:
         reason=said.get("reason"),
         result=said.get("result"),
         handoff=handoff,
+        verified=bool(said.get("verified")),
     )

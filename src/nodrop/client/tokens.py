@@ -46,17 +46,20 @@ class MintedToken:
         self._file = file
         self._agent = agent
         self._mint = mint
+        self._token: str | None = None
 
     async def current(self) -> str | None:
         """Return the agent's token, minting it on first use."""
-        return self._saved() or await self._minted()
+        self._token = self._token or self._saved() or await self._minted()
+        return self._token
 
     async def renewed(self, refused: str | None) -> str | None:
         """Return the token another process renewed meanwhile, or a new one."""
         saved = self._saved()
-        if saved is not None and saved != refused:
-            return saved
-        return await self._minted()
+        if saved is None or saved == refused:
+            saved = await self._minted()
+        self._token = saved
+        return saved
 
     def _saved(self) -> str | None:
         credentials = self._file.read()

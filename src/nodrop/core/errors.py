@@ -11,6 +11,9 @@ NodropError
 │   │   └── AttemptRequiredError        name the delivery this is about
 │   ├── TooLargeError               over a bound of `core.limits`
 │   ├── UnauthenticatedError        who are you?
+│   ├── SignatureRequiredError      this team wants it signed
+│   ├── SignatureInvalidError       not signed by whom it says, or not this
+│   │   └── SignatureStaleError         signed too long ago, or in the future
 │   ├── ForbiddenError              not yours to do
 │   ├── NotFoundError               no such thing, or not for you to know
 │   ├── NoMatchError                nobody offers that capability
@@ -24,6 +27,7 @@ NodropError
 │       ├── StaleQuestionError          that question is no longer open
 │       ├── AlreadyDecidedError         a dead letter gets one decision
 │       ├── IdempotencyConflictError    the key was used for another request
+│       ├── InvitationUsedError         somebody has joined with it
 │       └── LimitReachedError           a bound of this one handoff is used up
 └── UnavailableError            the relay cannot do it now; repeat the same command later
     ├── QueueFullError              more work waits than the relay takes on
@@ -149,6 +153,30 @@ class UnauthenticatedError(CallerError):
     next = "Send `Authorization: Bearer TOKEN`; `nodrop token NAME` prints one."
 
 
+class SignatureRequiredError(CallerError):
+    """The team's policy is to sign, and this is not signed."""
+
+    code = "signature_required"
+    title = "This team takes signed requests only"
+    next = "Join with a key (`nodrop join`, `nodrop keys rotate`); the SDK signs with it."
+
+
+class SignatureInvalidError(CallerError):
+    """Not signed by whom it says, or something else was signed."""
+
+    code = "signature_invalid"
+    title = "The signature does not hold"
+    next = "Sign the request exactly as it is sent, with a current key of your own."
+
+
+class SignatureStaleError(SignatureInvalidError):
+    """Signed too long ago, or in the future: it could be anybody's copy."""
+
+    code = "signature_stale"
+    title = "The request was not signed just now"
+    next = "Sign it again, with the same command_id; if that does not help, set the clock."
+
+
 class ForbiddenError(CallerError):
     """Known, and not allowed to do this."""
 
@@ -251,6 +279,14 @@ class IdempotencyConflictError(ConflictError):
     code = "idempotency_conflict"
     title = "That idempotency key belongs to another handoff"
     next = "Use another key for another request, or send the same request again."
+
+
+class InvitationUsedError(ConflictError):
+    """An invitation is good for one agent, once."""
+
+    code = "invitation_used"
+    title = "Somebody has joined with this invitation"
+    next = "Ask an operator for another one: `nodrop invite NAME`."
 
 
 class LimitReachedError(ConflictError):

@@ -104,6 +104,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     refusals_max: int = 1_024
     """Kinds of refusals that are counted; the ones longest not seen are forgotten first."""
 
+    # Keys and joining.
+    keys_per_agent_max: int = 16
+    """Keys of one agent that are good at a time; rotating once more waits for one to expire."""
+    invitations_max: int = 1_000
+    """Open invitations of one team."""
+    invitation_ms_max: int = 30 * DAY
+    bearers_max: int = 10_000
+    """Verified bearer tokens that are remembered until they expire."""
+    allow_rules_max: int = 1_000
+
     # Memory of what was done.
     remember_ms: int = 7 * DAY
     """Keys and command ids outlive settlement by this."""

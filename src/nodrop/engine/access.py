@@ -1,22 +1,40 @@
-"""Access: tokens, and the caller that each one stands for. Secrets are kept as hashes only."""
+"""Access: tokens, bearers and invitations, and the caller that each one stands for.
+
+Secrets are kept as hashes only. A caller that was let in is looked at again with every command,
+which is a lookup: revocation and expiry count at once, on open connections too.
+"""
 
 import hashlib
 from typing import Final
 
-from nodrop.core.errors import UnauthenticatedError
+import msgspec
+
+from nodrop.core.errors import ForbiddenError, UnauthenticatedError
 from nodrop.core.roles import Role
+from nodrop.engine.invitations import Invitations
+from nodrop.engine.keys import KeyRing
+from nodrop.engine.ports import Clock
+from nodrop.engine.revocations import Revocations
 from nodrop.engine.shows import Caller
 from nodrop.store import Store, Token
+from nodrop.wire.invitations import PREFIX
 
 ROLES: Final = tuple(role.value for role in Role)
 
 
 class Access:
-    """Every token of every team, by the hash of its secret."""
+    """Everything that lets somebody in."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock, keys: KeyRing, invitations: Invitations
+    ) -> None:
+        self.revocations = Revocations()
         self._store = store
+        self._clock = clock
+        self._keys = keys
+        self._invitations = invitations
         self._tokens: dict[str, Token] = {}
+        self._by_id: dict[tuple[str, str], Token] = {}
 
     async def load(self) -> None:
         """Read what the store knows."""
@@ -26,6 +44,9 @@ class Access:
     def put(self, token: Token) -> None:
         """Know a token, new or revoked."""
         self._tokens[token.secret_sha256] = token
+        self._by_id[token.team, token.id] = token
+        if token.revoked_at is not None:
+            self.revocations.revoked(token.team, token.id)
 
     def all(self) -> list[Token]:
         """Return every token there is."""
@@ -33,22 +54,52 @@ class Access:
 
     def find(self, team: str, token_id: str) -> Token | None:
         """Return a token of a team by its id."""
-        mine = (t for t in self._tokens.values() if t.team == team and t.id == token_id)
-        return next(mine, None)
+        return self._by_id.get((team, token_id))
 
     def authenticate(self, secret: str, *, address: str | None = None) -> Caller:
         """Return who holds `secret`. Looked up by hash, so timing tells nothing about it."""
-        token = self._tokens.get(hashed(secret))
-        if token is None or token.revoked_at is not None:
+        now = self._clock.now()
+        caller = self._keys.authenticate(secret, now=now)
+        if caller is None and secret.startswith(PREFIX):
+            caller = self._invitations.authenticate(hashed(secret), now=now)
+        elif caller is None:
+            caller = self._holder(self._tokens.get(hashed(secret)))
+        if caller is None:
             raise UnauthenticatedError
+        return caller if address is None else msgspec.structs.replace(caller, address=address)
+
+    @staticmethod
+    def _holder(token: Token | None) -> Caller | None:
+        if token is None or token.revoked_at is not None:
+            return None
         return Caller(
             team=token.team,
             agent=token.agent,
             operator=token.role == Role.OPERATOR,
             observer=token.role == Role.OBSERVER,
             token_id=token.id,
-            address=address,
         )
+
+    def require(self, caller: Caller, operation: str | None = None) -> None:
+        """Refuse a caller whose credential is no longer good, or not for this.
+
+        Args:
+            caller: who asks, as it was let in.
+            operation: what it asks for; None: to be pushed to.
+
+        Raises:
+            UnauthenticatedError: it would not be let in now.
+            ForbiddenError: it may not do this, whatever it is about.
+        """
+        if caller.token_id is not None:
+            token = self._by_id.get((caller.team, caller.token_id))
+            if token is None or token.revoked_at is not None:
+                raise UnauthenticatedError
+        elif caller.key_id is not None:
+            if not self._keys.good(caller.team, caller.key_id, now=self._clock.now()):
+                raise UnauthenticatedError
+        elif caller.invitation_id is not None and operation != "join":
+            raise ForbiddenError("an invitation is for joining, and for nothing else")
 
 
 def hashed(secret: str) -> str:

@@ -6,7 +6,7 @@ talks to a store: `engine.engine` loads what is wanted before and writes what ca
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -57,6 +57,8 @@ class Batch:
         self._held: dict[Key, list[str]] = {}
         self._undo: list[tuple[Key, Handoff | None]] = []
         self._before: dict[Key, Handoff | None] = {}
+        self.stated: list[tuple[str, dict[str, Any]]] = []
+        """(team, what the relay adds to what others signed), to be signed with the batch."""
 
     # --- what is there ---
 
@@ -204,6 +206,10 @@ class Batch:
         """Keep a token, new or revoked."""
         self._tokens.append(token)
 
+    def record(self, team: str, kind: str, record_id: str) -> Record | None:
+        """Return what this batch has put under a record's name; None: nothing."""
+        return self._records.get((team, kind, record_id))
+
     def keep_record(self, record: Record) -> None:
         """Keep a record, in the place of what was under its name."""
         self._records[record.team, record.kind, record.id] = record
@@ -214,7 +220,7 @@ class Batch:
 
     def attempt(self, run: Callable[["Batch"], T]) -> T:
         """Return what `run` returns; if it raises, undo what it did to the working set."""
-        drafts, happened = len(self._drafts), len(self.happened)
+        drafts, happened, stated = len(self._drafts), len(self.happened), len(self.stated)
         self._undo.clear()
         try:
             return run(self)
@@ -227,6 +233,7 @@ class Batch:
                     self.bodies.pop((draft.team, draft.handoff_id, draft.version), None)
             del self._drafts[drafts:]
             del self.happened[happened:]
+            del self.stated[stated:]
             for key, before in reversed(self._undo):
                 self._restore(key, before)
             raise

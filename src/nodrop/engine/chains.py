@@ -32,7 +32,8 @@ def next_leg(
 ) -> commands.Offer:
     """Return the offer of the leg after `done`, whose result's body is `result`."""
     leg, *later = done.legs
-    payload = _payload(done, content, result)
+    outcome = canonical.loads(result)
+    payload = _payload(done, content, outcome)
     refused: str | None = None
     try:
         target = register.target(done.team, leg.to, leg.capability, sender=done.recipient)
@@ -54,6 +55,8 @@ def next_leg(
             payload=bodies.raw(canonical.dumps(payload)),
             metadata=content.metadata,
             legs=content.legs[1:],
+            within=content.within or (done.id if content.signed else None),
+            verified=content.verified and "signed" in outcome,
         )
     )
     if len(body) > limits.body_bytes_max:
@@ -80,11 +83,11 @@ def next_leg(
     )
 
 
-def _payload(done: Handoff, content: Content, result: bytes) -> dict[str, Any]:
+def _payload(done: Handoff, content: Content, outcome: dict[str, Any]) -> dict[str, Any]:
     """Return what the next leg is given: the result before it, and what the origin sent."""
     given = canonical.loads(bytes(content.payload))
     origin = given.get("origin") if done.legs_done else given
-    return {"result": canonical.loads(result).get("result"), "origin": origin}
+    return {"result": outcome.get("result"), "origin": origin}
 
 
 def _terms(terms: Terms, leg: Leg, now: int) -> Terms:

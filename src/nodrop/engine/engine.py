@@ -37,7 +37,7 @@ from nodrop.engine.ports import Clock
 from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.retries import Retries
 from nodrop.engine.waiters import Taker, Takers
-from nodrop.store import Key, LogPage, Process, Store, Transaction, Wanted
+from nodrop.store import Changes, Key, LogPage, Process, Store, Transaction, Wanted
 
 log = logging.getLogger("nodrop.engine")
 
@@ -82,6 +82,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     happened: Sequence[Happened]
     seqs: Sequence[int]
     teams: frozenset[str]
+    changes: Changes
 
 
 class Engine:
@@ -95,6 +96,8 @@ class Engine:
         self.leases = Leases(limits)
         self.retries = Retries(limits)
         self.on_commit: Callable[[Committed], None] = lambda _: None
+        self.on_stated: Callable[[Batch], None] = lambda _: None
+        """Signs what the relay adds to what others signed, as entries of the same batch."""
         self.on_outcome: Callable[[Handoff], bool] = lambda _: False
         """Whether the requester of a handoff that just ended waits on a connection right now."""
         self._store = store
@@ -154,6 +157,10 @@ class Engine:
         await asyncio.gather(*fetching, return_exceptions=True)
         self._refuse((*self._queue, *fetching.values()), UnavailableError("the relay is stopping"))
         self._queue.clear()
+
+    def now(self) -> int:
+        """Return the current time."""
+        return self._clock.now()
 
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""
@@ -246,6 +253,8 @@ class Engine:
             answers = [self._decide(job, batch) for job in jobs]
             await self._serve(tx, batch, hungry, served)
             self._mark_outcomes(batch)
+            if batch.stated:
+                self.on_stated(batch)
             changes = batch.changes()
             seqs = await tx.append(changes)
         # From here on it is true.
@@ -267,6 +276,7 @@ class Engine:
                     happened=batch.happened,
                     seqs=seqs,
                     teams=teams,
+                    changes=changes,
                 )
             )
 

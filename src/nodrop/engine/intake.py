@@ -21,6 +21,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import Limits
 from nodrop.core.model import Backoff, Escalation, Leg, Priority, Proposal, Terms, When
+from nodrop.engine.proved import Proved
 from nodrop.wire import bodies, canonical, requests
 from nodrop.wire.bodies import Content, LegText
 from nodrop.wire.times import Duration, parse_due, parse_duration
@@ -68,7 +69,7 @@ class Intake:
         return terms
 
     def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
-        for name in ("supersedes", "group", "contract_digest", "signature"):
+        for name in ("supersedes", "group", "contract_digest"):
             read.unsupported(getattr(offer, name), name)
         for name, agent in (("from", offer.from_), ("to", offer.to)):
             read.agent(agent, name)
@@ -96,8 +97,8 @@ class Intake:
         read.done()
         return legs
 
-    def content(self, offer: requests.Offer) -> bytes:
-        """Return the body of an offer."""
+    def content(self, offer: requests.Offer, proved: Proved | None = None) -> bytes:
+        """Return the body of an offer, and of what proves who made it."""
         texts = tuple(
             LegText(title=leg.title, trigger=leg.trigger, expected_outcome=leg.expected_outcome)
             for leg in offer.then
@@ -112,6 +113,8 @@ class Intake:
             covariates=offer.covariates,
             metadata=offer.metadata,
             legs=texts,
+            signed=proved.kept if proved else None,
+            verified=proved is not None and offer.from_ in {None, proved.agent},
         )
         return self.bounded(bodies.encode_content(content))
 
@@ -227,6 +230,13 @@ class Intake:
         due = read.due(value, path, default_ms)
         read.done()
         return due
+
+    def length(self, value: Duration, path: str) -> int:
+        """Return a length of time, nothing included."""
+        read = _Reader(self._limits, 0)
+        length = read.duration(value, path, 0, least=0)
+        read.done()
+        return length
 
     def wait(self, value: Duration, *, now: int) -> int:
         """Return until when a caller waits: at once, or at most the relay's bound from now."""

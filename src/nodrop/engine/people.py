@@ -71,7 +71,7 @@ class People:
                 "capabilities": [c.name for c in read.capabilities],
             }
             batch.write(
-                _draft(
+                draft(
                     caller, batch, "agent.registered.v1", data, body=manifest, command_id=command_id
                 )
             )
@@ -91,7 +91,7 @@ class People:
             gone = msgspec.structs.replace(known[0], removed_at=batch.now)
             batch.register(gone, known[1])
             data = {"agent": agent}
-            batch.write(_draft(caller, batch, "agent.removed.v1", data, command_id=command_id))
+            batch.write(draft(caller, batch, "agent.removed.v1", data, command_id=command_id))
             return gone, known[1]
 
         self._register.put(*await self._engine.submit(Job(Wanted(), run)))
@@ -107,7 +107,8 @@ class People:
             problem = Problem(path="role", message=f"expected one of {', '.join(ROLES)}")
             raise InvalidRequestError("no such role", errors=(problem,))
         self._intake.text(request.label, "label")
-        itself = request.agent == caller.agent and request.role == Role.AGENT
+        own = Role.OBSERVER if caller.observer else Role.AGENT
+        itself = request.agent == caller.agent and request.role == own
         if not caller.operator and not itself:
             raise ForbiddenError("only an operator mints tokens for others")
         secret = f"nd_{self._ids.secret()}"
@@ -128,7 +129,7 @@ class People:
     ) -> Token:
         token_id = self._ids.new()
 
-        def run(batch: Batch) -> tuple[Token, Agent | None, bytes]:
+        def run(batch: Batch) -> Token:
             token = Token(
                 team=caller.team,
                 id=token_id,
@@ -140,29 +141,31 @@ class People:
             )
             batch.keep_token(token)
             data = {"token_id": token_id, "agent": agent, "role": role}
-            batch.write(_draft(caller, batch, "token.created.v1", data))
-            joined: Agent | None = None
-            manifest = b""
-            if self._register.get(caller.team, agent) is None:
-                # Whoever holds a token has joined, even before it says what it can do.
-                read = Manifest(agent_id=agent)
-                manifest = msgspec.json.encode({"agent_id": agent})
-                version = self._register.last_version(caller.team, agent)
-                joined = Agent(
-                    team=caller.team,
-                    id=agent,
-                    version=version,
-                    manifest=read,
-                    registered_at=batch.now,
-                )
-                batch.register(joined, manifest)
-            return token, joined, manifest
+            batch.write(draft(caller, batch, "token.created.v1", data))
+            self.admit(batch, caller.team, agent)
+            return token
 
-        token, joined, manifest = await self._engine.submit(Job(Wanted(), run))
+        token = await self._engine.submit(Job(Wanted(), run))
         self._access.put(token)
-        if joined is not None:
-            self._register.put(joined, manifest)
         return token
+
+    def admit(self, batch: Batch, team: str, agent: str) -> None:
+        """Have an agent that was let in on the register, even before it says what it can do."""
+        if self._register.get(team, agent) is not None:
+            return
+        manifest = msgspec.json.encode({"agent_id": agent})
+        joined = Agent(
+            team=team,
+            id=agent,
+            version=self._register.last_version(team, agent),
+            manifest=Manifest(agent_id=agent),
+            registered_at=batch.now,
+        )
+        batch.register(joined, manifest)
+
+    def known(self, team: str, agent: str) -> bool:
+        """Whether anybody goes by this name, or did."""
+        return self._register.knows(team, agent)
 
     async def revoke_token(self, caller: Caller, token_id: str) -> views.TokenAnswer:
         """End a token at once."""
@@ -174,7 +177,7 @@ class People:
             revoked = msgspec.structs.replace(token, revoked_at=batch.now)
             batch.keep_token(revoked)
             data = {"token_id": token_id, "agent": token.agent}
-            batch.write(_draft(caller, batch, "token.revoked.v1", data))
+            batch.write(draft(caller, batch, "token.revoked.v1", data))
             return revoked
 
         if token.revoked_at is None:
@@ -195,8 +198,7 @@ class People:
                 return lambda _: before
             at = batch.written(caller.team, caller.agent, command_id)
             if at is None:
-                draft = _draft(caller, batch, _NOTED, {}, body=body, command_id=command_id)
-                at = batch.write(draft)
+                at = batch.write(draft(caller, batch, _NOTED, {}, body=body, command_id=command_id))
             return lambda seqs: seqs[at]
 
         job: Job[object] = Job(wanted, run)
@@ -205,7 +207,7 @@ class People:
         return seq
 
 
-def _draft(
+def draft(
     caller: Caller,
     batch: Batch,
     name: str,
@@ -214,6 +216,7 @@ def _draft(
     body: bytes | None = None,
     command_id: str | None = None,
 ) -> Draft:
+    """Return an entry about the team."""
     return Draft(
         team=caller.team,
         at=batch.now,

@@ -5,8 +5,11 @@ from typing import Any, Final
 
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import Limits
-from nodrop.engine.engine import Engine
+from nodrop.core.mail import Kind
+from nodrop.engine.batch import Happened
+from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.waiters import Taker
+from nodrop.store import Mail
 from nodrop.wire import views
 
 PUSHED_TOGETHER_MAX: Final = 4
@@ -68,3 +71,16 @@ class Listening:
         if not self._closed:
             self._closed = True
             self._gone(self)
+
+
+def mail_of(happened: Happened, kind: Kind, committed: Committed) -> Mail:
+    """Return an inbox item of what was just committed."""
+    return Mail(
+        seq=committed.seqs[happened.entry],
+        kind=kind.value,
+        at=committed.at,
+        actor=happened.actor,
+        type=happened.type,
+        handoff_id=happened.handoff.id,
+        version=happened.handoff.version,
+    )

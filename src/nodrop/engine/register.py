@@ -67,6 +67,10 @@ class Register:
         known = self._agents[team].get(agent)
         return None if known is None or known[0].removed_at is not None else known
 
+    def knows(self, team: str, agent: str) -> bool:
+        """Whether anybody has joined by this name, or did once."""
+        return agent in self._agents[team]
+
     def last_version(self, team: str, agent: str) -> int:
         """Return the version of the agent's newest manifest, 0 if it never had one."""
         known = self._agents[team].get(agent)

@@ -21,31 +21,32 @@ from nodrop.core.errors import (
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.mail import Kind
 from nodrop.core.model import Handoff, Rung, State
-from nodrop.engine.access import Access
-from nodrop.engine.batch import Happened
 from nodrop.engine.bodies import Bodies
+from nodrop.engine.checkpoints import checkpoint
 from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.erasing import Erasing
+from nodrop.engine.identity import Identity
 from nodrop.engine.intake import Intake
+from nodrop.engine.membership import Membership
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
-from nodrop.engine.pushing import Listening, Subscription, Turn, at_once
+from nodrop.engine.pushing import Listening, Subscription, Turn, at_once, mail_of
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
 from nodrop.engine.room import Rates, Room
-from nodrop.engine.rules import PolicyOf, Rules, everything
+from nodrop.engine.rules import Rules
 from nodrop.engine.shows import Caller, Shows, shown_refusal
+from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Reply, Taking, process_id
 from nodrop.engine.writing import Done, DoneBefore, Existing, Writing
 from nodrop.store import Key, Mail, Store, Team
-from nodrop.wire import canonical, requests, views
+from nodrop.wire import requests, views
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
-from nodrop.wire.times import format_time
 
 __all__ = ["Caller", "Listening", "Relay", "Reply", "Subscription"]
 
@@ -65,7 +66,6 @@ class Relay:
         ids: Ids,
         signer: Signer,
         limits: Limits,
-        policy_of: PolicyOf = everything,
         tell: Callable[[Refusal], None] = lambda _: None,
     ) -> None:
         self.limits = limits
@@ -74,12 +74,13 @@ class Relay:
         self._clock = clock
         self._ids = ids
         self._signer = signer
-        self._register = Register(limits, Rules(policy_of))
+        identity = self._identity = Identity(store, clock=clock, limits=limits)
+        self._access = identity.access
+        self._register = Register(limits, Rules(identity.policies.get))
         self._bodies = Bodies(store)
         self._queues = Queues(store)
         self._room = Room(limits)
         self._rates = Rates(limits)
-        self._access = Access(store)
         intake = self._intake = Intake(limits)
         self._engine = Engine(
             store, clock=clock, register=self._register, bodies=self._bodies, limits=limits
@@ -96,6 +97,7 @@ class Relay:
             room=self._room,
             clock=clock,
             ids=ids,
+            signing=identity.signing,
         )
         self._taking = Taking(
             self._engine,
@@ -113,10 +115,20 @@ class Relay:
             intake=intake,
             ids=ids,
         )
+        self._membership = Membership(
+            self._engine,
+            store,
+            identity,
+            people=self._people,
+            intake=intake,
+            ids=ids,
+            signer=signer,
+        )
         self._pruning = Pruning(store, clock=clock, signer=signer)
         self._listeners: defaultdict[Key, set[Listening]] = defaultdict(set)
         self._tasks: set[asyncio.Task[None]] = set()
         self._engine.on_commit = self._committed
+        self._engine.on_stated = Statements(signer).sign
         self._engine.on_outcome = lambda h: (h.team, h.id) in self._reading.outcomes
 
     @classmethod
@@ -128,12 +140,11 @@ class Relay:
         ids: Ids,
         signer: Signer,
         limits: Limits = DEFAULT,
-        policy_of: PolicyOf = everything,
         tell: Callable[[Refusal], None] = lambda _: None,
     ) -> Self:
         """Return a relay that serves `store` from now on.
 
-        `policy_of` says what a team allows, and `tell` hears of refusals (`engine.refusals`).
+        `tell` hears of refusals (`engine.refusals`).
         """
         relay = cls(
             store,
@@ -141,12 +152,11 @@ class Relay:
             ids=ids,
             signer=signer,
             limits=limits,
-            policy_of=policy_of,
             tell=tell,
         )
         for team in await store.teams():
             await relay._know(team.id)
-        await relay._access.load()
+        await relay._identity.load()
         await relay._room.load(store)
         await relay._engine.start()
         await relay._erasing.resume()
@@ -211,8 +221,22 @@ class Relay:
         """
         if operation not in OPERATIONS:
             raise NotFoundError(f"no operation is called {operation!r}")
+        self._access.require(caller, operation)
         if isinstance(request, requests.Command):
             self._intake.name(request.command_id, "command_id")
+        carried_out = self._carry_out(caller, operation, request, reference, name)
+        if getattr(request, "wait", 0):
+            return await self._access.revocations.unless_revoked(caller, carried_out)
+        return await carried_out
+
+    async def _carry_out(
+        self,
+        caller: Caller,
+        operation: str,
+        request: Request,
+        reference: str | None,
+        name: str | None,
+    ) -> Reply:
         try:
             require_role(caller, operation)
             if OPERATIONS[operation].changes and operation != "heartbeat":
@@ -221,7 +245,7 @@ class Relay:
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")
                 return await self._about_handoff(caller, operation, request, handoff_id, name)
-            return await self._about_team(caller, operation, request, name)
+            return await self._about_team(caller, request, name)
         except NodropError as error:
             self.refuse(caller, operation, error)
             raise
@@ -276,7 +300,7 @@ class Relay:
         return await self._show_done(caller, done)
 
     async def _about_team(  # one flat match over the operations
-        self, caller: Caller, operation: str, request: Request, name: str | None
+        self, caller: Caller, request: Request, name: str | None
     ) -> Reply:
         match request:
             case requests.Offer():
@@ -306,16 +330,17 @@ class Relay:
                 shown_entries = await self._shows.entries(caller, entries)
                 return Reply(answer=views.LogAnswer(entries=shown_entries, after=after))
             case requests.GetCheckpoint():
-                return await self._checkpoint(caller)
+                made = await checkpoint(
+                    self._store, caller.team, clock=self._clock, signer=self._signer
+                )
+                return Reply(answer=made)
             case requests.ListRefusals():
                 found = self.refusals.of(caller.team, limit=self._intake.limit(request.limit))
                 return Reply(answer=views.RefusalsAnswer(refusals=tuple(map(shown_refusal, found))))
             case _:
-                return await self._about_agents(caller, operation, request, name)
+                return await self._about_agents(caller, request, name)
 
-    async def _about_agents(
-        self, caller: Caller, operation: str, request: Request, name: str | None
-    ) -> Reply:
+    async def _about_agents(self, caller: Caller, request: Request, name: str | None) -> Reply:
         match request:
             case requests.ListAgents():
                 found = [
@@ -342,7 +367,7 @@ class Relay:
                 token_id = name or request.token_id
                 return Reply(answer=await self._people.revoke_token(caller, token_id))
             case _:
-                raise NotFoundError(f"no operation is called {operation!r}")
+                return Reply(answer=await self._membership.call(caller, request, name))
 
     # --- handoffs ---
 
@@ -463,8 +488,15 @@ class Relay:
         self._listeners[key].add(listening)
         return listening
 
+    def on_revoked(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
+        """Call `ended` when what `caller` was let in with is revoked; returns how to stop that."""
+        return self._access.revocations.watch(caller, ended)
+
     def _committed(self, committed: Committed) -> None:
         self._room.note(committed.changed)
+        for agent, manifest in committed.changes.agents:
+            self._register.put(agent, manifest)
+        self._identity.committed(committed.changes)
         for handoff in committed.handoffs:
             self._queues.note(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
@@ -476,7 +508,7 @@ class Relay:
                 key = (happened.handoff.team, item.reader)
                 self._reading.inboxes.wake(key)
                 if self._listeners.get(key) and item.kind is not Kind.HANDOFF:
-                    mails[key].append(_mail(happened, item.kind, committed))
+                    mails[key].append(mail_of(happened, item.kind, committed))
         for key, items in mails.items():
             self._spawn(self._tell(key, items))
 
@@ -486,21 +518,6 @@ class Relay:
         for listening in list(self._listeners.get(key, ())):
             for item in items:
                 listening.push(item)
-
-    async def _checkpoint(self, caller: Caller) -> Reply:
-        head = await self._store.head(caller.team)
-        now = self._clock.now()
-        stated = {"team": caller.team, "size": head.seq, "head": head.hash, "at": now}
-        return Reply(
-            answer=views.CheckpointAnswer(
-                team=caller.team,
-                size=head.seq,
-                head=head.hash,
-                at=format_time(now),
-                public_key=self._signer.public_key,
-                signature=self._signer.sign(canonical.dumps(stated)),
-            )
-        )
 
     async def prune(self, team: str, *, older_than_ms: int) -> int:
         """Cut a team's log; return how many entries went.
@@ -532,15 +549,3 @@ class Relay:
 def operator_of(team: str) -> Caller:
     """Return the relay itself, acting as an operator of a team."""
     return Caller(team=team, agent="relay", operator=True)
-
-
-def _mail(happened: Happened, kind: Kind, committed: Committed) -> Mail:
-    return Mail(
-        seq=committed.seqs[happened.entry],
-        kind=kind.value,
-        at=committed.at,
-        actor=happened.actor,
-        type=happened.type,
-        handoff_id=happened.handoff.id,
-        version=happened.handoff.version,
-    )

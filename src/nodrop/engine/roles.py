@@ -30,13 +30,26 @@ _SEEN_BY_ALL: Final = frozenset(
     }
 )
 """Where a team stands. Inboxes and recorded steps are somebody's own."""
-_OPERATORS: Final = frozenset({"refusals"})
+_OWN: Final = frozenset(
+    {"keys", "add_key", "revoke_key", "create_token", "revoke_token", "get_policy", "join"}
+)
+"""One's own way in, and the rules one is held to."""
+_OPERATORS: Final = frozenset(
+    {
+        "refusals",
+        "create_invitation",
+        "list_invitations",
+        "revoke_invitation",
+        "set_policy",
+        "digest_key",
+    }
+)
 
 
 def _roles(operation: str) -> frozenset[Role]:
     if operation in _OPERATORS:
         return _LOOKING_AFTER
-    return _LOOKING if operation in _SEEN_BY_ALL else _WORKING
+    return _LOOKING if operation in _SEEN_BY_ALL | _OWN else _WORKING
 
 
 MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPERATIONS}

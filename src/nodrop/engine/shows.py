@@ -36,6 +36,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     operator: bool = False
     observer: bool = False
     token_id: str | None = None
+    key_id: str | None = None
+    invitation_id: str | None = None
+    """The bearer of an invitation, who is nobody yet."""
     address: str | None = None
     """Where it asks from, if it came over a network."""
 

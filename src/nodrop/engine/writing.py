@@ -30,15 +30,18 @@ from nodrop.engine.bodies import Bodies
 from nodrop.engine.engine import Engine, Job
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
+from nodrop.engine.proved import Proved
 from nodrop.engine.queues import Queues
 from nodrop.engine.register import Register
 from nodrop.engine.repeats import done_before, leaves
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
+from nodrop.engine.signing import Signing
+from nodrop.engine.statements import state
 from nodrop.store import KeyUse, Place, Process, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
-from nodrop.wire.bodies import decode_content
+from nodrop.wire.bodies import Content, decode_content, with_signature
 
 _OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
@@ -81,6 +84,7 @@ class Writing:
         room: Room,
         clock: Clock,
         ids: Ids,
+        signing: Signing,
     ) -> None:
         self._engine = engine
         self._intake = intake
@@ -90,6 +94,7 @@ class Writing:
         self._room = room
         self._clock = clock
         self._ids = ids
+        self._signing = signing
 
     # --- offers ---
 
@@ -100,11 +105,14 @@ class Writing:
         sender = request.from_ or caller.agent
         if sender != caller.agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
+        proved = self._signing.check(caller, "offer", request, None)
         team, key = caller.team, request.idempotency_key
         handoff_id = self._ids.new()
         offer: commands.Offer | CallerError
         try:
-            offer = await self._read_offer(team, sender, request, handoff_id, parent)
+            offer = await self._read_offer(
+                team, sender, request, handoff_id, parent=parent, proved=proved
+            )
         except CallerError as error:
             if request.command_id is None and key is None:
                 raise
@@ -123,10 +131,13 @@ class Writing:
                     return _existing(use, digest)
             if isinstance(offer, CallerError):
                 raise offer
+            self._signing.recheck(batch, team, proved)
             if full is not None:
                 raise full
             self._engine.retries.earn(team, sender)
             made = self._apply(batch, handoff_id, offer, caller, command_id=request.command_id)
+            if proved is not None:
+                state(batch, made, signature=proved.digest, within=None)
             if key is not None:
                 batch.use_key(
                     KeyUse(team=team, sender=sender, key=key, handoff_id=handoff_id, digest=digest)
@@ -146,11 +157,13 @@ class Writing:
         sender: str,
         request: requests.Offer,
         handoff_id: str,
+        *,
         parent: Handoff | None,
+        proved: Proved | None,
     ) -> commands.Offer:
         terms = self._intake.terms(request, now=self._clock.now())
         legs = self._intake.legs(request)
-        body = self._intake.content(request)
+        body = self._intake.content(request, proved)
         target = self._register.target(team, request.to, request.capability, sender=sender)
         agent, above = target.candidate.agent, lineage.visited(parent) if parent else ()
         lineage.require_no_loop(above, agent, legs, self._engine.limits)
@@ -191,9 +204,14 @@ class Writing:
         """Carry out a command whose meaning is all in the request."""
         if isinstance(request, requests.Ack):
             await self._queues.know(caller.team, caller.agent)
+        proved = self._signing.check(caller, type(request).__name__.lower(), request, handoff_id)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = self._intake.command(request, now=batch.now)
+            if proved is not None:
+                self._signing.recheck(batch, caller.team, proved)
+                body = with_signature(getattr(command, "body", None), proved.kept)
+                command = msgspec.structs.replace(command, body=body)
             around = self._around(handoff, batch.now)
             if isinstance(command, commands.Complete):
                 self._check_result(handoff, command, caller)
@@ -381,6 +399,8 @@ class Writing:
             not_before=not_before,
         )
         made = self._apply(batch, successor_id, offer, caller)
+        if covered := self._covering(decode_content(content), dead):
+            state(batch, made, signature=None, within=covered)
         if dead.key is not None:
             use = batch.key_use(dead.team, dead.sender, dead.key)
             if use is not None:
@@ -537,9 +557,16 @@ class Writing:
         self._engine.retries.earn(done.team, done.origin)
         leg_id = self._ids.new()
         around = self._engine.surroundings()
-        batch.apply(done.team, leg_id, leg, by=RELAY, around=around)
+        made = batch.apply(done.team, leg_id, leg, by=RELAY, around=around)
+        if covered := self._covering(content, done):
+            state(batch, made, signature=None, within=covered)
         settle = commands.Settle(next_leg=leg_id, next_agent=leg.to.agent)
         return batch.apply(done.team, done.id, settle, by=RELAY, around=around)
+
+    @staticmethod
+    def _covering(content: Content, handoff: Handoff) -> str | None:
+        """Return the handoff whose signed request covers what follows from `handoff`, if any."""
+        return content.within or (handoff.id if content.signed else None)
 
     def _bodies_or_batch(self, batch: Batch, handoff: Handoff) -> bytes | None:
         key = (handoff.team, handoff.id, 1)

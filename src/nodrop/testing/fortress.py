@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.core.limits import DEFAULT
-from nodrop.core.policy import DEFAULT_POLICY, Policy
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
@@ -85,7 +84,6 @@ class Fortress:
     """The relay under attack."""
 
     def __init__(self) -> None:
-        self.policy: Policy = DEFAULT_POLICY
         self.clock = FakeClock()
         self.store = MemoryStore()
         self.revoked = ""
@@ -103,7 +101,6 @@ class Fortress:
             ids=_Ids(),
             signer=_Signer(),
             limits=DEFAULT,
-            policy_of=lambda _: self.policy,
         )
         for team in (TEAM, ELSEWHERE):
             await self.relay.ensure_team(team)

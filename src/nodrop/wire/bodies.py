@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.wire import canonical
+from nodrop.wire.signatures import Kept
 
 
 class LegText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,6 +31,12 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     covariates: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     legs: tuple[LegText, ...] = ()
+    signed: Kept | None = None
+    """The requester's signature, and the rest of the request that it is over."""
+    within: str | None = None
+    """Of a leg or a successor: the handoff whose signed request it follows from."""
+    verified: bool = False
+    """Whether all of it was signed by whom it is from, as far as the relay has checked."""
 
 
 WITHHELD: Final = Content()
@@ -60,6 +67,15 @@ def words(**fields: Any) -> bytes | None:
 def data(name: str, value: Any) -> bytes:
     """Return the body that holds one value, null included."""
     return canonical.dumps({name: value})
+
+
+def with_signature(body: bytes | None, kept: Kept) -> bytes:
+    """Return a body of words or data with the signature of the request that said them.
+
+    What is in such a body sorts before `signed`, so that it stays canonical.
+    """
+    signature = b'"signed":' + _ENCODER.encode(kept) + b"}"
+    return b"{" + signature if body is None else body[:-1] + b"," + signature
 
 
 def raw(body: bytes) -> msgspec.Raw:

@@ -1,22 +1,42 @@
 """Canonical JSON: equal values give equal bytes.
 
 The relay writes the subset of RFC 8785 on which msgspec's sorted encoding agrees with it: no
-floats in hashed entries, ASCII keys. `tests/wire` checks the agreement against `rfc8785`.
+floats in hashed entries, ASCII keys. `tests/wire` checks the agreement against `rfc8785`. What
+others sign may hold anything, and is written by the letter of the RFC.
 """
 
 import hashlib
 import hmac
+import re
 from typing import Any, Final
 
 import msgspec
+import rfc8785 as by_the_letter
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _DECODER: Final = msgspec.json.Decoder()
+_DOUBTFUL: Final = re.compile(rb"[\xf0-\xf7]|[:,\[]-?(?:[0-9]+[.eE]|[0-9]{16})")
+"""Where the two may differ: characters beyond 16 bits, fractions, integers beyond 53 bits."""
 
 
 def dumps(value: Any) -> bytes:
     """Return the canonical bytes of `value`."""
     return _ENCODER.encode(value)
+
+
+def rfc8785(value: Any) -> bytes:
+    """Return the bytes of `value`, any JSON, as RFC 8785 has them.
+
+    Raises:
+        ValueError: it holds a number that the RFC has no spelling for.
+    """
+    written = _ENCODER.encode(value)
+    if _DOUBTFUL.search(written) is None:
+        return written
+    try:
+        return by_the_letter.dumps(_DECODER.decode(written))
+    except by_the_letter.CanonicalizationError as error:
+        raise ValueError(f"cannot be signed: {error}; send such a number as text") from error
 
 
 def loads(data: bytes) -> Any:

@@ -51,6 +51,12 @@ TEAM_NAMES: Final = (
     "agent.removed.v1",
     "token.created.v1",
     "token.revoked.v1",
+    "key.added.v1",
+    "key.revoked.v1",
+    "invitation.created.v1",
+    "invitation.revoked.v1",
+    "policy.set.v1",
+    "relay.stated.v1",
     "team.noted.v1",
     "team.pruned.v1",
 )

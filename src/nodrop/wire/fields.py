@@ -9,6 +9,8 @@ from typing import Any, Final, cast
 
 from nodrop.core.limits import DEFAULT, SECOND
 from nodrop.core.model import Priority, Rung, When
+from nodrop.core.policy import Signatures
+from nodrop.wire.keys import JWS_CHARS_MAX
 
 Schema = dict[str, Any]
 
@@ -35,10 +37,19 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     ),
     **dict.fromkeys(("trigger", "title", "expected_outcome", "status", "reason", "label"), _TEXT),
     **dict.fromkeys(("on", "detached", "reassign", "raise_priority"), _LATER),
-    **dict.fromkeys(("supersedes", "group", "contract_digest", "signature"), _LATER),
+    **dict.fromkeys(("supersedes", "group", "contract_digest"), _LATER),
+    "signature": {
+        "type": ["string", "null"],
+        "maxLength": JWS_CHARS_MAX,
+        "description": "A detached JWS over the request as sent.",
+    },
+    "public_key": {"pattern": "^[A-Za-z0-9_-]{43}$"},
+    "proof": {"maxLength": JWS_CHARS_MAX},
+    "signatures": {"enum": [*Signatures]},
+    "allow": {"maxItems": DEFAULT.allow_rules_max},
     "priority": {"enum": [*Priority]},
     "when": {"enum": [*When]},
-    "role": {"enum": ["agent", "operator"]},
+    "role": {"enum": ["agent", "observer", "operator"]},
     "of": {"enum": ["handoff", "chain"]},
     "until": {"enum": [*Rung, "unblocked"]},
     "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
@@ -62,6 +73,10 @@ _FIELDS: Final[Mapping[str, Schema]] = {
 _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("LegSpec", "payload"): _LATER,
     ("Block", "name"): _TEXT,
+    ("AllowSpec", "from"): {},
+    ("AllowSpec", "to"): {},
+    ("AllowSpec", "capability"): {},
+    ("ListKeys", "agent"): {},
     ("ListHandoffs", "from"): {},
     ("ListHandoffs", "to"): {},
     ("ListHandoffs", "correlation_id"): {},
@@ -90,8 +105,8 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
 """Requests of which at least one of these fields must say something."""
 
 _DURATIONS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("after", "wait"), DURATION),
-    **dict.fromkeys(("accept_within", "update_every", "first", "max"), SOME_TIME),
+    **dict.fromkeys(("after", "wait", "overlap"), DURATION),
+    **dict.fromkeys(("accept_within", "update_every", "first", "max", "expires"), SOME_TIME),
 }
 DUES: Final = frozenset({"deadline", "eta", "next_update"})
 TIMES: Final = DUES | _DURATIONS.keys()

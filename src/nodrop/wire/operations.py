@@ -124,6 +124,34 @@ _TABLE: Final = (
     ),
     _get("refusals", "refusals", r.ListRefusals, "refusals"),
     _get("checkpoints", "checkpoints", r.GetCheckpoint, "checkpoint"),
+    _get("digest_key", "digest-key", r.GetDigestKey, "digest_key"),
+    # Keys, joining, policy.
+    Operation(
+        name="create_invitation",
+        method="POST",
+        path="invitations",
+        request=r.CreateInvitation,
+        answer="invitation",
+        status=201,
+    ),
+    _get("list_invitations", "invitations", r.ListInvitations, "invitations"),
+    Operation(
+        name="revoke_invitation",
+        method="DELETE",
+        path="invitations/{name}",
+        request=r.RevokeInvitation,
+        answer="invitation",
+    ),
+    Operation(name="join", method="POST", path="join", request=r.Join, answer="key", status=201),
+    Operation(
+        name="add_key", method="POST", path="keys", request=r.AddKey, answer="key", status=201
+    ),
+    _get("keys", "keys", r.ListKeys, "keys"),
+    Operation(
+        name="revoke_key", method="DELETE", path="keys/{name}", request=r.RevokeKey, answer="key"
+    ),
+    _get("get_policy", "policy", r.GetPolicy, "policy"),
+    Operation(name="set_policy", method="PUT", path="policy", request=r.SetPolicy, answer="policy"),
 )
 
 OPERATIONS: Final[dict[str, Operation]] = {operation.name: operation for operation in _TABLE}

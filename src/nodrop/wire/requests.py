@@ -89,6 +89,7 @@ class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
     group: Any = None
     contract_digest: Any = None
     signature: Any = None
+    """A detached JWS; `wire.signatures` says over what."""
 
 
 class Take(Command, frozen=True, kw_only=True):
@@ -136,6 +137,7 @@ class Reject(OfDelivery, frozen=True, kw_only=True):
     """I will not do it."""
 
     reason: str | None = None
+    signature: Any = None
 
 
 class Counter(OfDelivery, frozen=True, kw_only=True):
@@ -162,6 +164,7 @@ class Complete(OfDelivery, frozen=True, kw_only=True):
     """This is the result."""
 
     result: Any = None
+    signature: Any = None
 
 
 class Fail(OfDelivery, frozen=True, kw_only=True):
@@ -170,6 +173,7 @@ class Fail(OfDelivery, frozen=True, kw_only=True):
     reason: str | None = None
     code: str = "failed"
     retryable: bool = False
+    signature: Any = None
 
 
 class Release(OfDelivery, frozen=True, kw_only=True):
@@ -284,6 +288,81 @@ class RevokeToken(Command, frozen=True, kw_only=True):
     """End a token at once."""
 
     token_id: str
+
+
+# --- keys, joining, policy ------------------------------------------------------------------------
+
+
+class CreateInvitation(Command, frozen=True, kw_only=True):
+    """Invite an agent to join, once and soon; the secret is shown once."""
+
+    agent: str | None = None
+    """Whom it is for; None: whoever has it, under a name that is free."""
+    role: str = "agent"
+    expires: Duration = "24h"
+
+
+class RevokeInvitation(Command, frozen=True, kw_only=True):
+    """Take an invitation back."""
+
+    invitation_id: str
+
+
+class Join(Command, frozen=True, kw_only=True):
+    """Join with a key of one's own. The bearer of this request is an invitation."""
+
+    agent: str
+    public_key: str
+    proof: str
+
+
+class AddKey(Command, frozen=True, kw_only=True):
+    """Add a key of an agent; its older ones expire after `overlap`."""
+
+    agent: str | None = None
+    role: str | None = None
+    public_key: str
+    proof: str
+    overlap: Duration = "24h"
+
+
+class RevokeKey(Command, frozen=True, kw_only=True):
+    """End a key at once."""
+
+    key_id: str
+
+
+class AllowSpec(Request, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """That one agent may hand something to another; `*` is anybody, or anything."""
+
+    from_: str = "*"
+    to: str = "*"
+    capability: str = "*"
+
+
+class SetPolicy(Command, frozen=True, kw_only=True):
+    """Set the rules of the team, in the place of those before."""
+
+    signatures: str = "optional"
+    allow: tuple[AllowSpec, ...] = ()
+
+
+class ListInvitations(Request, frozen=True, kw_only=True):
+    """The invitations that somebody may still join with."""
+
+
+class ListKeys(Request, frozen=True, kw_only=True):
+    """The public keys of the team's agents."""
+
+    agent: str | None = None
+
+
+class GetPolicy(Request, frozen=True, kw_only=True):
+    """The rules of the team."""
+
+
+class GetDigestKey(Request, frozen=True, kw_only=True):
+    """The key of the team's body digests, for operators who verify bodies too."""
 
 
 # --- reads --------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ import msgspec
 
 from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem
 from nodrop.core.limits import Limits
-from nodrop.wire import requests
+from nodrop.wire import canonical, requests, signatures
 from nodrop.wire.decoding import decode_query, decode_strict
 from nodrop.wire.operations import OPERATIONS, Method, Operation
 
 _VERSION: Final = "/v1/"
 _TEAMS: Final = "/teams/"
-_NAME_FIELDS: Final = ("name", "agent", "token_id")
+_NAME_FIELDS: Final = ("name", "agent", "token_id", "key_id", "invitation_id")
 """What a request calls the `{name}` of its path, where it has it among its fields."""
 
 
@@ -28,6 +28,7 @@ class Route:
         self.operation: Final = operation
         fields = operation.request.__struct_fields__
         self.named: Final = "{name}" in operation.path
+        self.signs: Final = operation.name in signatures.SIGNABLE
         self.parks: Final = "wait" in fields
         """Whether its answer may take as long as the caller is willing to wait."""
         self.name_field: Final = (
@@ -62,7 +63,14 @@ class Route:
 
     def from_fields(self, data: bytes, *, name: str | None, limits: Limits) -> requests.Request:
         """Return the request whose fields are the JSON object `data`."""
-        return self.with_name(decode_strict(data, self.kind, limits), name)
+        return self.signed(self.with_name(decode_strict(data, self.kind, limits), name), data)
+
+    def signed(self, request: requests.Request, data: bytes) -> requests.Request:
+        """Return `request`; a signature in it with the fields as they were sent in `data`."""
+        if not self.signs or (signature := getattr(request, "signature", None)) is None:
+            return request
+        sent = signatures.as_sent(signature, canonical.loads(data))
+        return self.exact(request, signature=sent)
 
     def with_name(self, request: requests.Request, name: str | None) -> requests.Request:
         """Return `request` with the path's name where it belongs; both may say it if they agree."""

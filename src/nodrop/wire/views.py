@@ -12,12 +12,10 @@ import msgspec
 
 from nodrop.core import clocks
 from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
+from nodrop.wire import key_views
 from nodrop.wire.bodies import Content
 from nodrop.wire.times import format_duration, format_time
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of every answer."""
+from nodrop.wire.view import View
 
 
 class ReceiptView(View, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,6 +58,8 @@ class OutcomeView(View, frozen=True, kw_only=True, omit_defaults=True):
     code: str | None = None
     result: Any = msgspec.UNSET
     reason: str | None = None
+    verified: bool
+    """Signed by whoever it is from, as the relay has checked."""
 
 
 class ChainView(View, frozen=True, kw_only=True):
@@ -121,6 +121,8 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     late_result: bool
     idempotency_key: str | None
     traceparent: str | None
+    verified: bool
+    """Signed by whoever it is from, as the relay has checked."""
     observations: list[Any]
     parameters: dict[str, Any]
     covariates: dict[str, Any]
@@ -330,6 +332,12 @@ ANSWERS: dict[str, type[View]] = {
     "token": TokenAnswer,
     "checkpoint": CheckpointAnswer,
     "refusals": RefusalsAnswer,
+    "digest_key": key_views.DigestKeyAnswer,
+    "invitation": key_views.InvitationAnswer,
+    "invitations": key_views.InvitationsAnswer,
+    "key": key_views.KeyAnswer,
+    "keys": key_views.KeysAnswer,
+    "policy": key_views.PolicyAnswer,
 }
 """The answer shapes that `wire.operations` names."""
 
@@ -448,6 +456,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         late_result=False,
         idempotency_key=h.key,
         traceparent=h.traceparent,
+        verified=content.verified,
         observations=content.observations,
         parameters=content.parameters,
         covariates=content.covariates,
@@ -543,6 +552,7 @@ def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
         code=h.outcome.code,
         result=body.get("result") if completed else msgspec.UNSET,
         reason=body.get("reason"),
+        verified="signed" in body,
     )
 
 

@@ -13,6 +13,7 @@ from nodrop.core.errors import (
     Problem,
     QueueFullError,
     RelayFaultError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from nodrop.doors.websocket import frames
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT_MAX: Final = 4_096
 """Commands of one connection that may wait for their answers."""
+
+COME_BACK: Final = 1013
+UNAUTHENTICATED: Final = 4401
 
 _NOTHING: Final = object()
 """In place of an answer that nobody asked for."""
@@ -51,13 +55,15 @@ class Connection:
         self._process = process
         self._outbox = outbox
         self._in_flight_max = in_flight_max
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the client must come back for what it could not be told."""
+        self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Done, with a close code, once the client must come back: it could not be told something,
+        or what it was let in with is no longer good."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
         if hello.inbox:
             self._listening = relay.listen(caller, self._push_item)
+        self._unwatch = relay.on_revoked(caller, self._shut_out)
 
     def receive(self, data: bytes) -> None:
         """Begin what a WebSocket message asks for."""
@@ -70,6 +76,7 @@ class Connection:
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
         self._outbox.close()
+        self._unwatch()
         if self._subscription is not None:
             self._subscription.close()
         if self._listening is not None:
@@ -109,6 +116,9 @@ class Connection:
             if answer is _NOTHING or not await self._outbox.turn():
                 return
             message = frames.ok(frame_id, answer)
+        except UnauthenticatedError:
+            self._shut_out()  # it may have a better one, and sends this again if so
+            return
         except NodropError as error:
             message = frames.refusal(frame_id, error)
         except Exception:
@@ -152,9 +162,15 @@ class Connection:
             await subscription.resume()
         except UnavailableError as error:
             log.warning("a process could not be resumed: %s", error)
-            if not self.failed.done():
-                self.failed.set_result(None)
+            self._end(COME_BACK)
         return not self.failed.done()
+
+    def _shut_out(self) -> None:
+        self._end(UNAUTHENTICATED)
+
+    def _end(self, code: int) -> None:
+        if not self.failed.done():
+            self.failed.set_result(code)
 
     def _push_deliveries(self, deliveries: Sequence[DeliveryView]) -> None:
         for delivery in deliveries:

@@ -11,7 +11,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from nodrop.core.errors import NodropError, NotFoundError, UnauthenticatedError
 from nodrop.doors.websocket import frames
-from nodrop.doors.websocket.connection import IN_FLIGHT_MAX, Connection
+from nodrop.doors.websocket.connection import (
+    COME_BACK,
+    IN_FLIGHT_MAX,
+    UNAUTHENTICATED,
+    Connection,
+)
 from nodrop.doors.websocket.frames import Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Relay
@@ -26,8 +31,6 @@ _CLOSE_SECONDS_MAX: Final = 2.0
 
 TOO_BIG: Final = 1009
 FAULT: Final = 1011
-COME_BACK: Final = 1013
-UNAUTHENTICATED: Final = 4401
 
 _CHANNEL: Final = "channel"
 
@@ -155,7 +158,9 @@ class WebSocketDoor:
             sender.cancel()
             await asyncio.gather(reader, sender, return_exceptions=True)
             await connection.close()
-        if outbox.overflowed.done() or connection.failed.done():
+        if connection.failed.done():
+            raise _EndedError(connection.failed.result())
+        if outbox.overflowed.done():
             raise _EndedError(COME_BACK)
         if sender.cancelled() and not reader.cancelled():
             raise _why(reader)

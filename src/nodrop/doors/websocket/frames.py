@@ -133,7 +133,7 @@ def read_call(frame: Frame, data: bytes, limits: Limits) -> Call:
     route, reference, name = _route(frame)
     said = decode_strict(data, _KINDS[route.operation.name], limits)
     # The engine sees requests only, whatever a frame has besides.
-    request = route.with_name(route.exact(said), name)
+    request = route.signed(route.with_name(route.exact(said), name), data)
     name = name or route.name_in(request)
     route.check_address(reference=reference, name=name)
     return Call(operation=route.operation.name, request=request, reference=reference, name=name)

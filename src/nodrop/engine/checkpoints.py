@@ -1,0 +1,23 @@
+"""Checkpoints: size and head of a team's log, signed by the relay, to be kept elsewhere."""
+
+from nodrop.engine.ports import Clock, Signer
+from nodrop.store import Store
+from nodrop.wire import canonical, views
+from nodrop.wire.times import format_time
+
+
+async def checkpoint(
+    store: Store, team: str, *, clock: Clock, signer: Signer
+) -> views.CheckpointAnswer:
+    """Return where a team's log ends now."""
+    head = await store.head(team)
+    now = clock.now()
+    stated = {"team": team, "size": head.seq, "head": head.hash, "at": now}
+    return views.CheckpointAnswer(
+        team=team,
+        size=head.seq,
+        head=head.hash,
+        at=format_time(now),
+        public_key=signer.public_key,
+        signature=signer.sign(canonical.dumps(stated)),
+    )

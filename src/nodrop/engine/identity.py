@@ -1,0 +1,76 @@
+"""Identity: everything by which a relay knows who somebody is, put together once.
+
+Follows the commits, not the callers: a caller that went away before its answer leaves nothing
+behind that the store does not say.
+"""
+
+from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.limits import Limits
+from nodrop.engine import invitations, keys, policies
+from nodrop.engine.access import Access
+from nodrop.engine.batch import Batch
+from nodrop.engine.invitations import Invitations
+from nodrop.engine.keys import KeyRing
+from nodrop.engine.policies import Policies
+from nodrop.engine.ports import Clock
+from nodrop.engine.signing import Signing
+from nodrop.store import Changes, Record, Store
+
+
+class Identity:
+    """Keys, tokens, invitations and the rules of every team."""
+
+    def __init__(self, store: Store, *, clock: Clock, limits: Limits) -> None:
+        self.keys = KeyRing(limits)
+        self.invitations = Invitations()
+        self.policies = Policies()
+        self.access = Access(store, clock=clock, keys=self.keys, invitations=self.invitations)
+        self.signing = Signing(self.keys, self.policies, clock=clock)
+        self._store = store
+        self._changing: Batch | None = None
+
+    async def load(self) -> None:
+        """Read what the store knows."""
+        await self.access.load()
+        await self.load_records()
+
+    async def load_records(self) -> None:
+        """Read keys, invitations and rules, again where a commit left it open what was kept."""
+        kinds = (keys.KIND, invitations.KIND, policies.KIND)
+        found = [record for kind in kinds for record in await self._store.records(kind)]
+        for record in found:
+            self._know(record)
+        self._changing = None
+
+    def require_certainty(self, batch: Batch) -> None:
+        """Refuse to decide on what an earlier batch may or may not have changed."""
+        if self._changing not in {None, batch}:
+            raise StoreUnavailableError
+
+    def changes_with(self, batch: Batch) -> None:
+        """Know that what is here changes if `batch` is committed."""
+        self._changing = batch
+
+    def committed(self, changes: Changes) -> None:
+        """Know what a commit made true, before anything else is decided."""
+        self._changing = None
+        for token in changes.tokens:
+            self.access.put(token)
+        for record in changes.records:
+            self._know(record)
+        for team, kind, record_id in changes.records_gone:
+            if kind == invitations.KIND:
+                self.invitations.drop(team, record_id)
+
+    def _know(self, record: Record) -> None:
+        match record.kind:
+            case keys.KIND:
+                key = self.keys.put(record)
+                if key.revoked_at is not None:
+                    self.access.revocations.revoked(record.team, key.id)
+            case invitations.KIND:
+                self.invitations.put(record)
+            case policies.KIND:
+                self.policies.put(record)
+            case _:
+                pass  # somebody else's

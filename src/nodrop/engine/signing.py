@@ -1,0 +1,74 @@
+"""Signed requests: verified before they are decided, by a key of whoever sends them.
+
+A signature is over the request as sent, for this team, by a current key of the caller, made within
+minutes of now. Within that window a copy of it is the same command, because its command id is
+signed too and remembered for days; outside of it, it is refused.
+"""
+
+from typing import Any
+
+import msgspec
+
+from nodrop.core.errors import SignatureInvalidError, SignatureRequiredError
+from nodrop.engine.batch import Batch
+from nodrop.engine.keys import KIND, Key, KeyRing
+from nodrop.engine.policies import Policies
+from nodrop.engine.ports import Clock
+from nodrop.engine.proved import Proved
+from nodrop.engine.shows import Caller
+from nodrop.wire import canonical, keys, requests, signatures
+from nodrop.wire.signatures import Signed
+
+
+class Signing:
+    """Checks who said what."""
+
+    def __init__(self, ring: KeyRing, policies: Policies, *, clock: Clock) -> None:
+        self._ring = ring
+        self._policies = policies
+        self._clock = clock
+
+    def check(
+        self, caller: Caller, operation: str, request: requests.Command, handoff_id: str | None
+    ) -> Proved | None:
+        """Return what a signed request proves; None where it is not signed, and need not be.
+
+        Raises:
+            SignatureRequiredError: the team wants it signed.
+            SignatureInvalidError: it does not hold.
+        """
+        signed: Any = getattr(request, "signature", None)
+        if signed is None:
+            if operation in signatures.SIGNABLE and self._policies.signed_only(caller.team):
+                raise SignatureRequiredError
+            return None
+        if not isinstance(signed, Signed):
+            raise SignatureInvalidError("expected a detached JWS")
+        said = signatures.statement(
+            operation, signed.sent, command_id=request.command_id, handoff_id=handoff_id
+        )
+        now = self._clock.now()
+        key = self._ring.get(caller.team, keys.read_header(signed.jws).kid)
+        if key is None or key.agent != caller.agent or not key.good(now):
+            raise SignatureInvalidError(f"it names no current key of {caller.agent}")
+        header = signatures.verify(signed.jws, said, self._ring.verifier(key), team=caller.team)
+        signatures.check_window(header, now=now)
+        return Proved(
+            agent=key.agent,
+            key_id=key.id,
+            kept=signatures.kept(signed.jws, said),
+            digest=canonical.sha256(signed.jws.encode()),
+        )
+
+    def recheck(self, batch: Batch, team: str, proved: Proved | None) -> None:
+        """Refuse what was signed with a key that this very batch revokes."""
+        if proved is None:
+            return
+        changed = batch.record(team, KIND, proved.key_id)
+        key = (
+            self._ring.get(team, proved.key_id)
+            if changed is None
+            else msgspec.json.decode(changed.json, type=Key)
+        )
+        if key is None or not key.good(batch.now):
+            raise SignatureInvalidError(f"it names no current key of {proved.agent}")

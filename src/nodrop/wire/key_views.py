@@ -1,0 +1,68 @@
+"""What the relay answers about keys, invitations and the rules of a team."""
+
+from nodrop.wire.view import View
+
+
+class DigestKeyAnswer(View, frozen=True, kw_only=True):
+    """What the digests of bodies are keyed with, base64url."""
+
+    team: str
+    digest_key: str
+
+
+class InvitationView(View, frozen=True, kw_only=True):
+    """An invitation to join."""
+
+    invitation_id: str
+    agent: str | None
+    role: str
+    expires_at: str
+    used_at: str | None = None
+    revoked_at: str | None = None
+
+
+class InvitationAnswer(InvitationView, frozen=True, kw_only=True):
+    """An invitation; the secret is told once, when it is made."""
+
+    invitation: str | None = None
+
+
+class InvitationsAnswer(View, frozen=True, kw_only=True):
+    """The invitations that are open."""
+
+    invitations: tuple[InvitationView, ...]
+
+
+class KeyView(View, frozen=True, kw_only=True):
+    """A public key and whose it is."""
+
+    key_id: str
+    agent: str
+    role: str
+    public_key: str
+    added_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class KeyAnswer(View, frozen=True, kw_only=True):
+    """A key of an agent, the team it belongs to, and the relay's own public key."""
+
+    team: str
+    key: KeyView
+    relay_public_key: str
+
+
+class KeysAnswer(View, frozen=True, kw_only=True):
+    """The keys of a team, and the relay's own public key."""
+
+    team: str
+    keys: tuple[KeyView, ...]
+    relay_public_key: str
+
+
+class PolicyAnswer(View, frozen=True, kw_only=True):
+    """The rules of a team."""
+
+    signatures: str
+    allow: tuple[dict[str, str], ...]

@@ -1,0 +1,7 @@
+"""What every answer of a relay is made of."""
+
+import msgspec
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every answer."""
