@@ -48,6 +48,7 @@ from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
+from nodrop.doors.mcp.door import MCPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.relay import Caller, Relay
@@ -262,9 +263,11 @@ async def listening(
     """
     everywhere = host in ANY_ADDRESS
     http = HTTPDoor(relay)
+    mcp = MCPDoor(relay, functools.partial(InProcessTransport, relay))
     gate = Gate(
         http=http,
         websocket=WebSocketDoor(relay, new_id=new_id or SystemIds().new),
+        mcp=mcp,
         hosts={*LOOPBACK, host, *hosts, *([socket.gethostname()] if everywhere else [])},
         addresses=everywhere,
         origins=origins,
@@ -272,14 +275,22 @@ async def listening(
             error, operation="gate", address=address
         ),
     )
-    async with listen(
-        gate,
-        host=host,
-        port=port,
-        tls=tls,
-        frame_bytes_max=relay.limits.frame_bytes_max,
-        before_shutdown=http.close,
-    ) as url:
+
+    def before_shutdown() -> None:
+        http.close()
+        mcp.close()
+
+    async with (
+        mcp.running(),
+        listen(
+            gate,
+            host=host,
+            port=port,
+            tls=tls,
+            frame_bytes_max=relay.limits.frame_bytes_max,
+            before_shutdown=before_shutdown,
+        ) as url,
+    ):
         yield url
 
 

@@ -62,6 +62,15 @@ def test_sending_again_says_that_it_was_sent_before(nodrop: Run) -> None:
     assert (again.code, again.out) == (0, "me/twice\n")
 
 
+def test_the_same_typed_again_is_recognised_without_a_key(nodrop: Run) -> None:
+    offer = ["send", "--to", "b", "--title", "typed twice", "--agent", "a"]
+    first, again = nodrop(*offer), nodrop(*offer)
+    assert (first.code, again.code, again.out) == (0, 0, first.out)
+    assert "stored before, and not again" in again.err
+    assert "give it a --key" in again.err
+    assert nodrop(*offer, "--key", "typed-thrice").out != first.out
+
+
 def test_another_request_with_the_same_key_is_a_conflict(nodrop: Run) -> None:
     nodrop("send", "--to", "b", "--title", "T", "--key", "taken")
     other = nodrop("send", "--to", "b", "--title", "U", "--key", "taken")

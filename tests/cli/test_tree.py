@@ -40,7 +40,7 @@ def invoke(*arguments: str) -> Any:
 
 
 def test_every_verb_of_the_interface_is_there() -> None:
-    start = ["up", "demo", "work", "token", "invite", "join", "policy", "doctor"]
+    start = ["up", "demo", "work", "setup", "mcp", "token", "invite", "join", "policy", "doctor"]
     requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]

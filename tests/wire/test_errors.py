@@ -28,3 +28,10 @@ def test_a_code_of_a_later_relay_keeps_its_words() -> None:
     got = from_document(Document(code="from_the_future", detail="later", retryable=True))
     assert isinstance(got, errors.UnavailableError)
     assert got.detail == "later"
+
+
+def test_json_rpc_knows_whose_fault_it_is() -> None:
+    codes = {error.code: TABLE[error].jsonrpc for error in errors.ALL}
+    assert codes["invalid_request"] == codes["not_found"] == codes["too_large"] == -32602
+    assert codes["relay_fault"] == -32603
+    assert set(codes.values()) == {-32602, -32603, -32000}

@@ -28,7 +28,7 @@ async def keys_rotate(
     """Give the agent a new key, or its first: made here, kept in NODROP_HOME/keys."""
     from nodrop.client import joining  # noqa: PLC0415  # cryptography is loaded by who needs it
 
-    client = await session.client()
+    client = await session.open()
     if client.agent is None:
         problem = Problem(path="--agent", message="say whose key it is")
         raise InvalidRequestError(problem.message, errors=(problem,))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from nodrop.cli import picture, screen
+from nodrop.cli import doorbell, picture, screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, json_or_text, text_of, waiting
@@ -39,8 +39,17 @@ async def inbox(
     everything: Annotated[
         bool, typer.Option("--all", help="Also what no longer waits for you.")
     ] = False,
+    brief: Annotated[
+        bool,
+        typer.Option(
+            "--brief", help="A doorbell for hooks: one line if something waits; never fails."
+        ),
+    ] = False,
 ) -> None:
     """Show what waits for you: work, outcomes, questions, notices."""
+    if brief:
+        await doorbell.ring(session)
+        return
     left = waiting(wait, option="--wait")
     while True:
         fields = {"after": after, "wait": left.piece(), "all": everything}

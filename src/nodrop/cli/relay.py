@@ -163,6 +163,10 @@ _FIRST_STEPS: Final = (
         "Or connect an agent in Python",
         _PYTHON,
     ),
+    (
+        "Connect a coding agent, in its folder",
+        "nodrop setup claude    # or codex, cursor, openclaw",
+    ),
     ("Watch", "nodrop log --follow"),
 )
 

@@ -50,7 +50,10 @@ async def send(
         str | None, typer.Option(metavar="DURATION", help="Then wait for the outcome.")
     ] = None,
 ) -> None:
-    """Hand a piece of work to another agent. When this returns, it is on disk."""
+    """Hand a piece of work to another agent. When this returns, it is on disk.
+
+    The same again within ten minutes, while the first is under way, is the same handoff.
+    """
     fields = {} if file is None else offer.read(file)
     fields |= given(
         to=to,
@@ -68,6 +71,9 @@ async def send(
             next_step="Name a file, `-` for stdin, or say who and what: --to NAME --title TEXT.",
             errors=(Problem(path="FILE", message="no file and no options"),),
         )
+    if fields.get("idempotency_key") is None:
+        # Whoever types it again because nothing came back has not asked for it twice.
+        fields.setdefault("turn_based", True)
     left = None if wait is None else waiting(wait, option="--wait")
     answer = await session.call("offer", fields)
     handoff = answer["handoff"]
@@ -76,6 +82,8 @@ async def send(
     elif not session.as_json:
         did = "stored before, and not again:" if answer.get("replayed") else "stored"
         picture.moved(handoff, did, now=session.now())
+        if answer.get("replayed") and fields.get("turn_based"):
+            screen.hint("To hand the same off once more, give it a --key.")
         screen.hint(f"nodrop track {handoff['ref']}")
     if left is not None:
         await _wait(session, handoff["id"], left, until="finished", of="handoff")

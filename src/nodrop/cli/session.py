@@ -14,6 +14,7 @@ from nodrop.cli import screen
 from nodrop.cli.attempts import Attempts
 from nodrop.client import settings
 from nodrop.client.settings import Settings
+from nodrop.client.tokens import OPERATOR
 from nodrop.core.errors import (
     AlreadyFinishedError,
     AttemptRequiredError,
@@ -112,11 +113,28 @@ class Session:
         """What the flags say."""
         return self._where
 
+    @property
+    def url(self) -> str | None:
+        """Where the relay is, if a flag or the environment says so."""
+        return self._where.url or os.environ.get("NODROP_URL") or None
+
+    @property
+    def named(self) -> bool:
+        """Whether a flag, the environment, a file or a token says who is asking."""
+        said = self._where.agent or os.environ.get("NODROP_AGENT")
+        return bool(said) or self.settings.agent != OPERATOR
+
     def act_as(self, agent: str) -> None:
         """Be `agent` where no flag and no token says otherwise. Before the first call."""
         if self._where.agent is None and self.settings.token is None:
             self._where = msgspec.structs.replace(self._where, agent=agent)
             del self.settings
+
+    async def open(self) -> Client:
+        """Return the client, connected by the first who asks for it."""
+        if self._client is None:
+            self._client = await self._connect(self.settings)
+        return self._client
 
     async def call(
         self,
@@ -127,14 +145,8 @@ class Session:
         name: str | None = None,
     ) -> dict[str, Any]:
         """Ask the relay for one operation and return its answer."""
-        client = await self.client()
+        client = await self.open()
         return await client.call(operation, fields or {}, handoff=handoff, name=name)
-
-    async def client(self) -> Client:
-        """Return the connection, opened on first use."""
-        if self._client is None:
-            self._client = await self._connect(self.settings)
-        return self._client
 
     async def handoff(self, ref: str) -> dict[str, Any]:
         """Return the handoff that `ref` names, as it is now."""

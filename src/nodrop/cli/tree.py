@@ -14,6 +14,7 @@ from nodrop.cli import (
     identity,
     keys,
     looking,
+    mcp,
     receiving,
     relay,
     requesting,
@@ -22,6 +23,7 @@ from nodrop.cli import (
     work,
 )
 from nodrop.cli.demo.story import demo
+from nodrop.cli.setup.connect import setup
 from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, verb
 
 _START: Final = "Start here"
@@ -80,6 +82,8 @@ def _tree() -> typer.Typer:
     tree.command("up", rich_help_panel=_START)(verb(relay.up, options=AT_HOME, runner=_fast))
     tree.command("work", rich_help_panel=_START)(verb(work.work, options=AS_NAMED))
     tree.command("demo", rich_help_panel=_START)(verb(demo, options=ALONE))
+    tree.command("setup", rich_help_panel=_START)(verb(setup))
+    tree.command("mcp", rich_help_panel=_START)(verb(mcp.mcp))
     for panel, functions in _PANELS.items():
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))

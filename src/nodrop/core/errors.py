@@ -36,6 +36,7 @@ NodropError
     ├── StoreUnavailableError       the store did not answer
     ├── StoreInUseError             another relay serves this database
     ├── UnreachableError            no relay answered at that address
+    ├── NotInstalledError           it takes a part that is not installed
     └── RelayFaultError             a defect of ours
 
 `code` is public API and never changes; the sentence is for people and may.
@@ -357,6 +358,15 @@ class UnreachableError(UnavailableError):
     title = "No relay answered at that address"
     next = "Start one with `nodrop up`, or set NODROP_URL."
     fault = "network"
+
+
+class NotInstalledError(UnavailableError):
+    """It takes a part that is not installed."""
+
+    code = "not_installed"
+    title = "This takes a part of Nodrop that is not installed"
+    next = "Install it: pip install 'nodrop[mcp]'."
+    retryable = False
 
 
 class RelayFaultError(UnavailableError):

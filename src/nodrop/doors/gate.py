@@ -20,6 +20,7 @@ from nodrop.core.errors import ForbiddenError, InvalidRequestError, NodropError
 from nodrop.wire.errors import document
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+MCP_PATH: Final = "/mcp"
 _POLICY_VIOLATION: Final = 1008
 
 
@@ -31,6 +32,7 @@ class Gate:
         *,
         http: ASGIApp,
         websocket: ASGIApp,
+        mcp: ASGIApp | None = None,
         hosts: Collection[str] = LOOPBACK,
         addresses: bool = False,
         origins: Collection[str] = (),
@@ -42,7 +44,7 @@ class Gate:
         an address cannot be rebound. Pages of this relay's own origin may call it, and pages of
         `origins`. `refused` hears of what is turned away, and where it came from.
         """
-        self._doors = {"http": http, "websocket": websocket}
+        self._doors = {"http": http, "websocket": websocket, "mcp": mcp or http}
         self._hosts = frozenset(host.lower() for host in hosts)
         self._addresses = addresses
         self._origins = frozenset(origins)
@@ -50,7 +52,8 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
-        door = self._doors[scope["type"]]
+        kind = scope["type"]
+        door = self._doors["mcp" if kind == "http" and scope["path"] == MCP_PATH else kind]
         headers = dict[bytes, bytes](scope["headers"])
         host, origin = headers.get(b"host", b""), headers.get(b"origin")
         if len(headers) != len(scope["headers"]) and (twice := _said_twice(scope)):

@@ -41,6 +41,11 @@ class InProcessTransport:
         self._streams: set[InProcessDeliveries] = set()
         self._closed = False
 
+    @property
+    def agent(self) -> str:
+        """Who is asking."""
+        return self._caller.agent
+
     async def call(
         self,
         operation: str,

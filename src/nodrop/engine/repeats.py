@@ -1,16 +1,23 @@
-"""Repeats: a command that was carried out before, under the same id."""
+"""Repeats: a command that was carried out before, under the same id, or an offer made before.
+
+Who is turn-based (an assistant, a person at a terminal) has no id to repeat: what it sent is known
+by its content, for a while and as long as it is under way.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from nodrop.core import events
 from nodrop.core.errors import IdempotencyConflictError
 from nodrop.core.events import Event
+from nodrop.core.limits import Limits
 from nodrop.engine.batch import Batch
 from nodrop.engine.shows import Caller
-from nodrop.store import Place
+from nodrop.store import KeyUse, Place
+from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
-from nodrop.wire import requests
 
 _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
     requests.Ack: (events.Acknowledged, events.Updated),
@@ -73,3 +80,55 @@ def done_before(
             next_step="Make a new command_id for every command.",
         )
     return places
+
+
+# --- offers --------------------------------------------------------------------------------------
+
+_CONTENT: Final = "≡"
+"""Begins the name that an offer's content is remembered by: no key that a caller can send."""
+_NOT_CONTENT: Final = ("command_id", "traceparent", "signature", "turn_based")
+
+
+class Unloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer looks like one whose handoff is not at hand: to be decided again, with it."""
+
+    handoff_id: str
+
+
+def digest_of(request: requests.Offer, sender: str) -> str:
+    """Return the digest of an offer as sent: what must be equal for it to be a repeat."""
+    sent = msgspec.to_builtins(request)
+    for name in _NOT_CONTENT:
+        sent.pop(name, None)
+    sent["from"] = sender
+    return canonical.sha256(canonical.dumps(sent))
+
+
+def name_of(request: requests.Offer, digest: str) -> str | None:
+    """Return what an offer is remembered by: its key, or its content where it is turn-based."""
+    if request.idempotency_key is None and request.turn_based:
+        return _CONTENT + digest
+    return request.idempotency_key
+
+
+def offered_before(
+    batch: Batch, use: KeyUse | None, digest: str, limits: Limits
+) -> str | Unloaded | None:
+    """Return the handoff that an offer remembered as `use` made; None if there is none.
+
+    Raises:
+        IdempotencyConflictError: its key was used for another request.
+    """
+    if use is None:
+        return None
+    if not use.key.startswith(_CONTENT):
+        if use.digest != digest:
+            raise IdempotencyConflictError(
+                f"{use.sender}/{use.key} is handoff {use.handoff_id}, made by another request"
+            )
+        return use.handoff_id
+    first = batch.find(use.team, use.handoff_id)
+    if first is None:
+        return Unloaded(handoff_id=use.handoff_id)
+    recent = batch.now <= first.stored_at + limits.recognise_ms
+    return use.handoff_id if recent and not first.final else None

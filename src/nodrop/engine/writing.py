@@ -17,7 +17,6 @@ from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
     CallerError,
     ForbiddenError,
-    IdempotencyConflictError,
     PayloadInvalidError,
     ResultInvalidError,
     StaleQuestionError,
@@ -33,7 +32,14 @@ from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.proved import Proved
 from nodrop.engine.queues import Queues
 from nodrop.engine.register import Register
-from nodrop.engine.repeats import done_before, leaves
+from nodrop.engine.repeats import (
+    Unloaded,
+    digest_of,
+    done_before,
+    leaves,
+    name_of,
+    offered_before,
+)
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
@@ -106,8 +112,11 @@ class Writing:
         if sender != caller.agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
         proved = self._signing.check(caller, "offer", request, None)
-        team, key = caller.team, request.idempotency_key
+        team = caller.team
         handoff_id = self._ids.new()
+        remembered = request.idempotency_key is not None or request.turn_based
+        digest = digest_of(request, sender) if remembered else ""
+        key = name_of(request, digest)
         offer: commands.Offer | CallerError
         try:
             offer = await self._read_offer(
@@ -117,18 +126,22 @@ class Writing:
             if request.command_id is None and key is None:
                 raise
             offer = error  # unless it is a repeat: that is answered as the first time
-        digest = _digest(request, sender) if key else ""
 
         recipient = sender if isinstance(offer, CallerError) else offer.to.agent
         full = self._room.why_full(team, sender, recipient)
 
-        def run(batch: Batch) -> Done | DoneBefore | Existing:
+        asked = set[str]()
+
+        def run(batch: Batch) -> Done | DoneBefore | Existing | Unloaded:
             if places := done_before(batch, caller, request.command_id, leaves=_OFFERED):
                 return DoneBefore(places=tuple(places))
             if key is not None:
                 use = batch.key_use(team, sender, key)
-                if use is not None:
-                    return _existing(use, digest)
+                before = offered_before(batch, use, digest, self._engine.limits)
+                if isinstance(before, str):
+                    return Existing(handoff_id=before)
+                if before is not None and before.handoff_id not in asked:
+                    return before
             if isinstance(offer, CallerError):
                 raise offer
             self._signing.recheck(batch, team, proved)
@@ -149,7 +162,13 @@ class Writing:
             keys = frozenset({(team, sender, key)})
             wanted = msgspec.structs.replace(wanted, keys=keys)
         with self._room.reserved(team, sender, recipient):
-            return await self._engine.submit(Job(wanted, run))
+            done = await self._engine.submit(Job(wanted, run))
+            while isinstance(done, Unloaded):
+                asked.add(done.handoff_id)
+                handoffs = frozenset({(team, done.handoff_id)})
+                wanted = msgspec.structs.replace(wanted, handoffs=handoffs)
+                done = await self._engine.submit(Job(wanted, run))
+            return done
 
     async def _read_offer(
         self,
@@ -577,20 +596,3 @@ def _wanted(caller: Caller, command_id: str | None) -> Wanted:
     if command_id is None:
         return Wanted()
     return Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
-
-
-def _existing(use: KeyUse, digest: str) -> Existing:
-    if use.digest != digest:
-        raise IdempotencyConflictError(
-            f"{use.sender}/{use.key} is handoff {use.handoff_id}, made by another request"
-        )
-    return Existing(handoff_id=use.handoff_id)
-
-
-def _digest(request: requests.Offer, sender: str) -> str:
-    """Return the digest of an offer as sent: what must be equal for a key to be a repeat."""
-    sent = msgspec.to_builtins(request)
-    for name in ("command_id", "traceparent", "signature"):
-        sent.pop(name, None)
-    sent["from"] = sender
-    return canonical.sha256(canonical.dumps(sent))

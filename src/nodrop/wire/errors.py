@@ -13,6 +13,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
 
     http: int
     exit: int
+    jsonrpc: int
+    """Where a protocol on JSON-RPC, such as MCP, has no better place for it than its own error."""
 
 
 EXIT_OK: Final = 0
@@ -21,10 +23,19 @@ EXIT_USAGE: Final = 2
 EXIT_NOT_FOUND: Final = 3
 EXIT_CONFLICT: Final = 4
 EXIT_TRY_AGAIN: Final = 75
+_FAULT: Final = 500
+
+
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+REFUSED: Final = -32000
+"""The relay's own refusals; `data` is the problem document, and its `code` says which."""
 
 
 def _row(http: int, exit_code: int) -> Mapping:
-    return Mapping(http=http, exit=exit_code)
+    wrong = exit_code in {EXIT_USAGE, EXIT_NOT_FOUND}
+    fault = INTERNAL_ERROR if http == _FAULT else REFUSED
+    return Mapping(http=http, exit=exit_code, jsonrpc=INVALID_PARAMS if wrong else fault)
 
 
 TABLE: Final[dict[type[NodropError], Mapping]] = {
@@ -62,6 +73,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.StoreUnavailableError: _row(503, EXIT_TRY_AGAIN),
     errors.StoreInUseError: _row(503, EXIT_TRY_AGAIN),
     errors.UnreachableError: _row(503, EXIT_TRY_AGAIN),
+    errors.NotInstalledError: _row(501, EXIT_FAILED),
     errors.RelayFaultError: _row(500, EXIT_TRY_AGAIN),
 }
 

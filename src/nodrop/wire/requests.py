@@ -79,6 +79,9 @@ class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
     correlation_id: str | None = None
     parent_id: str | None = None
     idempotency_key: str | None = None
+    turn_based: bool = False
+    """The sender is an assistant or a person at a terminal, who repeats what was not answered: for
+    a while, the same offer without a key is then the same handoff."""
     traceparent: str | None = None
     observations: list[Any] = []
     parameters: dict[str, Any] = {}

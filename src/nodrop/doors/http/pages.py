@@ -1,4 +1,4 @@
-"""Everything over HTTP that is no operation: health, the OpenAPI document, a word of welcome."""
+"""Everything over HTTP that is no operation: health, the OpenAPI document, words of welcome."""
 
 import functools
 from http import HTTPStatus
@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError, UnavailableError
 from nodrop.doors.http.parking import Parking
+from nodrop.doors.http.texts import text
 from nodrop.wire import openapi
 from nodrop.wire.errors import document
 
@@ -27,6 +28,8 @@ _WELCOME: Final = """<!doctype html>
 <code>/v1/</code>; people use the <code>nodrop</code> command.</p>
 <ul>
 <li><a href="/openapi.json">/openapi.json</a>: everything that can be asked of it</li>
+<li><a href="/skill.md">/skill.md</a> and <a href="/llms.txt">/llms.txt</a>: for agents to read;
+<code>/mcp</code>: tools for coding agents</li>
 <li><a href="/healthz">/healthz</a> and <a href="/readyz">/readyz</a>: whether it is well</li>
 </ul>
 </html>
@@ -52,6 +55,8 @@ def pages(parking: Parking) -> Starlette:
             Route("/healthz", _health),
             Route("/readyz", ready),
             Route("/openapi.json", _openapi),
+            Route("/skill.md", _skill),
+            Route("/llms.txt", _llms),
         ],
         exception_handlers={HTTPException: _refused},
     )
@@ -67,6 +72,14 @@ async def _health(_: Request) -> Response:
 
 async def _openapi(_: Request) -> Response:
     return _json(_openapi_bytes())
+
+
+async def _skill(_: Request) -> Response:
+    return Response(text("skill.md"), media_type="text/markdown", headers=_PAGE_HEADERS)
+
+
+async def _llms(_: Request) -> Response:
+    return Response(text("llms.txt"), media_type="text/plain", headers=_PAGE_HEADERS)
 
 
 @functools.cache

@@ -1,0 +1,99 @@
+"""`nodrop mcp`: the tools for a coding agent, over its standard input and output.
+
+The agent is bound to the process: named by `--agent` or its environment, or after the folder it
+works in. No tool says who is asking. The relay is found as `nodrop send` finds it, when the first
+tool is used: an agent may well be started before its relay.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from nodrop.cli.attempts import Attempts
+from nodrop.cli.session import Session
+from nodrop.core.errors import NotInstalledError
+from nodrop.doors.mcp.toolset import Answer, Toolset
+from nodrop.doors.mcp.way import ShortMemory
+
+CLIENT: Final = "agent"
+_NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_NAME_CHARS_MAX: Final = 64
+
+
+async def mcp(
+    session: Session,
+    client: Annotated[
+        str, typer.Option(help="Without --agent, the name begins with this: codex-<folder>.")
+    ] = CLIENT,
+) -> None:
+    """Serve a coding agent its tools over MCP (stdio). `nodrop setup` writes the line that runs it."""
+    try:
+        from nodrop.doors.mcp.lines import serve  # noqa: PLC0415  # needs the extra
+        from nodrop.doors.mcp.server import Context, server  # noqa: PLC0415  # same
+    except ImportError as error:
+        raise NotInstalledError(str(error)) from error
+    if not session.named:  # `me` is a person, and not who an assistant is unsaid
+        session.act_as(folder_name(client))
+    toolset = Toolset(_Line(session), _Memories(session))
+
+    async def use(_: Context, name: str, arguments: Mapping[str, Any]) -> Answer:
+        return await toolset.call(name, arguments)
+
+    await serve(server(use))
+
+
+def folder_name(client: str, folder: Path | None = None) -> str:
+    """Return the name of an agent that works in a folder: the same one every time."""
+    raw = f"{client}-{(folder or Path.cwd()).resolve().name or 'root'}"
+    return _NOT_OF_A_NAME.sub("-", raw).strip("-.")[:_NAME_CHARS_MAX]
+
+
+class _Line:
+    """The session as the tools know it: connected once, however many are used at a time."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._opening = asyncio.Lock()
+
+    @property
+    def agent(self) -> str | None:
+        return self._session.identity
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        async with self._opening:
+            await self._session.open()
+        return await self._session.call(operation, fields, handoff=handoff, name=name)
+
+
+class _Memories:
+    """What this process was given, then what any command of this agent was: the file outlives it."""
+
+    def __init__(self, session: Session) -> None:
+        self._own = ShortMemory()
+        self._session = session
+
+    @property
+    def _kept(self) -> Attempts:
+        return Attempts(self._session.settings.home, self._session.identity or "")
+
+    def of(self, handoff_id: str) -> int | None:
+        return self._own.of(handoff_id) or self._kept.of(handoff_id)
+
+    def remember(self, handoff: Mapping[str, Any]) -> None:
+        self._own.remember(handoff)
+        self._kept.remember(handoff)
+
+    def forget(self, handoff_id: str) -> None:
+        self._own.forget(handoff_id)
+        self._kept.forget(handoff_id)

@@ -1,0 +1,143 @@
+"""The MCP door over HTTP: `POST /mcp` with a bearer token, one request at a time, no sessions.
+
+Who is asking is known from the token of each request, and what an agent was given is kept by its
+name, so a relay that was restarted, or a client that lost its session, just goes on. The SDK is
+loaded by the first request: a relay that no coding agent talks to does without it.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from nodrop.core.errors import (
+    InvalidRequestError,
+    NodropError,
+    NotInstalledError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from nodrop.doors.mcp.toolset import Answer, Toolset
+from nodrop.doors.mcp.way import ShortMemory, Way
+from nodrop.engine.relay import Caller, Relay
+from nodrop.wire.errors import document
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+_CALLER: Final = "nodrop.caller"
+_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
+_ALLOW: Final = (b"allow", b"POST")
+
+
+class MCPDoor:
+    """The tools of every agent of one relay."""
+
+    def __init__(self, relay: Relay, way: Callable[[Caller], Way]) -> None:
+        """Open a door; `way` leads a caller to the relay."""
+        self._relay = relay
+        self._way = way
+        self._memories: defaultdict[tuple[str, str], ShortMemory] = defaultdict(ShortMemory)
+        self._used: set[asyncio.Task[Answer]] = set()
+        self._wanted = asyncio.Event()
+        self._sessions: asyncio.Future[StreamableHTTPSessionManager]
+        self._sessions = asyncio.get_running_loop().create_future()
+        self._closed = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Answer requests while the block runs."""
+        serving = asyncio.create_task(self._serve(), name="nodrop mcp")
+        try:
+            yield
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        await self._wanted.wait()
+        try:
+            sessions = await asyncio.to_thread(self._load)
+        except NodropError as error:
+            self._sessions.set_exception(error)
+            return
+        async with sessions.run():
+            self._sessions.set_result(sessions)
+            await asyncio.get_running_loop().create_future()  # until it is cancelled
+
+    def _load(self) -> "StreamableHTTPSessionManager":
+        try:
+            from nodrop.doors.mcp.sessions import sessions  # noqa: PLC0415  # needs the extra
+        except ImportError as error:
+            raise NotInstalledError(f"this relay speaks no MCP: {error}") from error
+        return sessions(self._use, body_bytes_max=self._relay.limits.frame_bytes_max)
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the relay is about to stop."""
+        self._closed = True
+        for task in self._used:
+            task.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] != "POST":
+            error = InvalidRequestError("MCP is spoken with POST here", next_step="Use POST.")
+            await _refuse(send, error, _ALLOW, status=HTTPStatus.METHOD_NOT_ALLOWED)
+            return
+        try:
+            caller = await self._relay.authenticate(_bearer(scope))
+            self._wanted.set()
+            sessions = await asyncio.shield(self._sessions)
+        except UnauthenticatedError as error:
+            await _refuse(send, error, _CHALLENGE)
+        except NodropError as error:
+            await _refuse(send, error)
+        else:
+            await sessions.handle_request({**scope, _CALLER: caller}, receive, send)
+
+    async def _use(self, scope: Scope, name: str, arguments: Mapping[str, Any]) -> Answer:
+        caller: Caller = scope[_CALLER]
+        memory = self._memories[caller.team, caller.agent]
+        toolset = Toolset(self._way(caller), memory, limits=self._relay.limits)
+        task = asyncio.ensure_future(toolset.call(name, arguments))
+        self._used.add(task)
+        if self._closed:
+            task.cancel()
+        try:
+            await asyncio.wait({task})
+            if task.cancelled():
+                raise UnavailableError("the relay is stopping")
+            return task.result()
+        finally:
+            self._used.discard(task)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _bearer(scope: Scope) -> str:
+    said = dict[bytes, bytes](scope["headers"]).get(b"authorization", b"")
+    scheme, _, secret = said.partition(b" ")
+    if scheme.lower() != b"bearer" or not secret:
+        raise UnauthenticatedError
+    return secret.strip().decode("latin-1")
+
+
+async def _refuse(
+    send: Send, error: NodropError, *headers: tuple[bytes, bytes], status: int | None = None
+) -> None:
+    problem = document(error)
+    if status is not None:
+        problem = msgspec.structs.replace(problem, status=status)
+    body = msgspec.json.encode(problem)
+    sent = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": sent})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,252 @@
+import json
+import os
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop.cli.mcp import folder_name
+from nodrop.cli.setup.edits import Block, Entry, JsonFile, OwnFile
+
+Run = Callable[..., Any]
+CLIENTS = ("claude", "codex", "cursor", "openclaw")
+ABSENT = Path("/nonexistent")
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home directory of somebody who uses coding agents; commands run in `project`."""
+    home = tmp_path / "user"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("CODEX_HOME", "OPENCLAW_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+@pytest.fixture
+def project(user: Path, nodrop: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
+    assert nodrop, "its fixture changes directory first"
+    folder = user / "My Project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def snapshot(user: Path) -> dict[str, bytes | None]:
+    """Everything below a directory, folders too, byte for byte."""
+    return {
+        str(path.relative_to(user)): path.read_bytes() if path.is_file() else None
+        for path in sorted(user.rglob("*"))
+    }
+
+
+def has(client: str, user: Path, project: Path) -> dict[Path, str]:
+    """Files with content of the user's own, as odd as they come."""
+    json_text = '{\n    "theme": "dark",\n    "empty": {},\n    "zeta": [1,2],\n    "alpha": "ü"\n}'
+    servers = '{"mcpServers": {"other": {"command": "x"}}, "z": 1, "a": 2}\n'
+    hooks = {"hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": "mine"}]}]}}
+    return {
+        "claude": {
+            project / ".mcp.json": servers,
+            project / ".claude" / "settings.json": json.dumps(hooks),
+        },
+        "codex": {
+            user / ".codex" / "config.toml": 'model = "o9"\n\n[mcp_servers.other]\ncommand = "x"',
+            project / "AGENTS.md": "# Mine\r\n\r\nBe kind.",
+        },
+        "cursor": {project / ".cursor" / "mcp.json": json_text},
+        "openclaw": {user / ".openclaw" / "openclaw.json": json_text},
+    }[client]
+
+
+def put(files: dict[Path, str]) -> None:
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("own", [False, True], ids=["nothing there", "files of the user's"])
+def test_setting_up_and_removing_leaves_everything_as_it_was(
+    nodrop: Run, user: Path, project: Path, client: str, *, own: bool
+) -> None:
+    put(has(client, user, project) if own else {})
+    before = snapshot(user)
+    assert nodrop("setup", client).code == 0
+    assert snapshot(user) != before
+    assert nodrop("setup", client, "--remove").code == 0
+    assert snapshot(user) == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_setting_up_again_changes_nothing_and_another_name_replaces_the_first(
+    nodrop: Run, user: Path, project: Path, client: str
+) -> None:
+    put(has(client, user, project))
+    before = snapshot(user)
+    nodrop("setup", client)
+    first = snapshot(user)
+    again = nodrop("setup", client, "--json").json
+    assert {file["did"] for file in again["files"]} == {"unchanged"}
+    assert snapshot(user) == first
+    nodrop("setup", client, "--agent", "renamed")
+    renamed = b"".join(data or b"" for data in snapshot(user).values())
+    assert b"renamed" in renamed
+    assert f"{client}-My-Project".encode() not in renamed
+    nodrop("setup", client, "--remove")
+    assert snapshot(user) == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_dry_run_shows_everything_and_writes_nothing(
+    nodrop: Run, user: Path, project: Path, client: str
+) -> None:
+    put(has(client, user, project))
+    before = snapshot(user)
+    shown = nodrop("setup", client, "--dry-run")
+    assert shown.code == 0
+    assert "mcp" in shown.out
+    assert snapshot(user) == before
+
+
+def test_claude_gets_a_server_hooks_and_a_skill(nodrop: Run, home: Path, project: Path) -> None:
+    nodrop("setup", "claude")
+    server = json.loads((project / ".mcp.json").read_text())["mcpServers"]["nodrop"]
+    assert Path(server["command"]).is_absolute()
+    assert server["args"] == ["mcp", "--agent", "claude-My-Project", "--home", str(home.resolve())]
+    hooks = json.loads((project / ".claude/settings.json").read_text())["hooks"]
+    assert set(hooks) == {"SessionStart", "UserPromptSubmit"}
+    skill = (project / ".claude/skills/nodrop/SKILL.md").read_text()
+    assert skill.startswith("---\nname: nodrop\n")
+    assert "nodrop work NAME --exec" in skill
+
+
+def test_codex_gets_one_entry_for_all_folders_and_keeps_the_others(
+    nodrop: Run, user: Path, project: Path
+) -> None:
+    put(has("codex", user, project))
+    nodrop("setup", "codex")
+    config = tomllib.loads((user / ".codex/config.toml").read_text())
+    assert (config["model"], config["mcp_servers"]["other"]) == ("o9", {"command": "x"})
+    assert config["mcp_servers"]["nodrop"]["args"][:3] == ["mcp", "--client", "codex"]
+    assert config["mcp_servers"]["nodrop"]["tool_timeout_sec"] >= 50
+    assert "Be kind." in (project / "AGENTS.md").read_text()
+    assert "Call `inbox`" in (project / "AGENTS.md").read_text()
+    nodrop("setup", "codex", "--agent", "coder")
+    config = tomllib.loads((user / ".codex/config.toml").read_text())
+    assert config["mcp_servers"]["nodrop"]["args"][:3] == ["mcp", "--agent", "coder"]
+
+
+def test_what_the_user_added_since_is_kept_when_we_go(
+    nodrop: Run, user: Path, project: Path
+) -> None:
+    put(has("claude", user, project))
+    nodrop("setup", "claude")
+    servers = project / ".mcp.json"
+    changed = json.loads(servers.read_text())
+    changed["mcpServers"]["later"] = {"command": "y"}
+    servers.write_text(json.dumps(changed))
+    skill = project / ".claude/skills/nodrop/SKILL.md"
+    skill.write_text(skill.read_text() + "My own words.\n")
+    removed = {
+        Path(file["path"]).name: file["did"]
+        for file in nodrop("setup", "claude", "--remove", "--json").json["files"]
+    }
+    assert removed == {".mcp.json": "removed", "settings.json": "restored", "SKILL.md": "kept"}
+    left = json.loads(servers.read_text())
+    assert left == {
+        "mcpServers": {"other": {"command": "x"}, "later": {"command": "y"}}, "z": 1, "a": 2,
+    }  # fmt: skip
+    assert list(left) == ["mcpServers", "z", "a"]
+    assert "My own words." in skill.read_text()
+
+
+UNEDITABLE = {
+    "comments": ("openclaw", ".openclaw/openclaw.json", "{ /* mine */ mcp: {} }", "by hand"),
+    "a list": ("openclaw", ".openclaw/openclaw.json", '{"mcp": []}', "by hand"),
+    "taken": ("codex", ".codex/config.toml", '[mcp_servers.nodrop]\na = "x"\n', "nodrop already"),
+    "no TOML": ("codex", ".codex/config.toml", "not toml", "nodrop already"),
+}
+
+
+@pytest.mark.parametrize("case", UNEDITABLE)
+def test_a_file_that_cannot_be_edited_is_left_alone_and_so_are_the_others(
+    nodrop: Run, user: Path, project: Path, case: str
+) -> None:
+    client, file, content, why = UNEDITABLE[case]
+    put({user / file: content, project / "AGENTS.md": "mine\n"})
+    before = snapshot(user)
+    refused = nodrop("setup", client)
+    assert refused.code == 2
+    assert why in refused.err
+    assert snapshot(user) == before
+
+
+def test_an_unknown_client_is_a_usage_error(nodrop: Run) -> None:
+    assert nodrop("setup", "emacs").code == 2
+
+
+def test_a_token_is_never_written_down(nodrop: Run, user: Path, project: Path) -> None:
+    assert project.exists()
+    done = nodrop("setup", "claude", "--agent", "a", "--token", "nd_secret_token")
+    assert "NODROP_TOKEN" in done.err
+    assert not any(b"nd_secret_token" in (data or b"") for data in snapshot(user).values())
+
+
+def test_an_address_that_was_named_is_passed_on(nodrop: Run, project: Path) -> None:
+    nodrop("setup", "cursor", "--url", "https://relay.example")
+    server = json.loads((project / ".cursor/mcp.json").read_text())["mcpServers"]["nodrop"]
+    assert server["args"][-2:] == ["--url", "https://relay.example"]
+
+
+def test_the_hook_rings_when_something_waits_and_never_fails(
+    nodrop: Run, user: Path, project: Path
+) -> None:
+    nodrop("setup", "claude", "--agent", "rung")
+    hooks = json.loads((project / ".claude/settings.json").read_text())["hooks"]
+    command = hooks["UserPromptSubmit"][0]["hooks"][0]["command"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(user)}
+
+    def rung(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", "-c", line],
+            env=environment, capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+    silent = rung(command)
+    assert (silent.returncode, silent.stdout, silent.stderr) == (0, "", "")
+    absent = rung(command.replace("/nodrop ", "/no-such-nodrop "))
+    assert (absent.returncode, absent.stdout, absent.stderr) == (0, "", "")
+
+
+def test_names_are_stable_and_valid() -> None:
+    assert folder_name("claude", Path("/a/My Project!")) == "claude-My-Project"
+    assert folder_name("claude", Path("/a/My Project!")) == folder_name(
+        "claude", Path("/a/My Project!")
+    )
+    assert folder_name("codex", Path("/")) == "codex-root"
+    assert len(folder_name("codex", Path("/" + "x" * 300))) == 64
+
+
+# --- the edits themselves ------------------------------------------------------------------------
+
+
+def edits() -> Iterator[tuple[Any, str]]:
+    entry = Entry(keys=("a", "b"), value=1)
+    element = Entry(keys=("hooks", "Stop"), value={"run": "us inbox"}, known_by="us inbox")
+    yield JsonFile(path=ABSENT, entries=(entry,)), '{\n\t"k": [\n\t\t1\n\t]\n}'
+    yield JsonFile(path=ABSENT, entries=(entry, element)), '{\n  "a": {\n    "c": 2\n  }\n}\n'
+    yield JsonFile(path=ABSENT, entries=(element,)), json.dumps({"hooks": {"Stop": [1]}}, indent=1)
+    yield Block(path=ABSENT, content="x", begin="<b>", end="<e>"), "one\n\ntwo\n"
+    yield OwnFile(path=ABSENT, content="x"), "x"
+
+
+@pytest.mark.parametrize(("edit", "text"), list(edits()))
+def test_adding_twice_is_adding_once_and_can_be_undone(edit: Any, text: str) -> None:
+    added = edit.added(text)
+    assert edit.added(added) == added
+    assert edit.removed(added) == (None if isinstance(edit, OwnFile) else text)
