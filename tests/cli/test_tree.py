@@ -42,6 +42,7 @@ def invoke(*arguments: str) -> Any:
 def test_every_verb_of_the_interface_is_there() -> None:
     start = ["up", "demo", "work", "setup", "mcp", "token", "invite", "join", "policy", "doctor"]
     requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
+    requester += ["erase"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
     proof = ["verify", "chaos", "simulate", "bench"]

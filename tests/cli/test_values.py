@@ -82,3 +82,16 @@ def test_a_wait_that_is_no_duration_is_refused_with_its_option() -> None:
 
 def test_only_what_was_given_is_sent() -> None:
     assert values.given(a=None, b=0, from_="x") == {"b": 0, "from": "x"}
+
+
+def test_bounds_are_read_by_their_names() -> None:
+    read = values.limits(["open_handoffs_max=10", "offers_per_second_max=0.5"], path="--limit")
+    assert (read.open_handoffs_max, read.offers_per_second_max, read.legs_max) == (10, 0.5, 32)
+
+
+@pytest.mark.parametrize(
+    "written", ["open_handoffs=10", "open_handoffs_max", "legs_max=many", "legs_max=-1", "="]
+)
+def test_a_bound_that_is_none_is_refused(written: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        values.limits([written], path="--limit")

@@ -47,6 +47,10 @@ async def up(
     keep: Annotated[
         str | None, typer.Option(help="Prune what was settled longer ago, such as 90d.")
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Another bound, as in docs/limits.md; repeatable."),
+    ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
     ] = False,
@@ -65,6 +69,7 @@ async def up(
         }
         options = [part for flag, value in flags.items() if value for part in (flag, str(value))]
         options += [part for name in hostname or () for part in ("--hostname", name)]
+        options += [part for bound in limit or () for part in ("--limit", bound)]
         _as_service(session, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
@@ -78,6 +83,7 @@ async def up(
             port=app.PORT if port is None else port,
             hosts=hostname or (),
             tls=app.TLS(certificate=tls_cert, key=tls_key or tls_cert) if tls_cert else None,
+            limits=values.limits(limit or (), path="--limit"),
             keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
             ready=lambda served: _tell(served, home, as_json=session.as_json),
         )

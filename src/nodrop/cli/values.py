@@ -3,12 +3,15 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Never
 
+import msgspec
+
 from nodrop.client.durations import Wait
 from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
-from nodrop.core.limits import DEFAULT
+from nodrop.core.limits import DEFAULT, Limits
 from nodrop.wire.times import parse_duration
 
 
@@ -24,6 +27,26 @@ def duration_ms(written: str, *, path: str) -> int:
     except ValueError as error:
         problem = Problem(path=path, message=str(error))
         raise InvalidRequestError(f"{path}: {error}", errors=(problem,)) from None
+
+
+def limits(written: Iterable[str], *, path: str) -> Limits:
+    """Return the default bounds with `NAME=VALUE` changed; `path` names it in the refusal."""
+    changed = {name: value for name, _, value in (each.partition("=") for each in written)}
+    kept = {name: getattr(DEFAULT, name) for name in Limits.__struct_fields__}
+    if unknown := sorted(changed.keys() - kept.keys()):
+        raise _wrong_bound(path, f"there is no bound called {unknown[0]!r}")
+    try:
+        read = msgspec.convert(kept | changed, Limits, strict=False)
+    except msgspec.ValidationError as error:
+        raise _wrong_bound(path, str(error)) from None
+    if low := [name for name in changed if getattr(read, name) <= 0]:
+        raise _wrong_bound(path, f"{low[0]} must be more than 0")
+    return read
+
+
+def _wrong_bound(path: str, why: str) -> InvalidRequestError:
+    problem = Problem(path=path, message=why)
+    return InvalidRequestError(f"{path}: {why}", errors=(problem,))
 
 
 def json_or_text(written: str) -> Any:

@@ -44,6 +44,7 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
                 return await attempt()
             except UnavailableError as error:
                 _LOG.warning("%s will be repeated: %s", what, error)
+                delay = max(delay, error.retry_after_seconds or 0.0)  # noqa: PLW2901  # not before
             await self.sleep(delay)
         raise AssertionError("delays never end")
 
@@ -55,8 +56,9 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
         while True:
             try:
                 return await attempt()
-            except UnavailableError:
-                delay = next(delays)
+            except UnavailableError as error:
+                # Where the relay says when, coming earlier is of no use to anybody.
+                delay = max(next(delays), error.retry_after_seconds or 0.0)
                 if self.now() + delay > give_up_at:
                     raise
             await self.sleep(delay)

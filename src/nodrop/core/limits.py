@@ -19,17 +19,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # Clocks, where the offer does not say (protocol section 5).
     accept_within_ms: int = 15 * MINUTE
+    """Until a recipient must have accepted, where the offer does not say."""
     update_every_ms: int = 30 * MINUTE
+    """Until a recipient must have said something, where neither it nor the offer does."""
     deadline_ms: int = 24 * HOUR
+    """Until it expires, where the offer does not say."""
     answer_within_ms: int = 4 * HOUR
+    """Until a question must be answered."""
     outcome_within_ms: int = 24 * HOUR
+    """Until the requester must have the outcome."""
     rearm_ms_max: int = DAY
     """A clock that fires without a move re-arms at twice its length, at most this."""
 
     # Leases. A heartbeat every 10 s makes these the protocol's 30 s and 60 s.
     heartbeat_seconds: float = 10.0
+    """What a process promises that does not say."""
     heartbeat_seconds_min: float = 0.1
+    """The shortest heartbeat a process may promise; `invalid_request`."""
     heartbeat_seconds_max: float = 3_600.0
+    """The longest; `invalid_request`."""
     lease_heartbeats: int = 3
     """Missed heartbeats until an acknowledged delivery lapses."""
     lease_heartbeats_unacknowledged: int = 6
@@ -37,9 +45,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # Attempts.
     attempts_max: int = 3
+    """Tries, where the offer does not say."""
     attempts_max_max: int = 100
+    """Tries that an offer may ask for; `invalid_request`."""
     backoff_first_ms: int = 2 * SECOND
+    """The first wait before a retry, where the offer does not say."""
     backoff_max_ms: int = 5 * MINUTE
+    """The longest, where the offer does not say."""
     releases_free_max: int = 9
     """From the tenth release on, a release is a try."""
 
@@ -49,30 +61,47 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes_max: int = 1_310_720
     """One request or WebSocket frame: a full body and its envelope."""
     json_levels_max: int = 64
+    """Levels of nesting in any JSON; `too_large`."""
     text_chars_max: int = 10_000
+    """Characters of a title, a status, a reason, a question, a note; `invalid_request`."""
     name_chars_max: int = 64
+    """Characters of a capability's name; `invalid_request`."""
     key_chars_max: int = 256
+    """Characters of an idempotency key and of other names; `invalid_request`."""
     legs_max: int = 32
+    """Handoffs after the first in one chain, or in one line along `parent_id`."""
     visits_per_agent_max: int = 3
+    """Times that one agent may be asked in such a line; `loop_detected`."""
     escalation_steps_max: int = 16
+    """Escalation steps of one offer; `invalid_request`."""
     watchers_max: int = 64
+    """Watchers of one offer; `invalid_request`."""
     steps_max: int = 1_000
     """Recorded steps of one handoff."""
     answers_max: int = 100
     """Questions that one handoff may ask."""
     capabilities_max: int = 256
+    """Capabilities in one manifest; `invalid_request`."""
     schema_bytes_max: int = 65_536
+    """One schema of a manifest; `invalid_request`."""
     duration_ms_max: int = 3_660 * DAY
+    """The longest time that anything may take; `invalid_request`."""
 
     # Batches, pages and waits.
     batch_commands_max: int = 512
+    """Commands in one commit; more go into the next."""
     deliveries_max: int = 256
+    """Deliveries at once to one taker; `invalid_request`."""
     page_items_max: int = 500
+    """Items of one page; a greater `limit` is read as this."""
     page_items: int = 100
+    """Items of one page, where the request does not say."""
     wait_ms_max: int = 120 * SECOND
+    """How long one request may wait; a longer `wait` is read as this."""
     queue_commands_max: int = 20_000
     """Commands waiting for a commit; more are refused with `queue_full`."""
     credit_max: int = 10_000
+    """Deliveries that one connection may have in flight."""
     outgoing_bytes_max: int = 16_777_216
     """Bytes waiting for one slow WebSocket reader before it is cut off."""
 

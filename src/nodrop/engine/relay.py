@@ -37,7 +37,7 @@ from nodrop.engine.reading import Reading
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
-from nodrop.engine.room import Rates, Room
+from nodrop.engine.room import COUNTED, Rates, Room
 from nodrop.engine.rules import Rules
 from nodrop.engine.shows import Caller, Shows, shown_refusal
 from nodrop.engine.statements import Statements
@@ -80,7 +80,7 @@ class Relay:
         self._bodies = Bodies(store)
         self._queues = Queues(store)
         self._room = Room(limits)
-        self._rates = Rates(limits)
+        self._rates = Rates(limits, now=clock.now)
         intake = self._intake = Intake(limits)
         self._engine = Engine(
             store, clock=clock, register=self._register, bodies=self._bodies, limits=limits
@@ -221,7 +221,6 @@ class Relay:
         """
         if operation not in OPERATIONS:
             raise NotFoundError(f"no operation is called {operation!r}")
-        self._access.require(caller, operation)
         if isinstance(request, requests.Command):
             self._intake.name(request.command_id, "command_id")
         carried_out = self._carry_out(caller, operation, request, reference, name)
@@ -238,10 +237,10 @@ class Relay:
         name: str | None,
     ) -> Reply:
         try:
+            self._access.require(caller, operation)
             require_role(caller, operation)
-            if OPERATIONS[operation].changes and operation != "heartbeat":
-                now, offers = self._clock.now(), operation == "offer"
-                self._rates.spend(caller.team, caller.agent, offer=offers, now=now)
+            if operation in COUNTED:
+                self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")
                 return await self._about_handoff(caller, operation, request, handoff_id, name)

@@ -5,8 +5,9 @@ commit is counted too, so that a burst cannot pass between two commits.
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from typing import Final
 
 from nodrop.core import budget
 from nodrop.core.budget import Bucket
@@ -14,6 +15,7 @@ from nodrop.core.errors import QueueFullError, RateLimitedError
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
 from nodrop.store import Key, Store
+from nodrop.wire.operations import OPERATIONS
 
 
 class Room:
@@ -84,27 +86,53 @@ class Room:
             del counter[key]
 
 
+COUNTED: Final = frozenset(
+    name for name, operation in OPERATIONS.items() if operation.changes and name != "heartbeat"
+)
+"""What counts as a command. Nobody shall lose its work because a heartbeat was one too many."""
+
+
+class _Meter:
+    """What an agent may ask for before anybody looks at the clock again."""
+
+    __slots__ = ("at", "left")
+
+    def __init__(self, left: float, at: int) -> None:
+        self.left = left
+        self.at = at
+
+
 class Rates:
-    """How fast each agent asks."""
+    """How fast each agent asks. Costs a look-up, until an agent has used up its burst."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, now: Callable[[], int]) -> None:
         self._limits = limits
-        self._offers: dict[Key, Bucket] = {}
-        self._commands: dict[Key, Bucket] = {}
+        self._now = now
+        self._offers: dict[Key, _Meter] = {}
+        self._commands: dict[Key, _Meter] = {}
 
-    def spend(self, team: str, agent: str, *, offer: bool, now: int) -> None:
+    def spend(self, team: str, agent: str, *, offer: bool) -> None:
         """Count a command of an agent; refuse it if that is one too many now."""
-        key, limits = (team, agent), self._limits
-        self._take(self._commands, key, limits.commands_per_second_max, now)
+        key = (team, agent)
+        self._take(self._commands, key, self._limits.commands_per_second_max)
         if offer:
-            self._take(self._offers, key, limits.offers_per_second_max, now)
+            self._take(self._offers, key, self._limits.offers_per_second_max)
 
-    def _take(self, buckets: dict[Key, Bucket], key: Key, per_second: float, now: int) -> None:
-        most = max(per_second * self._limits.burst_seconds, 1.0)
-        bucket = buckets.get(key) or Bucket(level=most, at=now)
-        bucket = budget.refilled(bucket, now=now, per_second=per_second, most=most)
+    def _take(self, meters: dict[Key, _Meter], key: Key, per_second: float) -> None:
+        meter = meters.get(key)
+        if meter is None or meter.left < 1:
+            meter = meters[key] = self._refilled(meter, key, per_second)
+        meter.left -= 1
+
+    def _refilled(self, meter: _Meter | None, key: Key, per_second: float) -> _Meter:
+        now, most = self._now(), max(per_second * self._limits.burst_seconds, 1.0)
+        if meter is None:
+            return _Meter(most, now)
+        bucket = budget.refilled(
+            Bucket(level=meter.left, at=meter.at), now=now, per_second=per_second, most=most
+        )
         if bucket.level < 1:
             error = RateLimitedError(f"{key[1]} may ask {per_second:g} times a second")
             error.retry_after_seconds = budget.wait_seconds(bucket, cost=1, per_second=per_second)
             raise error
-        buckets[key] = budget.taken(bucket, 1)
+        return _Meter(bucket.level, bucket.at)

@@ -231,7 +231,10 @@ class Writing:
                 self._signing.recheck(batch, caller.team, proved)
                 body = with_signature(getattr(command, "body", None), proved.kept)
                 command = msgspec.structs.replace(command, body=body)
-            around = self._around(handoff, batch.now)
+            around = self._around(handoff)
+            if isinstance(command, commands.Fail | commands.Release):
+                wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
+                around = msgspec.structs.replace(around, retry_wait_ms=wait)
             if isinstance(command, commands.Complete):
                 self._check_result(handoff, command, caller)
             done = self._apply(
@@ -287,7 +290,7 @@ class Writing:
                 case requests.Decline():
                     body = self._intake.reason(request.reason)
                     command = commands.Decline(question=question, body=body)
-            around = self._around(handoff, batch.now)
+            around = self._around(handoff)
             return self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
@@ -538,10 +541,8 @@ class Writing:
             command_id=command_id,
         )
 
-    def _around(self, handoff: Handoff, now: int) -> Surroundings:
-        return self._engine.retrying(
-            handoff,
-            now,
+    def _around(self, handoff: Handoff) -> Surroundings:
+        return self._engine.surroundings(
             candidates=self._register.candidates(
                 handoff.team, handoff.capability, sender=handoff.sender
             )

@@ -43,6 +43,29 @@ class QueueContract(Setting):
         assert await _claimable(store, agent="nobody") == []
         assert await _claimable(store, team=OTHER_TEAM) == [handoff_id(3)]
 
+    async def test_the_unfinished_are_counted_by_requester_and_recipient(
+        self, store: Store
+    ) -> None:
+        """Of every team; what has an outcome is not among them, settled or not."""
+        assert list(await store.unfinished()) == []
+        await commit(
+            store,
+            story(offered(), number=1),
+            story(offered(), DELIVERED, number=2),
+            story(offered(recipient="someone_else"), number=3),
+            story(offered(), *ENDED, number=4),
+            story(offered(sender="worker", origin="asker"), number=5),
+            story(offered(), number=6, team=OTHER_TEAM),
+        )
+        assert sorted(await store.unfinished()) == sorted(
+            [
+                (TEAM, SENDER, RECIPIENT, 2),
+                (TEAM, SENDER, "someone_else", 1),
+                (TEAM, "asker", RECIPIENT, 1),
+                (OTHER_TEAM, SENDER, RECIPIENT, 1),
+            ]
+        )
+
     async def test_what_is_claimable_comes_as_it_was_committed(self, store: Store) -> None:
         """The whole handoff, not only its id."""
         told = story(offered(watchers=("me",), key="k"))
