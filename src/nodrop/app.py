@@ -56,7 +56,7 @@ from nodrop.engine.security_file import SecurityFile
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.sqlite import SQLiteStore
-from nodrop.wire import openapi
+from nodrop.wire import manifest, openapi
 
 log = logging.getLogger(__name__)
 
@@ -533,5 +533,8 @@ def write_schemas(directory: Path) -> None:
 
 def schemas() -> dict[str, bytes]:
     """Return every generated schema by the name of its file."""
-    document = msgspec.json.encode(openapi.document())
-    return {"openapi.json": msgspec.json.format(document, indent=2) + b"\n"}
+    made = {"openapi.json": openapi.document(), "manifest.json": manifest.document()}
+    return {
+        name: msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+        for name, document in made.items()
+    }

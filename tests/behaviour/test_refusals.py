@@ -46,7 +46,10 @@ BAD_OFFERS: list[tuple[dict[str, Any], type[NodropError], str]] = [
     ({"to": "x", "group": "g"}, UnsupportedFieldError, "group"),
     ({"to": "x", "signature": "s"}, UnsupportedFieldError, "signature"),
     ({"to": "x", "supersedes": "h"}, UnsupportedFieldError, "supersedes"),
-    ({"to": "x", "contract_digest": "d"}, UnsupportedFieldError, "contract_digest"),
+    ({"to": "x", "contract_digest": "d"}, InvalidRequestError, "contract_digest"),
+    ({"capability": "c", "contract_digest": "sha256:" + "0" * 64}, InvalidRequestError, "to"),
+    ({"to": "x", "timeout": 0}, InvalidRequestError, "timeout"),
+    ({"to": "x", "timeout": "soon"}, InvalidRequestError, "timeout"),
     (
         {"to": "x", "escalation": [{"when": "overdue", "reassign": {"to": "y"}}]},
         UnsupportedFieldError,

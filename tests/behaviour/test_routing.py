@@ -125,6 +125,8 @@ async def test_mail_is_kept_for_an_agent_that_has_not_joined_and_the_sender_is_t
     latecomer = await office.join("latecomer")
     [delivery] = (await latecomer("take"))["deliveries"]
     assert delivery["handoff"]["id"] == offered["id"]
+    await latecomer("ack", offered["id"], attempt=1)
+    await latecomer("complete", offered["id"], attempt=1)
     again = (await inbox_monitor("offer", to="latecomer", title="bug"))["handoff"]
     assert [w["code"] for w in again["warnings"]] == ["recipient_asleep"]
 
@@ -137,3 +139,20 @@ async def test_agents_are_found_by_what_they_can_do(inbox_monitor: Any, code_age
     assert everybody == ["code_agent", "inbox_monitor", "me"]
     await code_agent("remove_agent", named="code_agent")
     assert (await inbox_monitor("agents", capability="bug_triage"))["agents"] == []
+
+
+async def test_a_payload_goes_to_a_candidate_that_takes_it(office: Any, inbox_monitor: Any) -> None:
+    takes = {"a": "int", "b": "string", "c": "int", "d": "string"}
+    agents = {name: await office.join(name) for name in takes}
+    for name, kind in takes.items():
+        capability = {"name": "count", "input_schema": {"n": kind}}
+        manifest = {"agent_id": name, "capabilities": [capability]}
+        await agents[name]("register", named=name, manifest=manifest)
+    offered = (await inbox_monitor("offer", capability="count", payload={"n": "7"}))["handoff"]
+    assert offered["to"] == "b"
+    moved = (await agents["b"]("reject", offered["id"]))["handoff"]
+    assert moved["to"] == "d"
+    ended = (await agents["d"]("reject", offered["id"]))["handoff"]
+    assert (ended["state"], ended["outcome"]["code"]) == ("rejected", "no_candidate")
+    with pytest.raises(PayloadInvalidError):
+        await inbox_monitor("offer", capability="count", payload={"n": None})

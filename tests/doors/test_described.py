@@ -161,7 +161,11 @@ async def dead_letters_are_decided_about(cast: Cast) -> None:
 
 async def people_look_around(cast: Cast) -> None:
     await cast.worker("agents")
+    await cast.worker("agents", query="?capability=bug_triage&limit=3&input=%7B%7D")
     await cast.worker("get_agent", name="code_agent")
+    contract = await cast.requester("contract", {"capability": "bug_triage", "timeout": "2m"})
+    under = {"capability": "bug_triage", "timeout": "2m", "contract_digest": contract["digest"]}
+    await cast.offered(**under)
     await cast.requester("note_team", {"text": "noted"})
     await cast.requester("list_handoffs", query="?limit=5")
     await cast.requester("log", query="?limit=500")

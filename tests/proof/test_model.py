@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -123,8 +124,9 @@ class Team(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner(loop_factory=loop.VirtualLoop)
-        self.world = World(Plan(seed=0), MemoryStore(), limits=LIMITS)
-        self.model = Model(self.world.now, RULES)
+        self.store = MemoryStore()
+        self.world = World(Plan(seed=0), self.store, limits=LIMITS)
+        self.model = Model(self.world.now, replace(RULES, chosen=self.chosen))
         self.numbers: dict[int, tuple[str, int]] = {}
         """The questions so far, by where they stand in the log: of which handoff, which one."""
         self.sent: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = []
@@ -140,6 +142,12 @@ class Team(RuleBasedStateMachine):
                 await loop.running().settled()
 
         return self.runner.run(to_the_end())
+
+    def chosen(self, handoff_id: str, turn: int) -> str | None:
+        """Whom the relay asked in that turn: in which order it asks is for it to choose."""
+        found = self.runner.run(self.store.handoffs([(TEAM, handoff_id)]))
+        asked = found[0].asked if found else ()
+        return asked[turn] if turn < len(asked) else None
 
     def teardown(self) -> None:
         self.world.stop()

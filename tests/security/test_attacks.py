@@ -2,7 +2,7 @@
 in the security log once, and changes nothing; and each check, taken away, lets something through.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from nodrop.core import decisions
-from nodrop.core.commands import Candidate
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
 from nodrop.engine import relay, roles, shows
@@ -428,8 +427,8 @@ def revocation_forgotten() -> Generator[None]:
 
 
 def everybody(
-    _rules: Rules, _team: str, _sender: str, found: tuple[Candidate, ...], _capability: str | None
-) -> tuple[Candidate, ...]:
+    _rules: Rules, _team: str, _sender: str, found: Mapping[str, Any], _capability: str
+) -> Mapping[str, Any]:
     return found
 
 

@@ -44,6 +44,7 @@ class Offer(Value, frozen=True, kw_only=True):
     capability: str | None = None
     routed: bool = False
     terms: Terms
+    contract_digest: str | None = None
     correlation_id: str
     parent_id: str | None = None
     legs: tuple[Leg, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodrop.core.limits import SECOND
 from nodrop.core.model import Value
 
 SHORT_TYPES: Final[dict[str, dict[str, str]]] = {
@@ -26,6 +27,9 @@ SHORT_TYPES: Final[dict[str, dict[str, str]]] = {
 }
 """The seeds' shorthand: `{"query": "string", "depth": "int"}`."""
 
+MODES: Final = ("always", "scheduled", "on_demand")
+"""Always there; there from `next_active_at` on; there when somebody starts it."""
+
 _SCHEMA_WORDS: Final = frozenset(
     {"$schema", "type", "properties", "$ref", "$defs", "anyOf", "oneOf", "allOf", "items", "enum"}
 )
@@ -44,13 +48,20 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tags: tuple[str, ...] = ()
     concurrency: int | None = None
 
+    @property
+    def timeout_ms(self) -> int | None:
+        """The active time per attempt, as the clocks count it."""
+        return None if self.timeout_seconds is None else round(self.timeout_seconds * SECOND)
+
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When an agent is to be expected."""
 
     mode: str = "always"
+    """One of `MODES`."""
     next_active_at: str | None = None
     heartbeat_seconds: float | None = None
+    """How often it gives a sign of life; missing three makes it a ghost."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

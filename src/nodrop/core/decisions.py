@@ -122,6 +122,7 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
         manifest_version=command.to.manifest_version,
         routed=command.routed,
         terms=terms,
+        contract_digest=command.contract_digest,
         correlation_id=command.correlation_id,
         parent_id=command.parent_id,
         legs=command.legs,
@@ -145,7 +146,7 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
 
 
 def _terms_for(terms: Terms, to: Candidate) -> Terms:
-    return replace(terms, timeout_ms=to.timeout_ms)
+    return replace(terms, timeout_ms=terms.timeout_with(to.timeout_ms))
 
 
 def _deliver(handoff: Handoff, command: commands.Deliver) -> Facts:
@@ -408,6 +409,8 @@ def _agree(handoff: Handoff, command: commands.Agree, by: Actor) -> Facts:
         for name in proposed.__struct_fields__
         if (value := getattr(proposed, name)) is not None
     }
+    if proposed.timeout_ms is not None:  # agreed on, so it holds whatever was asked for before
+        wanted["timeout_asked_ms"] = proposed.timeout_ms
     agreed = events.Agreed(question=question.version, terms=replace(handoff.terms, **wanted))
     return (Fact(event=agreed), _go_on(handoff))
 
@@ -435,7 +438,9 @@ def _reassign(handoff: Handoff, command: commands.Reassign, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.final:
         raise AlreadyFinishedError(f"the handoff is {handoff.state}")
-    moved = reassigned(command.capability, command.to, reason="reassigned", routed=command.routed)
+    moved = reassigned(
+        handoff, command.capability, command.to, reason="reassigned", routed=command.routed
+    )
     return (Fact(event=moved, body=command.body),)
 
 

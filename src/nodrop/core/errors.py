@@ -16,7 +16,7 @@ NodropError
 │   │   └── SignatureStaleError         signed too long ago, or in the future
 │   ├── ForbiddenError              not yours to do
 │   ├── NotFoundError               no such thing, or not for you to know
-│   ├── NoMatchError                nobody offers that capability
+│   ├── NoMatchError                nobody offers that, on such terms
 │   ├── AmbiguousReferenceError     the prefix fits several ids
 │   └── ConflictError               the handoff is not in a state that admits this
 │       ├── WrongStateError             the state machine says no
@@ -28,6 +28,7 @@ NodropError
 │       ├── AlreadyDecidedError         a dead letter gets one decision
 │       ├── IdempotencyConflictError    the key was used for another request
 │       ├── InvitationUsedError         somebody has joined with it
+│       ├── ContractMismatchError       the terms are not those that the contract has
 │       └── LimitReachedError           a bound of this one handoff is used up
 └── UnavailableError            the relay cannot do it now; repeat the same command later
     ├── QueueFullError              more work waits than the relay takes on
@@ -199,8 +200,8 @@ class NoMatchError(CallerError):
     """Nobody can be asked."""
 
     code = "no_match"
-    title = "No agent of this team offers that capability"
-    next = "Name a recipient with `to`, or start an agent that has the capability."
+    title = "No agent of this team can be asked for that"
+    next = "Name a recipient with `to`, ask for less, or start an agent that has the capability."
 
 
 class AmbiguousReferenceError(CallerError):
@@ -288,6 +289,14 @@ class InvitationUsedError(ConflictError):
     code = "invitation_used"
     title = "Somebody has joined with this invitation"
     next = "Ask an operator for another one: `nodrop invite NAME`."
+
+
+class ContractMismatchError(ConflictError):
+    """Not the contract that was made: the offer or the manifest is another by now."""
+
+    code = "contract_mismatch"
+    title = "The offer is not what the contract says"
+    next = "Ask for the contract again, read it, and offer under its digest."
 
 
 class LimitReachedError(ConflictError):

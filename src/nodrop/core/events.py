@@ -29,6 +29,7 @@ class Offered(Value, frozen=True, kw_only=True):
     manifest_version: int | None = None
     routed: bool = False
     terms: Terms
+    contract_digest: str | None = None
     correlation_id: str
     parent_id: str | None = None
     legs: tuple[Leg, ...] = ()

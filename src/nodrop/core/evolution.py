@@ -56,6 +56,7 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         recipient=event.recipient,
         capability=event.capability,
         manifest_version=event.manifest_version,
+        contract_digest=event.contract_digest,
         routed=event.routed,
         asked=(event.recipient,),
         watchers=event.watchers,
@@ -273,7 +274,13 @@ def _agreed(h: Handoff, event: events.Agreed, at: int) -> dict[str, Any]:
         at=event.terms.deadline_at,
         length_ms=max(event.terms.deadline_at - at, 0),
     )
-    return {"terms": event.terms, "timers": armed(h.timers, deadline)}
+    changes: dict[str, Any] = {"terms": event.terms, "timers": armed(h.timers, deadline)}
+    longer = event.terms.timeout_ms
+    if longer is not None and longer != h.terms.timeout_ms:
+        # What the attempt has used up stays used up.
+        used = (h.terms.timeout_ms or 0) - (h.timeout_left_ms or 0)
+        changes["timeout_left_ms"] = max(longer - used, 1)
+    return changes
 
 
 def _answered_timers(h: Handoff) -> tuple[Timer, ...]:
@@ -352,6 +359,7 @@ def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]
         "recipient": event.recipient,
         "capability": event.capability,
         "manifest_version": event.manifest_version,
+        "contract_digest": None,
         "routed": event.routed,
         "asked": asked,
         "terms": replace(h.terms, timeout_ms=event.timeout_ms),

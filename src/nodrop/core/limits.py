@@ -87,6 +87,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms_max: int = 3_660 * DAY
     """The longest time that anything may take; `invalid_request`."""
 
+    # Manifests and finding agents.
+    tags_max: int = 64
+    concurrency_max: int = 10_000
+    regex_bytes_max: int = 262_144
+    """One pattern of a schema, compiled."""
+    shape_bytes_max: int = 8_192
+    """A shape to find agents by: it has to fit into an address."""
+    ghost_after_ms: int = DAY
+    """Silence that makes a ghost of an agent which does not say how often it is heard of."""
+    observations_max: int = 100
+    """The outcomes of one agent and capability that count: the last ones."""
+    observations_min: int = 20
+    """Fewer outcomes than this are not enough to judge anybody by."""
+    observations_kept_ms: int = 30 * SECOND
+    """How much of what was observed a crash may take away."""
+    candidates_fresh_max: int = 64
+    """So many candidates are all looked at for every handoff; of more, the best lately."""
+    candidates_kept_ms: int = SECOND
+    """How long "lately" is."""
+    reasons_max: int = 100
+    """Candidates whose reason is told where none will do."""
+
     # Batches, pages and waits.
     batch_commands_max: int = 512
     """Commands in one commit; more go into the next."""

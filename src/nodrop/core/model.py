@@ -150,7 +150,14 @@ class Terms(Value, frozen=True, kw_only=True):
     backoff: Backoff
     escalation: tuple[Escalation, ...] = ()
     timeout_ms: int | None = None
-    """Active time per attempt, from the recipient's manifest."""
+    """Active time per attempt: the recipient's, or the shorter one that was asked for."""
+    timeout_asked_ms: int | None = None
+    """What was asked for, whoever the recipient is."""
+
+    def timeout_with(self, declared_ms: int | None) -> int | None:
+        """Return the active time that an attempt of a recipient with such a manifest has."""
+        said = [ms for ms in (declared_ms, self.timeout_asked_ms) if ms is not None]
+        return min(said, default=None)
 
 
 class Leg(Value, frozen=True, kw_only=True):
@@ -219,6 +226,7 @@ class Proposal(Value, frozen=True, kw_only=True):
     update_every_ms: int | None = None
     accept_within_ms: int | None = None
     priority: Priority | None = None
+    timeout_ms: int | None = None
 
 
 class BodyRef(Value, frozen=True, kw_only=True):
@@ -267,6 +275,8 @@ class Handoff(Value, frozen=True, kw_only=True):
     recipient: str
     capability: str | None = None
     manifest_version: int | None = None
+    contract_digest: str | None = None
+    """The contract it was offered under, for as long as it is with whom that was made."""
     routed: bool = False
     """Found by capability, so the next candidate may be asked."""
     asked: tuple[str, ...] = ()

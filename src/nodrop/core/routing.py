@@ -14,14 +14,20 @@ def next_candidate(
     if handoff.routed:
         for candidate in around.candidates:
             if candidate.agent not in handoff.asked:
-                moved = reassigned(handoff.capability, candidate, reason=reason, routed=True)
+                capability = handoff.capability
+                moved = reassigned(handoff, capability, candidate, reason=reason, routed=True)
                 return (Fact(event=moved, body=body),)
     code = "no_candidate" if handoff.routed else reason
     return (Fact(event=events.Rejected(code=code), body=body),)
 
 
 def reassigned(
-    capability: str | None, candidate: Candidate, *, reason: str, routed: bool
+    handoff: Handoff,
+    capability: str | None,
+    candidate: Candidate,
+    *,
+    reason: str,
+    routed: bool,
 ) -> events.Reassigned:
     """Return that `candidate` is asked now."""
     return events.Reassigned(
@@ -29,6 +35,6 @@ def reassigned(
         reason=reason,
         capability=capability,
         manifest_version=candidate.manifest_version,
-        timeout_ms=candidate.timeout_ms,
+        timeout_ms=handoff.terms.timeout_with(candidate.timeout_ms),
         routed=routed,
     )

@@ -27,6 +27,7 @@ T = TypeVar("T")
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
     """One event of the batch, for those who wait for it."""
 
+    before: Handoff | None
     handoff: Handoff
     entry: int
     """Its place among the batch's entries."""
@@ -124,10 +125,11 @@ class Batch:
         handoff = self.find(team, handoff_id)
         facts = machine.decide(handoff, command, by=by, now=self.now, around=around)
         for fact in facts:
+            before = handoff
             handoff = machine.evolve(
-                handoff, fact.event, team=team, handoff_id=handoff_id, by=by.agent, at=self.now
+                before, fact.event, team=team, handoff_id=handoff_id, by=by.agent, at=self.now
             )
-            self._record(handoff, fact.event, fact.body, by=by, command_id=command_id)
+            self._record(before, handoff, fact.event, fact.body, by=by, command_id=command_id)
         assert handoff is not None, "deciding on nothing makes something or raises"
         if facts:
             key = (team, handoff_id)
@@ -138,7 +140,14 @@ class Batch:
         return handoff
 
     def _record(
-        self, after: Handoff, event: Event, body: bytes | None, *, by: Actor, command_id: str | None
+        self,
+        before: Handoff | None,
+        after: Handoff,
+        event: Event,
+        body: bytes | None,
+        *,
+        by: Actor,
+        command_id: str | None,
     ) -> None:
         name, data = wire_events.encode(event)
         items = mail.items(event, after)
@@ -159,6 +168,7 @@ class Batch:
         )
         self.happened.append(
             Happened(
+                before=before,
                 handoff=after,
                 entry=len(self._drafts) - 1,
                 type=name,

@@ -102,6 +102,7 @@ def _terms(terms: Terms, leg: Leg, now: int) -> Terms:
         update_every_ms=leg.update_every_ms or terms.update_every_ms,
         attempts_max=leg.attempts_max or terms.attempts_max,
         deadline_at=max(deadline, now + 1),
+        timeout_asked_ms=None,  # it was agreed with somebody else
     )
 
 

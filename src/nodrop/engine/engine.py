@@ -441,9 +441,11 @@ class Engine:
                 heapq.heappush(waiting, (timer.at, number))
 
     def _tick_one(self, batch: Batch, handoff: Handoff) -> Handoff:
-        candidates = self._register.candidates(
-            handoff.team, handoff.capability, sender=handoff.sender
-        )
+        candidates: tuple[commands.Candidate, ...] = ()
+        if handoff.routed:
+            candidates = self._register.candidates(
+                handoff.team, handoff.capability, sender=handoff.sender, asked=handoff.asked
+            )
         around = self.retrying(handoff, batch.now, candidates=candidates)
         after = batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
         self.retries.note(handoff, after, now=batch.now)

@@ -24,10 +24,17 @@ from nodrop.core.model import Backoff, Escalation, Leg, Priority, Proposal, Term
 from nodrop.engine.proved import Proved
 from nodrop.wire import bodies, canonical, requests
 from nodrop.wire.bodies import Content, LegText
-from nodrop.wire.times import Duration, parse_due, parse_duration
+from nodrop.wire.times import (
+    Duration,
+    format_duration,
+    format_time,
+    parse_due,
+    parse_duration,
+)
 
 AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _PROBLEMS_TOLD_MAX: Final = 20
 
@@ -63,14 +70,19 @@ class Intake:
                 max_ms=read.duration(backoff.max, "backoff.max", limits.backoff_max_ms),
             ),
             escalation=tuple(read.escalations(offer.escalation)),
+            timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
         )
         self._check_offer(offer, read)
         read.done()
         return terms
 
     def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
-        for name in ("supersedes", "group", "contract_digest"):
+        for name in ("supersedes", "group"):
             read.unsupported(getattr(offer, name), name)
+        if offer.contract_digest is not None:
+            read.digest(offer.contract_digest, "contract_digest")
+            if offer.to is None:
+                read.wrong("to", "a contract is with one agent: name it")
         for name, agent in (("from", offer.from_), ("to", offer.to)):
             read.agent(agent, name)
         for name in ("trigger", "title", "expected_outcome"):
@@ -238,6 +250,33 @@ class Intake:
         read.done()
         return length
 
+    def contract(self, request: requests.Contract, *, now: int) -> None:
+        """Refuse terms that no offer could have."""
+        read = _Reader(self._limits, now)
+        read.agent(request.to, "to")
+        read.name(request.capability, "capability")
+        for name in ("timeout", "update_every", "accept_within"):
+            read.duration_or_none(getattr(request, name), name)
+        read.due_or_none(request.deadline, "deadline")
+        if request.attempts_max is not None:
+            read.attempts(request.attempts_max, "attempts_max")
+        if request.reliability is not None:
+            read.between(request.reliability, "reliability", 0, 1)
+        read.done()
+
+    def length_or(self, value: Duration | None, default_ms: int) -> int:
+        """Return how long a duration is that was read before."""
+        return _Reader(self._limits, 0).duration(value, "", default_ms)
+
+    def deadline(self, value: Duration | None) -> str:
+        """Return a deadline that was read before in the one way to write it: as it was meant."""
+        if value is None:
+            return format_duration(self._limits.deadline_ms)
+        length = parse_due(value, now=0)
+        # The same from another start is a point in time, anything else a duration.
+        is_time = parse_due(value, now=1) == length
+        return format_time(length) if is_time else format_duration(length)
+
     def wait(self, value: Duration, *, now: int) -> int:
         """Return until when a caller waits: at once, or at most the relay's bound from now."""
         read = _Reader(self._limits, now)
@@ -294,6 +333,7 @@ class Intake:
             priority=None
             if request.priority is None
             else read.priority(request.priority, "priority"),
+            timeout_ms=read.duration_or_none(request.timeout, "timeout"),
         )
         if proposal == Proposal():
             read.wrong("deadline", "propose at least one of the terms")
@@ -350,6 +390,10 @@ class _Reader:
     def name(self, value: str | None, path: str) -> None:
         if value is not None and not NAME.fullmatch(value):
             self.wrong(path, "expected 1 to 256 printable ASCII characters")
+
+    def digest(self, value: str, path: str) -> None:
+        if not _DIGEST.fullmatch(value):
+            self.wrong(path, "expected sha256: and 64 hexadecimal digits")
 
     def text(self, value: str | None, path: str) -> None:
         if value is not None and len(value) > self._limits.text_chars_max:

@@ -17,8 +17,9 @@ from nodrop.engine.access import ROLES, Access, hashed
 from nodrop.engine.batch import Batch
 from nodrop.engine.engine import Engine, Job
 from nodrop.engine.intake import Intake
+from nodrop.engine.manifests import read_manifest
 from nodrop.engine.ports import Ids
-from nodrop.engine.register import Register, read_manifest
+from nodrop.engine.register import Register
 from nodrop.engine.repeats import done_before
 from nodrop.engine.shows import Caller
 from nodrop.store import Token, Wanted

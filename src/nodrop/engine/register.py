@@ -3,11 +3,11 @@
 A manifest is kept in every version, because a handoff is held to the one it was offered under.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-import jsonschema_rs
 import msgspec
 
 from nodrop.core.commands import Candidate
@@ -18,10 +18,10 @@ from nodrop.core.errors import (
     NoMatchError,
     Problem,
 )
-from nodrop.core.limits import SECOND, Limits
-from nodrop.engine.intake import NAME
+from nodrop.core.limits import Limits
+from nodrop.engine.manifests import compile_schema
 from nodrop.engine.rules import SUSPECT, Rules
-from nodrop.wire.decoding import decode_strict
+from nodrop.wire import canonical
 
 _ERRORS_SHOWN_MAX: Final = 20
 
@@ -43,24 +43,59 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
 
 
+class Offering(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One capability of one agent, ready to be found, compared and asked for."""
+
+    agent: Agent
+    capability: Capability
+    candidate: Candidate
+    tags: frozenset[str]
+    """The agent's and the capability's."""
+    manifest_sha256: str
+    """Of the manifest as sent."""
+    input_sha256: bytes | None
+    output_sha256: bytes | None
+    """Of the JSON Schemas that the manifest means; None where it says nothing."""
+
+
+Order = Callable[[str, str, Mapping[str, Offering], Collection[str]], Iterable[Offering]]
+"""(team, capability, who offers it, whom to leave out) → whom to ask, in this order."""
+
+
 class Register:
     """The agents of every team, and their schemas ready to check with."""
 
     def __init__(self, limits: Limits, rules: Rules | None = None) -> None:
         self._limits = limits
         self.rules = rules or Rules()
+        self.order: Order = _by_name
+        """How candidates are put in order."""
+        self._offerings: defaultdict[str, dict[str, dict[str, Offering]]] = defaultdict(dict)
+        """By team, capability and agent."""
         self._agents: defaultdict[str, dict[str, tuple[Agent, bytes]]] = defaultdict(dict)
         self._manifests: dict[tuple[str, str, int], Manifest] = {}
         self._checks: dict[tuple[str, str, int, str, str], _Check] = {}
 
     def put(self, agent: Agent, manifest: bytes) -> None:
         """Know `agent` by its newest manifest."""
+        offered = self._offerings[agent.team]
+        before = self._agents[agent.team].get(agent.id)
+        for capability in before[0].manifest.capabilities if before else ():
+            by_agent = offered.get(capability.name, {})
+            by_agent.pop(agent.id, None)
+            if not by_agent:
+                offered.pop(capability.name, None)
+        if agent.removed_at is None and agent.manifest.capabilities:
+            sha256 = canonical.sha256(manifest)
+            for capability in agent.manifest.capabilities:
+                by_agent = offered.setdefault(capability.name, {})
+                by_agent[agent.id] = _offering(agent, capability, sha256)
         self._agents[agent.team][agent.id] = (agent, manifest)
         self._manifests[agent.team, agent.id, agent.version] = agent.manifest
 
     def recall(self, team: str, agent: str, version: int, manifest: bytes) -> None:
-        """Know an older manifest again."""
-        self._manifests[team, agent, version] = read_manifest(manifest, agent, self._limits)
+        """Know an older manifest again. It was checked when it came, by the rules of its day."""
+        self._manifests[team, agent, version] = msgspec.json.decode(manifest, type=Manifest)
 
     def get(self, team: str, agent: str) -> tuple[Agent, bytes] | None:
         """Return an agent that has joined and not left."""
@@ -81,6 +116,19 @@ class Register:
         known = self._agents[team].values()
         return sorted((a for a in known if a[0].removed_at is None), key=lambda a: a[0].id)
 
+    def offering(self, team: str, capability: str, agent: str) -> Offering | None:
+        """Return what an agent offers under a capability's name."""
+        return self._offerings[team].get(capability, {}).get(agent)
+
+    def offerings(self, team: str, capability: str | None = None) -> Iterator[Offering]:
+        """Yield everything that is offered under a capability's name, or at all."""
+        offered = self._offerings[team]
+        if capability is not None:
+            yield from offered.get(capability, {}).values()
+            return
+        for by_agent in offered.values():
+            yield from by_agent.values()
+
     # --- routing ---
 
     def target(
@@ -96,7 +144,7 @@ class Register:
             raise InvalidRequestError("nobody is asked", errors=(problem,))
         candidates = self.candidates(team, capability, sender=sender)
         if not candidates:
-            if self.offering(team, capability):
+            if self._offerings[team].get(capability):
                 barred = NoMatchError(f"no rule lets {sender} hand {capability!r} to who offers it")
                 barred.suspect = SUSPECT
                 raise barred
@@ -105,26 +153,28 @@ class Register:
         return Target(candidate=first, capability=capability, routed=True, known=True)
 
     def candidates(
-        self, team: str, capability: str | None, *, sender: str
+        self,
+        team: str,
+        capability: str | None,
+        *,
+        sender: str,
+        asked: Collection[str] = (),
     ) -> tuple[Candidate, ...]:
-        """Return whom `sender` may ask for a capability, in the order in which they would be asked."""
-        return self.rules.admitted(team, sender, self.offering(team, capability), capability)
+        """Return whom `sender` may ask for a capability and has not `asked`, the best first.
+
+        Of very many, the best few: there are none only if there is nobody.
+        """
+        offered = self._offerings[team].get(capability or "")
+        if not offered or capability is None:
+            return ()
+        offered = self.rules.admitted(team, sender, offered, capability)
+        return tuple(o.candidate for o in self.order(team, capability, offered, asked))
 
     def only_capability(self, team: str, agent: str) -> str | None:
         """Return the one capability of an agent; None if it has none, or several."""
         known = self.get(team, agent)
         declared = known[0].manifest.capabilities if known else ()
         return declared[0].name if len(declared) == 1 else None
-
-    def offering(self, team: str, capability: str | None) -> tuple[Candidate, ...]:
-        """Return who offers a capability, in the order of their names."""
-        if capability is None:
-            return ()
-        return tuple(
-            _candidate(agent, found)
-            for agent, _ in self.all(team)
-            if (found := agent.manifest.capability(capability)) is not None
-        )
 
     def _named(self, team: str, to: str, capability: str | None, path: str) -> Target:
         known = self.get(team, to)
@@ -152,6 +202,16 @@ class Register:
 
     # --- checking payloads and results ---
 
+    def who_take(
+        self, team: str, candidates: Iterable[Candidate], capability: str | None, payload: Any
+    ) -> tuple[Candidate, ...]:
+        """Return the candidates whose capability takes a payload."""
+        return tuple(
+            candidate
+            for candidate in candidates
+            if not self.problems(team, candidate, capability, "input", payload)
+        )
+
     def problems(
         self, team: str, target: Candidate, capability: str | None, side: str, value: Any
     ) -> tuple[Problem, ...]:
@@ -166,7 +226,7 @@ class Register:
                 raise MissingManifestError(*key[:3])
             found = manifest.capability(capability)
             declared = found and (found.input_schema if side == "input" else found.output_schema)
-            check = self._checks[key] = _Check(declared)
+            check = self._checks[key] = _Check(declared, self._limits)
         root = "payload" if side == "input" else "result"
         return tuple(check.problems(value, root))
 
@@ -174,8 +234,8 @@ class Register:
 class _Check:
     """A schema, compiled once."""
 
-    def __init__(self, declared: dict[str, Any] | None) -> None:
-        self._validator = None if declared is None else compile_schema(declared)
+    def __init__(self, declared: dict[str, Any] | None, limits: Limits) -> None:
+        self._validator = None if declared is None else compile_schema(declared, limits)
 
     def problems(self, value: Any, root: str) -> Iterator[Problem]:
         if self._validator is None or self._validator.is_valid(value):
@@ -186,74 +246,39 @@ class _Check:
             yield Problem(path=dotted(root, error.instance_path), message=error.message[:200])
 
 
-def compile_schema(declared: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    """Return a checker for what a manifest declares. Nothing is fetched; regexes run in linear time."""
-    return jsonschema_rs.Draft202012Validator(
-        json_schema(declared),
-        offline=True,
-        pattern_options=jsonschema_rs.RegexOptions(),
-    )
-
-
 def dotted(root: str, parts: list[str | int]) -> str:
     """Return a path as the problem document writes it: `payload.steps[0].name`."""
     return root + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in parts)
 
 
-def read_manifest(data: bytes, agent: str, limits: Limits) -> Manifest:
-    """Return the relay's reading of a manifest as sent."""
-    manifest = decode_strict(data, Manifest, limits)
-    problems = list(_manifest_problems(manifest, agent, limits))
-    if problems:
-        error = InvalidRequestError("the manifest is not valid", errors=tuple(problems))
-        if any("_schema" in problem.path for problem in problems):
-            error.suspect = "schema"  # what reaches out, or would take for ever, does not compile
-        raise error
-    return manifest
+def _by_name(
+    team: str, capability: str, offered: Mapping[str, Offering], asked: Collection[str]
+) -> Iterable[Offering]:
+    del team, capability
+    return (offered[agent] for agent in sorted(offered) if agent not in asked)
 
 
-def _manifest_problems(manifest: Manifest, agent: str, limits: Limits) -> Iterator[Problem]:
-    if manifest.agent_id != agent:
-        yield Problem(path="agent_id", message=f"expected {agent!r}, the agent it is published for")
-    if len(manifest.capabilities) > limits.capabilities_max:
-        yield Problem(path="capabilities", message=f"at most {limits.capabilities_max}")
-        return
-    seen: set[str] = set()
-    for index, capability in enumerate(manifest.capabilities):
-        where = f"capabilities[{index}]"
-        if not NAME.fullmatch(capability.name) or len(capability.name) > limits.name_chars_max:
-            message = f"1 to {limits.name_chars_max} printable ASCII characters"
-            yield Problem(path=f"{where}.name", message=message)
-        if capability.name in seen:
-            yield Problem(path=f"{where}.name", message=f"{capability.name!r} is declared twice")
-        seen.add(capability.name)
-        if capability.timeout_seconds is not None and not 0 < capability.timeout_seconds < 1e9:  # noqa: PLR2004  # about 30 years
-            yield Problem(path=f"{where}.timeout_seconds", message="must be more than 0")
-        if capability.reliability_sla is not None and not 0 <= capability.reliability_sla <= 1:
-            yield Problem(path=f"{where}.reliability_sla", message="must be between 0 and 1")
-        yield from _schema_problems(capability, where, limits)
+def _offering(agent: Agent, capability: Capability, manifest_sha256: str) -> Offering:
+    return Offering(
+        agent=agent,
+        capability=capability,
+        candidate=_candidate(agent, capability),
+        tags=frozenset((*agent.manifest.tags, *capability.tags)),
+        manifest_sha256=manifest_sha256,
+        input_sha256=_schema_sha256(capability.input_schema),
+        output_sha256=_schema_sha256(capability.output_schema),
+    )
 
 
-def _schema_problems(capability: Capability, where: str, limits: Limits) -> Iterator[Problem]:
-    for field in ("input_schema", "output_schema"):
-        declared: dict[str, Any] | None = getattr(capability, field)
-        if declared is None:
-            continue
-        if len(msgspec.json.encode(declared)) > limits.schema_bytes_max:
-            message = f"larger than {limits.schema_bytes_max} bytes"
-            yield Problem(path=f"{where}.{field}", message=message)
-            continue
-        try:
-            compile_schema(declared)
-        except (jsonschema_rs.ValidationError, ValueError) as error:
-            message = str(error).split("\n", 1)[0][:200]
-            yield Problem(path=f"{where}.{field}", message=message)
+def _schema_sha256(declared: dict[str, Any] | None) -> bytes | None:
+    if declared is None:
+        return None
+    return hashlib.sha256(canonical.dumps(json_schema(declared))).digest()
 
 
 def _candidate(agent: Agent, capability: Capability | None) -> Candidate:
-    timeout = capability.timeout_seconds if capability else None
     return Candidate(
         agent=agent.id,
         manifest_version=agent.version,
-        timeout_ms=None if timeout is None else round(timeout * SECOND),
+        timeout_ms=capability.timeout_ms if capability else None,
     )

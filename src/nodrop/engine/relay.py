@@ -20,9 +20,11 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.mail import Kind
-from nodrop.core.model import Handoff, Rung, State
+from nodrop.core.model import Handoff, Rung
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
+from nodrop.engine.contracts import Contracts
+from nodrop.engine.discovery import Discovery
 from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.identity import Identity
@@ -40,6 +42,7 @@ from nodrop.engine.roles import require_role
 from nodrop.engine.room import COUNTED, Rates, Room
 from nodrop.engine.rules import Rules
 from nodrop.engine.shows import Caller, Shows, shown_refusal
+from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Reply, Taking, process_id
 from nodrop.engine.writing import Done, DoneBefore, Existing, Writing
@@ -85,13 +88,22 @@ class Relay:
         self._engine = Engine(
             store, clock=clock, register=self._register, bodies=self._bodies, limits=limits
         )
-        self._shows = Shows(store, self._bodies, self._engine.leases, self._engine.takers)
+        self._shows = Shows(store, self._bodies, self._engine.leases)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
+        self._standings = Standings(
+            self._engine, store, register=self._register, clock=clock, limits=limits
+        )
+        self._register.order = self._standings.order
+        self._discovery = Discovery(self._register, self._standings, clock=clock, limits=limits)
+        self._contracts = Contracts(
+            self._register, self._standings, self._discovery, intake=intake, limits=limits
+        )
         self._reading = Reading(store, clock=clock, intake=intake)
         self._writing = Writing(
             self._engine,
             intake=intake,
             register=self._register,
+            contracts=self._contracts,
             bodies=self._bodies,
             queues=self._queues,
             room=self._room,
@@ -154,16 +166,19 @@ class Relay:
             limits=limits,
             tell=tell,
         )
-        for team in await store.teams():
-            await relay._know(team.id)
+        teams = [team.id for team in await store.teams()]
+        for team in teams:
+            await relay._know(team)
         await relay._identity.load()
         await relay._room.load(store)
+        await relay._standings.load(teams)
         await relay._engine.start()
         await relay._erasing.resume()
         return relay
 
     async def stop(self) -> None:
         """Stop serving. What was answered is kept; what was not is the caller's to repeat."""
+        await self._standings.write(everything=True)
         await self._engine.stop()
         for watchers in (self._reading.handoffs, self._reading.inboxes, self._reading.logs):
             watchers.wake_all()
@@ -223,6 +238,7 @@ class Relay:
             raise NotFoundError(f"no operation is called {operation!r}")
         if isinstance(request, requests.Command):
             self._intake.name(request.command_id, "command_id")
+        self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
         carried_out = self._carry_out(caller, operation, request, reference, name)
         if getattr(request, "wait", 0):
             return await self._access.revocations.unless_revoked(caller, carried_out)
@@ -342,22 +358,22 @@ class Relay:
     async def _about_agents(self, caller: Caller, request: Request, name: str | None) -> Reply:
         match request:
             case requests.ListAgents():
-                found = [
-                    await self._shows.agent(agent, manifest)
-                    for agent, manifest in self._register.all(caller.team)
-                    if request.capability is None
-                    or agent.manifest.capability(request.capability) is not None
-                ]
-                return Reply(answer=views.AgentsAnswer(agents=tuple(found)))
+                return Reply(answer=self._list_agents(caller.team, request))
             case requests.GetAgent():
-                return await self._show_agent(caller.team, name or request.agent)
+                return self._show_agent(caller.team, name or request.agent)
+            case requests.Contract():
+                now = self._clock.now()
+                return Reply(
+                    answer=self._contracts.negotiate(caller.team, caller.agent, request, now=now)
+                )
             case requests.Register():
                 agent = name or request.agent
                 manifest = bytes(request.manifest)
                 await self._people.register(caller, agent, manifest, request.command_id)
-                return await self._show_agent(caller.team, agent)
+                await self._standings.joined(caller.team, agent)
+                return self._show_agent(caller.team, agent)
             case requests.RemoveAgent():
-                shown = await self._show_agent(caller.team, name or request.agent)
+                shown = self._show_agent(caller.team, name or request.agent)
                 await self._people.remove(caller, name or request.agent, request.command_id)
                 return shown
             case requests.CreateToken():
@@ -387,7 +403,7 @@ class Relay:
         """Return the answer to a command; to a repeated one, what it was the first time."""
         replayed = isinstance(done, DoneBefore)
         handoff = await self._handoff_of(caller, done)
-        warnings = self._warnings(handoff) if offered else ()
+        warnings = self._discovery.warnings(handoff) if offered else ()
         view = await self._shows.handoff(handoff, reader=caller.agent, warnings=warnings)
         repeated = isinstance(done, Done) and done.replayed
         answer = views.HandoffAnswer(handoff=view, replayed=repeated)
@@ -398,19 +414,6 @@ class Relay:
         if isinstance(done, DoneBefore):
             return (await self._reading.as_of(caller.team, done.places))[0]
         return done.handoff
-
-    def _warnings(self, handoff: Handoff) -> tuple[views.WarningView, ...]:
-        """Tell a sender what it should know about the recipient; the mail is kept all the same."""
-        to = handoff.recipient
-        if handoff.state is not State.OFFERED or to == "me":
-            return ()
-        if self._register.get(handoff.team, to) is None:
-            detail = f"no agent called {to} has joined yet; the handoff waits in its inbox"
-            return (views.WarningView(code="recipient_unknown", detail=detail),)
-        if not self._engine.takers.connected(handoff.team, to):
-            detail = f"{to} is not connected now; the handoff waits in its inbox"
-            return (views.WarningView(code="recipient_asleep", detail=detail),)
-        return ()
 
     async def _get_handoff(
         self, caller: Caller, request: requests.GetHandoff, handoff_id: str
@@ -496,6 +499,8 @@ class Relay:
         for agent, manifest in committed.changes.agents:
             self._register.put(agent, manifest)
         self._identity.committed(committed.changes)
+        if self._standings.note(committed):
+            self._spawn(self._standings.write())
         for handoff in committed.handoffs:
             self._queues.note(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
@@ -528,11 +533,23 @@ class Relay:
 
     # --- agents ---
 
-    async def _show_agent(self, team: str, agent: str) -> Reply:
-        known = self._register.get(team, agent)
+    def _show_agent(self, team: str, agent: str) -> Reply:
+        return Reply(answer=views.AgentAnswer(agent=self._discovery.show(team, agent)))
+
+    def _list_agents(self, team: str, request: requests.ListAgents) -> views.AgentsAnswer:
+        wanted = self._discovery.query(request)
+        if wanted is None:
+            most = self.limits.page_items_max if request.limit is None else request.limit
+            limit = self._intake.limit(most)
+            return self._discovery.page(team, after=request.after, limit=limit)
+        return self._discovery.find(team, wanted, limit=self._intake.limit(request.limit))
+
+    async def manifest(self, caller: Caller, agent: str) -> bytes:
+        """Return an agent's manifest as it was sent."""
+        known = self._register.get(caller.team, agent)
         if known is None:
             raise NotFoundError("no such agent")
-        return Reply(answer=views.AgentAnswer(agent=await self._shows.agent(*known)))
+        return known[1]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -100,6 +100,8 @@ def digest_of(request: requests.Offer, sender: str) -> str:
     sent = msgspec.to_builtins(request)
     for name in _NOT_CONTENT:
         sent.pop(name, None)
+    if sent["timeout"] is None:
+        del sent["timeout"]  # as keys have it that were used before there was one
     sent["from"] = sender
     return canonical.sha256(canonical.dumps(sent))
 

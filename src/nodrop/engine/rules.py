@@ -4,14 +4,14 @@ Asked wherever somebody new is about to be asked to do something. A refusal name
 covers, and nobody's rules.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
-from nodrop.core.commands import Candidate
 from nodrop.core.errors import ForbiddenError
 from nodrop.core.model import Leg
 from nodrop.core.policy import ANY, DEFAULT_POLICY, Policy
 
+T = TypeVar("T")
 PolicyOf = Callable[[str], Policy]
 """Returns the policy of a team. Looked up for every offer, so it must be at hand."""
 
@@ -33,13 +33,13 @@ class Rules:
         self._policy_of = policy_of
 
     def admitted(
-        self, team: str, sender: str, candidates: tuple[Candidate, ...], capability: str | None
-    ) -> tuple[Candidate, ...]:
-        """Return those of `candidates` whom `sender` may hand `capability` to."""
+        self, team: str, sender: str, offered: Mapping[str, T], capability: str
+    ) -> Mapping[str, T]:
+        """Return those of who offers a capability whom `sender` may hand it to."""
         policy = self._policy_of(team)
         if not policy.allow:
-            return candidates
-        return tuple(c for c in candidates if policy.allows(sender, c.agent, capability))
+            return offered
+        return {a: o for a, o in offered.items() if policy.allows(sender, a, capability)}
 
     def require(self, team: str, sender: str, recipient: str, capability: str | None) -> None:
         """Refuse a handoff that no rule covers."""

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.core import mail
-from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
 from nodrop.core.mail import Kind
 from nodrop.core.model import Answer, BodyRef, Handoff, Terms
@@ -17,7 +16,6 @@ from nodrop.core.roles import Role
 from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.refusals import Refusal
-from nodrop.engine.waiters import Takers
 from nodrop.store import Key, Mail, Store
 from nodrop.wire import canonical, views
 from nodrop.wire.bodies import WITHHELD, decode_content
@@ -89,11 +87,10 @@ def require_sight(caller: Caller, handoff: Handoff | None) -> Handoff:
 class Shows:
     """Makes views of what the store holds."""
 
-    def __init__(self, store: Store, bodies: Bodies, leases: Leases, takers: Takers) -> None:
+    def __init__(self, store: Store, bodies: Bodies, leases: Leases) -> None:
         self._store = store
         self._bodies = bodies
         self._leases = leases
-        self._takers = takers
         self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
 
     async def handoff(
@@ -286,17 +283,6 @@ class Shows:
                 else bodies.get((caller.team, e.handoff_id or "", e.version)),
             )
             for e in entries
-        )
-
-    async def agent(self, agent: Agent, manifest: bytes) -> views.AgentView:
-        """Return an agent as its team sees it."""
-        return views.AgentView(
-            agent_id=agent.id,
-            version=agent.version,
-            manifest=msgspec.Raw(manifest),
-            connected=self._takers.connected(agent.team, agent.id),
-            queued=await self._store.queued(agent.team, agent.id),
-            registered_at=format_time(agent.registered_at),
         )
 
 

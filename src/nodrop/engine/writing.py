@@ -26,6 +26,7 @@ from nodrop.core.surroundings import Surroundings
 from nodrop.engine import chains, erasing
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
+from nodrop.engine.contracts import Contracts
 from nodrop.engine.engine import Engine, Job
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
@@ -85,6 +86,7 @@ class Writing:
         *,
         intake: Intake,
         register: Register,
+        contracts: Contracts,
         bodies: Bodies,
         queues: Queues,
         room: Room,
@@ -95,6 +97,7 @@ class Writing:
         self._engine = engine
         self._intake = intake
         self._register = register
+        self._contracts = contracts
         self._bodies = bodies
         self._queues = queues
         self._room = room
@@ -189,11 +192,20 @@ class Writing:
         if legs:
             only = partial(self._register.only_capability, team)
             self._register.rules.require_legs(team, agent, legs, only)
+        if request.contract_digest is not None:
+            self._contracts.check(team, request, target.capability)
         check = (team, target.candidate, target.capability, "input", request.payload)
         if len(body) > OFF_THE_LOOP_BYTES:
             problems = await asyncio.to_thread(self._register.problems, *check)
         else:
             problems = self._register.problems(*check)
+        if problems and target.routed:  # somebody else may take it
+            others = self._register.candidates(
+                team, target.capability, sender=sender, asked=(target.candidate.agent,)
+            )
+            able = self._register.who_take(team, others, target.capability, request.payload)
+            if able:
+                target, problems = msgspec.structs.replace(target, candidate=able[0]), ()
         if problems:
             detail = f"{target.candidate.agent} does not take this payload"
             raise PayloadInvalidError(detail, errors=problems)
@@ -204,6 +216,7 @@ class Writing:
             capability=target.capability,
             routed=target.routed,
             terms=terms,
+            contract_digest=request.contract_digest,
             correlation_id=request.correlation_id
             or (parent.correlation_id if parent else handoff_id),
             parent_id=request.parent_id and (parent.id if parent else request.parent_id),
@@ -231,7 +244,7 @@ class Writing:
                 self._signing.recheck(batch, caller.team, proved)
                 body = with_signature(getattr(command, "body", None), proved.kept)
                 command = msgspec.structs.replace(command, body=body)
-            around = self._around(handoff)
+            around = self._around(handoff, moving=isinstance(command, commands.Reject))
             if isinstance(command, commands.Fail | commands.Release):
                 wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
                 around = msgspec.structs.replace(around, retry_wait_ms=wait)
@@ -290,7 +303,7 @@ class Writing:
                 case requests.Decline():
                     body = self._intake.reason(request.reason)
                     command = commands.Decline(question=question, body=body)
-            around = self._around(handoff)
+            around = self._around(handoff, moving=isinstance(command, commands.Decline))
             return self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
@@ -541,24 +554,31 @@ class Writing:
             command_id=command_id,
         )
 
-    def _around(self, handoff: Handoff) -> Surroundings:
-        return self._engine.surroundings(
-            candidates=self._register.candidates(
-                handoff.team, handoff.capability, sender=handoff.sender
+    def _around(self, handoff: Handoff, *, moving: bool) -> Surroundings:
+        """Return what a decision depends on; `moving` may ask somebody else."""
+        candidates: tuple[Candidate, ...] = ()
+        if moving and handoff.routed:
+            team, capability = handoff.team, handoff.capability
+            others = self._register.candidates(
+                team, capability, sender=handoff.sender, asked=handoff.asked
             )
-            if handoff.routed
-            else (),
-            position=self._queues.position(handoff),
+            payload = self._payload(handoff)
+            candidates = self._register.who_take(team, others, capability, payload)
+        return self._engine.surroundings(
+            candidates=candidates, position=self._queues.position(handoff)
         )
 
     def _check_payload(
         self, handoff: Handoff, candidate: Candidate, capability: str | None
     ) -> None:
-        content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
-        payload = canonical.loads(bytes(content.payload))
+        payload = self._payload(handoff)
         problems = self._register.problems(handoff.team, candidate, capability, "input", payload)
         if problems:
             raise PayloadInvalidError(f"{candidate.agent} does not take it", errors=problems)
+
+    def _payload(self, handoff: Handoff) -> Any:
+        content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
+        return canonical.loads(bytes(content.payload))
 
     def _follow(self, batch: Batch, done: Handoff, result: bytes) -> Handoff:
         """Open the next leg of the chain, if there is one, and settle this one."""

@@ -65,6 +65,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.AlreadyDecidedError: _row(409, EXIT_CONFLICT),
     errors.IdempotencyConflictError: _row(409, EXIT_CONFLICT),
     errors.InvitationUsedError: _row(409, EXIT_CONFLICT),
+    errors.ContractMismatchError: _row(409, EXIT_CONFLICT),
     errors.LimitReachedError: _row(409, EXIT_CONFLICT),
     errors.UnavailableError: _row(503, EXIT_TRY_AGAIN),
     errors.QueueFullError: _row(503, EXIT_TRY_AGAIN),

@@ -7,6 +7,7 @@ wrong than a schema could. The fuzzer of `nodrop.proof` holds the two against ea
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from nodrop.core.contract import MODES
 from nodrop.core.limits import DEFAULT, SECOND
 from nodrop.core.model import Priority, Rung, When
 from nodrop.core.policy import Signatures
@@ -23,6 +24,7 @@ DUE_FORMAT: Final = "time-or-duration"
 
 _AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
 _NAME: Final[Schema] = {"pattern": "^[!-~](?:[ -~]{0,254}[!-~])?$"}
+_TAG: Final[Schema] = {"pattern": "^[!-+\\--~](?:[ -+\\--~]{0,62}[!-+\\--~])?$"}
 _TEXT: Final[Schema] = {"maxLength": DEFAULT.text_chars_max}
 _WORDS: Final[Schema] = {**_TEXT, "pattern": r"[^\s\x1c-\x1f\x85]"}
 """A text that says something."""
@@ -37,7 +39,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     ),
     **dict.fromkeys(("trigger", "title", "expected_outcome", "status", "reason", "label"), _TEXT),
     **dict.fromkeys(("on", "detached", "reassign", "raise_priority"), _LATER),
-    **dict.fromkeys(("supersedes", "group", "contract_digest"), _LATER),
+    **dict.fromkeys(("supersedes", "group"), _LATER),
     "signature": {
         "type": ["string", "null"],
         "maxLength": JWS_CHARS_MAX,
@@ -53,6 +55,13 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "of": {"enum": ["handoff", "chain"]},
     "until": {"enum": [*Rung, "unblocked"]},
     "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
+    "contract_digest": {"pattern": "^sha256:[0-9a-f]{64}$"},
+    "reliability": {"minimum": 0, "maximum": 1},
+    "concurrency": {**_POSITIVE, "maximum": DEFAULT.concurrency_max},
+    "mode": {"enum": [*MODES]},
+    "tags": {"maxItems": DEFAULT.tags_max, "items": {"type": "string", **_TAG}},
+    "description": _TEXT,
+    "discovery_endpoint": _TEXT,
     "watchers": {"maxItems": DEFAULT.watchers_max, "items": {"type": "string", **_AGENT}},
     "escalation": {"maxItems": DEFAULT.escalation_steps_max},
     "then": {"maxItems": DEFAULT.legs_max},
@@ -82,11 +91,16 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("ListHandoffs", "correlation_id"): {},
     ("GetLog", "correlation_id"): {},
     ("ListAgents", "capability"): {},
+    ("ListAgents", "tags"): {},
     ("Capability", "name"): {"pattern": "^[!-~](?:[ -~]{0,62}[!-~])?$"},
     ("Capability", "timeout_seconds"): {"exclusiveMinimum": 0, "exclusiveMaximum": 1e9},
     ("Capability", "reliability_sla"): {"minimum": 0, "maximum": 1},
     ("Manifest", "capabilities"): {"maxItems": DEFAULT.capabilities_max},
-    ("Availability", "heartbeat_seconds"): {},
+    ("Availability", "heartbeat_seconds"): {
+        "minimum": DEFAULT.heartbeat_seconds_min,
+        "maximum": DEFAULT.duration_ms_max // SECOND,
+    },
+    ("Availability", "next_active_at"): {"format": "date-time"},
 }
 
 _BLANKS: Final[Mapping[str, Schema]] = {
@@ -100,13 +114,15 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "LegSpec": ("to", "capability"),
     "EscalationSpec": ("notify",),
     "Reassign": ("to", "capability"),
-    "Counter": ("deadline", "update_every", "accept_within", "priority"),
+    "Counter": ("deadline", "update_every", "accept_within", "priority", "timeout"),
 }
 """Requests of which at least one of these fields must say something."""
 
 _DURATIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("after", "wait", "overlap"), DURATION),
-    **dict.fromkeys(("accept_within", "update_every", "first", "max", "expires"), SOME_TIME),
+    **dict.fromkeys(
+        ("accept_within", "update_every", "timeout", "first", "max", "expires"), SOME_TIME
+    ),
 }
 DUES: Final = frozenset({"deadline", "eta", "next_update"})
 TIMES: Final = DUES | _DURATIONS.keys()
@@ -205,7 +221,7 @@ def plain(schema: Any) -> Any:
 
 def _described(component: str, field: str, schema: Schema) -> Schema:
     kinds = {kind.get("type") for kind in schema.get("anyOf", [schema])}
-    if field in _DURATIONS and "string" in kinds:
+    if field in _DURATIONS and {"string", "number"} <= kinds:
         return _referring(_DURATIONS[field], schema, kinds)
     if field in DUES:  # of a leg, counted from its start
         return _referring(SOME_TIME if component == "LegSpec" else DUE, schema, kinds)

@@ -156,10 +156,16 @@ _IDEMPOTENCY_KEY: Final = {
 def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
     properties: dict[str, Any] = components[route.kind.__name__]["properties"]
     return [
-        {"name": name, "in": "query", "required": False, "schema": fields.in_query(schema)}
+        {"name": name, "in": "query", "required": False, **_in_query(schema)}
         for name, schema in properties.items()
         if name != route.name_field
     ]
+
+
+def _in_query(schema: dict[str, Any]) -> dict[str, Any]:
+    if {"type": "object"} in schema.get("anyOf", ()):  # which an address holds as JSON text
+        return {"content": {"application/json": {"schema": {"type": "object"}}}}
+    return {"schema": fields.in_query(schema)}
 
 
 def _responses(route: Route, schemas: dict[type[Any], dict[str, Any]]) -> dict[str, Any]:

@@ -98,6 +98,9 @@ _TABLE: Final = (
     _get("agents", "agents", r.ListAgents, "agents"),
     _get("get_agent", "agents/{name}", r.GetAgent, "agent"),
     Operation(
+        name="contract", method="POST", path="contracts", request=r.Contract, answer="contract"
+    ),
+    Operation(
         name="register", method="PUT", path="agents/{name}", request=r.Register, answer="agent"
     ),
     Operation(

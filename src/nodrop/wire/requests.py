@@ -71,6 +71,8 @@ class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
     accept_within: Duration | None = None
     update_every: Duration | None = None
     deadline: Duration | None = None
+    timeout: Duration | None = None
+    """Active time per attempt, if it shall be shorter than the recipient's manifest says."""
     attempts_max: int | None = None
     backoff: BackoffSpec | None = None
     escalation: tuple[EscalationSpec, ...] = ()
@@ -83,6 +85,8 @@ class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
     """The sender is an assistant or a person at a terminal, who repeats what was not answered: for
     a while, the same offer without a key is then the same handoff."""
     traceparent: str | None = None
+    contract_digest: str | None = None
+    """What `contract` answered: the offer is refused if the two are not about the same."""
     observations: list[Any] = []
     parameters: dict[str, Any] = {}
     covariates: dict[str, Any] = {}
@@ -90,7 +94,6 @@ class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
     # Known to the protocol, carried out by later releases: anything but null is refused.
     supersedes: Any = None
     group: Any = None
-    contract_digest: Any = None
     signature: Any = None
     """A detached JWS; `wire.signatures` says over what."""
 
@@ -150,6 +153,7 @@ class Counter(OfDelivery, frozen=True, kw_only=True):
     update_every: Duration | None = None
     accept_within: Duration | None = None
     priority: str | None = None
+    timeout: Duration | None = None
     reason: str | None = None
 
 
@@ -429,10 +433,44 @@ class GetStep(Request, frozen=True, kw_only=True):
     name: str = ""
 
 
+Shape = str | dict[str, Any]
+"""Names and short types, or a JSON Schema; in an address, as JSON text."""
+
+
 class ListAgents(Request, frozen=True, kw_only=True):
-    """The agents of the team."""
+    """The agents of the team by name; or those that can do what is asked, the best first."""
 
     capability: str | None = None
+    tags: str | None = None
+    """Separated by commas; all of them."""
+    input: Shape | None = None
+    """What the caller would send."""
+    output: Shape | None = None
+    """What the caller needs to get."""
+    timeout: Duration | None = None
+    """The longest an attempt may say it takes."""
+    reliability: float | None = None
+    """The least share of completed handoffs, as measured."""
+    available: bool = False
+    """Only who is there now."""
+    limit: int | None = None
+    after: str | None = None
+    """Only names after this one, in the list by name."""
+
+
+class Contract(Request, frozen=True, kw_only=True):
+    """The terms that an offer would have with an agent; nothing is stored."""
+
+    to: str | None = None
+    capability: str
+    timeout: Duration | None = None
+    deadline: Duration | None = None
+    update_every: Duration | None = None
+    accept_within: Duration | None = None
+    attempts_max: int | None = None
+    input: dict[str, Any] | None = None
+    output: dict[str, Any] | None = None
+    reliability: float | None = None
 
 
 class GetAgent(Request, frozen=True, kw_only=True):

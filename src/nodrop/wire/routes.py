@@ -17,6 +17,8 @@ from nodrop.wire.operations import OPERATIONS, Method, Operation
 
 _VERSION: Final = "/v1/"
 _TEAMS: Final = "/teams/"
+_TEAM_PARTS: Final = 5
+"""`/teams/{team}/agents/{agent}`, taken apart."""
 _NAME_FIELDS: Final = ("name", "agent", "token_id", "key_id", "invitation_id")
 """What a request calls the `{name}` of its path, where it has it among its fields."""
 
@@ -160,6 +162,20 @@ def split_team(raw_path: bytes) -> tuple[str | None, str | None]:
         name, slash, below = path.removeprefix(_TEAMS).partition("/")
         team, path = _unquote(name), slash + below
     return team, path.removeprefix(_VERSION) if path.startswith(_VERSION) else None
+
+
+def manifest_of(raw_path: bytes) -> tuple[str | None, str] | None:
+    """Return the team and the agent whose manifest a path is the address of, if it is one."""
+    parts = raw_path.decode("latin-1").split("/")
+    if parts[1:2] == ["teams"] and len(parts) == _TEAM_PARTS:
+        team, parts = _unquote(parts[2]), ["", *parts[3:]]
+    else:
+        team = None
+    match parts:
+        case ["", "agents", agent] if agent:
+            return team, _unquote(agent)
+        case _:
+            return None
 
 
 def find(path: str) -> Found:

@@ -14,6 +14,7 @@ from nodrop.core import clocks
 from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
 from nodrop.wire import key_views
 from nodrop.wire.bodies import Content
+from nodrop.wire.directory import ContractView, OfferingView
 from nodrop.wire.times import format_duration, format_time
 from nodrop.wire.view import View
 
@@ -107,6 +108,8 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     accept_within: str
     update_every: str
     deadline: str
+    timeout: str | None
+    contract_digest: str | None
     attempts_max: int
     backoff: dict[str, Any]
     escalation: tuple[dict[str, Any], ...]
@@ -261,8 +264,16 @@ class AgentView(View, frozen=True, kw_only=True):
     version: int
     manifest: msgspec.Raw
     connected: bool
+    presence: str
+    """working, idle, asleep or ghost."""
+    until: str | None
+    """When a sleeper said it would be back."""
+    seen_at: str | None
+    """Its last sign of life since the relay started."""
     queued: int
     registered_at: str
+    offers: tuple[OfferingView, ...] = ()
+    """What of it was asked for; all of it where one agent was."""
 
 
 class AgentAnswer(View, frozen=True, kw_only=True):
@@ -271,10 +282,20 @@ class AgentAnswer(View, frozen=True, kw_only=True):
     agent: AgentView
 
 
-class AgentsAnswer(View, frozen=True, kw_only=True):
-    """The agents of a team."""
+class AgentsAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
+    """The agents of a team; `after` fetches the next page of the list by name."""
 
     agents: tuple[AgentView, ...]
+    after: str | None = None
+
+
+class ContractAnswer(View, frozen=True, kw_only=True):
+    """A contract to offer under, and how whom it is with stands."""
+
+    contract: ContractView
+    digest: str
+    offering: OfferingView
+    presence: str
 
 
 class TokenAnswer(View, frozen=True, kw_only=True):
@@ -329,6 +350,7 @@ ANSWERS: dict[str, type[View]] = {
     "log": LogAnswer,
     "agent": AgentAnswer,
     "agents": AgentsAnswer,
+    "contract": ContractAnswer,
     "token": TokenAnswer,
     "checkpoint": CheckpointAnswer,
     "refusals": RefusalsAnswer,
@@ -438,6 +460,8 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         accept_within=format_duration(h.terms.accept_within_ms),
         update_every=format_duration(h.terms.update_every_ms),
         deadline=format_time(h.terms.deadline_at),
+        timeout=None if h.terms.timeout_ms is None else format_duration(h.terms.timeout_ms),
+        contract_digest=h.contract_digest,
         attempts_max=h.terms.attempts_max,
         backoff={
             "first": format_duration(h.terms.backoff.first_ms),
@@ -537,6 +561,8 @@ def _proposal(proposal: Proposal) -> dict[str, str]:
         terms["accept_within"] = format_duration(proposal.accept_within_ms)
     if proposal.priority is not None:
         terms["priority"] = proposal.priority.value
+    if proposal.timeout_ms is not None:
+        terms["timeout"] = format_duration(proposal.timeout_ms)
     return terms
 
 

@@ -7,6 +7,7 @@ headers. Whatever is not an operation goes to `pages`.
 import logging
 from http import HTTPStatus
 
+import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nodrop.core.errors import (
@@ -54,7 +55,9 @@ class HTTPDoor:
         """Answer one request."""
         try:
             team, path = routes.split_team(scope["raw_path"])
-            if path is None:
+            if path is None and (of := routes.manifest_of(scope["raw_path"])) is not None:
+                await self._manifest(scope, Headers(scope["headers"]), send, *of)
+            elif path is None:
                 await self._pages(scope, receive, send)
             else:
                 await self._serve(scope, receive, send, team=team, path=path)
@@ -119,6 +122,16 @@ class HTTPDoor:
             self._relay.refuse(caller, operation, foreign)
             raise foreign
         return caller
+
+    async def _manifest(
+        self, scope: Scope, headers: Headers, send: Send, team: str | None, agent: str
+    ) -> None:
+        """Answer at an agent's discovery endpoint: its manifest, byte for byte."""
+        if scope["method"] not in {"GET", "HEAD"}:
+            raise _method_not_allowed(scope["method"], (b"allow", b"GET, HEAD"))
+        caller = await self._caller(scope, headers, team, "get_agent")
+        manifest = await self._relay.manifest(caller, agent)
+        await send_answer(send, HTTPStatus.OK, msgspec.Raw(manifest))
 
     async def _stream(
         self, caller: Caller, request: GetLog, headers: Headers, receive: Receive, send: Send

@@ -140,5 +140,7 @@ class Rules:
     releases_free: int = 9
     answers_max: int = 100
     steps_max: int = 1_000
+    chosen: Callable[[str, int], str | None] = lambda _handoff, _turn: None
+    """Who was asked in which turn, where the order of candidates is the relay's to choose."""
     backoff: Callable[[int], int] = lambda tries: min(2 * SECOND * 2 ** (tries - 1), 300 * SECOND)
     operators: Sequence[str] = ("me",)

@@ -26,17 +26,26 @@ class Moves:
 
     # --- what happens ---
 
-    def target(self, to: str | None, capability: str | None) -> tuple[str, str | None, bool]:
-        """Return who is asked, for what, and whether others may be asked after."""
+    def target(
+        self, to: str | None, capability: str | None, made: str = "?"
+    ) -> tuple[str, str | None, bool]:
+        """Return who is asked about the handoff `made`, for what, and whether others may be too."""
         declared = self.rules.capabilities
         if to is None:
-            candidates = sorted(agent for agent in declared if declared[agent] == capability)
-            if not candidates:
+            first = self._candidate(made, capability, [])
+            if first is None:
                 raise RefusedError("no_match")
-            return candidates[0], capability, True
+            return first, capability, True
         if to in declared and capability not in {None, declared[to]}:
             raise RefusedError("no_match")
         return to, declared.get(to, capability), False
+
+    def _candidate(self, handoff: str, capability: str | None, asked: list[str]) -> str | None:
+        """Return who is asked after those who were: whom the relay chose, if that is one of them."""
+        offers = self.rules.capabilities
+        left = sorted(a for a in offers if offers[a] == capability and a not in asked)
+        chosen = self.rules.chosen(handoff, len(asked))
+        return chosen if chosen in left else next(iter(left), None)
 
     def store(self, h: Handoff) -> None:
         """Keep a new handoff, in the inbox of its recipient."""
@@ -109,12 +118,10 @@ class Moves:
 
     def next_candidate(self, h: Handoff, reason: str) -> None:
         """Ask the next candidate, each once; a named recipient has none after it."""
-        if h.routed:
-            offers = self.rules.capabilities
-            for agent in sorted(a for a in offers if offers[a] == h.capability):
-                if agent not in h.asked:
-                    self.bind(h, agent)
-                    return
+        following = self._candidate(h.id, h.capability, h.asked) if h.routed else None
+        if following is not None:
+            self.bind(h, following)
+            return
         self.end(h, "rejected", "no_candidate" if h.routed else reason)
 
     def end(self, h: Handoff, state: str, code: str | None = None) -> None:
@@ -131,7 +138,7 @@ class Moves:
         leg, *later = h.legs
         refused = None
         try:
-            to, capability, routed = self.target(leg.to, leg.capability)
+            to, capability, routed = self.target(leg.to, leg.capability, _id(made))
         except RefusedError as error:
             refused = error.code
             to, capability, routed = leg.to or h.recipient, leg.capability, False

@@ -36,7 +36,7 @@ class Model(Moves):
             if sent != offer:
                 raise RefusedError("idempotency_conflict")
             return handoff_id, self.handoffs[handoff_id].shown(), True
-        to, capability, routed = self.target(offer.get("to"), offer.get("capability"))
+        to, capability, routed = self.target(offer.get("to"), offer.get("capability"), made)
         h = Handoff(
             id=made,
             sender=by,
