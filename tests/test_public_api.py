@@ -7,6 +7,7 @@ import nodrop
 
 PROMISED = [
     "Agent",
+    "AgentShown",
     "AlreadyFinishedError",
     "BlockingClient",
     "BlockingHandoff",
@@ -14,6 +15,8 @@ PROMISED = [
     "CallerError",
     "Client",
     "ConflictError",
+    "Contract",
+    "ContractMismatchError",
     "DeadLetter",
     "Fail",
     "ForbiddenError",

@@ -22,13 +22,14 @@ from nodrop.client.endings import Fail, HandoffFailed, Reject, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
 from nodrop.client.settings import Address
-from nodrop.client.shown import Outcome, Receipt
+from nodrop.client.shown import AgentShown, Contract, Outcome, Receipt
 from nodrop.client.task import Task
 from nodrop.client.transport import Transport
 from nodrop.core.errors import (
     AlreadyFinishedError,
     CallerError,
     ConflictError,
+    ContractMismatchError,
     ForbiddenError,
     IdempotencyConflictError,
     InvalidRequestError,
@@ -49,6 +50,7 @@ from nodrop.core.errors import (
 
 __all__ = [
     "Agent",
+    "AgentShown",
     "AlreadyFinishedError",
     "BlockingClient",
     "BlockingHandoff",
@@ -56,6 +58,8 @@ __all__ = [
     "CallerError",
     "Client",
     "ConflictError",
+    "Contract",
+    "ContractMismatchError",
     "DeadLetter",
     "Fail",
     "ForbiddenError",

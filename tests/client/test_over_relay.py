@@ -374,3 +374,106 @@ async def test_notes_are_read_by_the_team(place: Place) -> None:
         await person.note("all quiet")
         bodies = [entry.body for entry in await person.log() if entry.type.endswith("noted.v1")]
         assert bodies == [{"text": "a hunch"}, {"text": "all quiet"}]
+
+
+@dataclass
+class Summary:
+    text: str
+    sources: list[str]
+
+
+async def test_a_stranger_is_found_agreed_with_and_asked(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.capability("research", timeout="5m", tags=["eu"], reliability_sla=0.9)
+    async def research(query: str, depth: int = 1) -> Summary:
+        return Summary(text=query * depth, sources=[])
+
+    async with serving(agent), place.connect("editor") as me:
+        sends = {"query": "string"}
+        [found] = await me.find("research", tags=["eu"], input=sends, output=Summary)
+        assert (found.agent_id, found.presence) == (agent.name, "idle")
+        [offering] = found.offers
+        assert (offering.input, offering.output) == ("fits", "fits")
+        assert offering.claimed.reliability_sla == 0.9
+        assert await me.find("research", output={"pages": "int"}) == []
+        assert await me.find("research", reliability=0.5) == []
+
+        contract = await me.contract("research", timeout="1m", input=sends, output=Summary)
+        handoff = await me.hand_off(contract=contract, payload={"query": "ab", "depth": 2})
+        assert handoff.view["contract_digest"] == contract.digest
+        assert await handoff.result(wait=WAIT) == {"text": "abab", "sources": []}
+        with pytest.raises(nodrop.ContractMismatchError):
+            await me.hand_off(contract=contract, payload={"query": "a"}, attempts_max=9)
+        with pytest.raises(nodrop.NoMatchError) as refused:
+            await me.contract("research", output={"pages": "int"})
+        assert [problem.path for problem in refused.value.errors] == [agent.name]
+
+
+async def test_terms_are_countered_agreed_to_and_declined(
+    place: Place, serving: Serving, agent: nodrop.Agent
+) -> None:
+    @agent.capability("research", timeout="5m")
+    async def research(task: nodrop.Task) -> str:
+        view = await task.counter(timeout="9m", reason="it is deep")
+        return view["timeout"]
+
+    async with serving(agent), place.connect("editor") as me:
+        handoff = await me.hand_off(agent.name, timeout="1m")
+        item = await first(me, "counter")
+        assert (await item.handoff()).question is not None
+        await item.agree()
+        assert await handoff.result(wait=WAIT) == "9m"
+
+        declined = await me.hand_off(agent.name, timeout="1m")
+        await (await first(me, "counter")).decline("too slow")
+        with pytest.raises(nodrop.HandoffFailed) as ended:
+            await declined.result(wait=WAIT)
+        assert ended.value.code == "declined"
+
+
+def test_an_agent_says_when_to_expect_it() -> None:
+    agent = nodrop.Agent(
+        "night_owl",
+        tags=["eu"],
+        availability={"mode": "scheduled", "next_active_at": "2026-11-16T22:00:00Z"},
+        discovery_endpoint="https://agents.example.com/night_owl",
+    )
+
+    @agent.capability("count", concurrency=2, tags=["fast"])
+    def count(words: list[str], by: dict[str, int] | None = None) -> int:
+        """Count words.
+
+        In any language.
+        """
+        return len(words) + len(by or {})
+
+    assert agent.manifest() == {
+        "agent_id": "night_owl",
+        "tags": ["eu"],
+        "capabilities": [
+            {
+                "name": "count",
+                "description": "Count words.",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {
+                        "words": {"type": "array", "items": {"type": "string"}},
+                        "by": {
+                            "anyOf": [
+                                {"type": "object", "additionalProperties": {"type": "integer"}},
+                                {"type": "null"},
+                            ],
+                            "default": None,
+                        },
+                    },
+                    "required": ["words"],
+                },
+                "output_schema": {"type": "integer"},
+                "tags": ["fast"],
+                "concurrency": 2,
+            }
+        ],
+        "availability": {"mode": "scheduled", "next_active_at": "2026-11-16T22:00:00Z"},
+        "discovery_endpoint": "https://agents.example.com/night_owl",
+    }

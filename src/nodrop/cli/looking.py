@@ -1,14 +1,12 @@
-"""Verbs that look: track a handoff, read and annotate the log, see who is there."""
+"""Verbs that look: track a handoff, read and annotate the log."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
 
 from nodrop.cli import picture, refusals, screen
 from nodrop.cli.entries import Lines
-from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, text_of
 from nodrop.cli.verb import Ref
@@ -79,35 +77,3 @@ async def note(
         return
     answer = await session.call("note", fields, handoff=handoff)
     session.show(answer, lambda: screen.success("noted about ", (answer["handoff"]["ref"], "bold")))
-
-
-async def agents(
-    session: Session,
-    capability: Annotated[str | None, typer.Option(help="Only who offers this.")] = None,
-) -> None:
-    """List the agents of the team, what they offer, and what waits for them."""
-    answer = await session.call("agents", given(capability=capability))
-    session.show(answer, lambda: _show_agents(answer["agents"]))
-
-
-def _show_agents(listed: list[dict[str, Any]]) -> None:
-    out = screen.console()
-    if not listed:
-        out.print(
-            line(("No agents yet. ", "bright_black"), "nodrop work NAME --exec 'CMD' makes one.")
-        )
-        return
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for column in ("", "agent", "capabilities", "waiting", "about"):
-        table.add_column(column, no_wrap=column in {"", "agent", "waiting"})
-    for agent in listed:
-        manifest: dict[str, Any] = agent["manifest"] or {}
-        offered = [str(capability["name"]) for capability in manifest.get("capabilities") or ()]
-        table.add_row(
-            line(("●", "green") if agent["connected"] else ("○", "bright_black")),
-            styled(agent["agent_id"], "bold"),
-            styled(", ".join(offered)),
-            styled(agent["queued"] or ""),
-            styled(manifest.get("description") or "", "bright_black"),
-        )
-    out.print(table)

@@ -151,6 +151,8 @@ def _facts(handoff: Handoff, now: int) -> RenderableType:
         "tries",
         line(f"{handoff['tries']} of {handoff['attempts_max']}") if handoff["tries"] else None,
     )
+    for name in ("timeout", "contract_digest"):
+        add(name.removesuffix("_digest"), styled(handoff[name]) if handoff[name] else None)
     add("question", _question(handoff))
     add("outcome", _outcome(handoff))
     for name, field in (

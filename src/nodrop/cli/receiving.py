@@ -173,6 +173,10 @@ async def counter(
         str | None, typer.Option(metavar="DURATION", help="When you could begin.")
     ] = None,
     priority: Annotated[str | None, typer.Option(help="low, medium, high or urgent.")] = None,
+    timeout_: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="How long an attempt would take."),
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
     attempt: Attempt = None,
 ) -> None:
@@ -182,6 +186,7 @@ async def counter(
         update_every=update_every,
         accept_within=accept_within,
         priority=priority,
+        timeout_=timeout_,
         reason=reason,
     )
     answer = await session.about_delivery("counter", ref, fields, attempt=attempt, direct=True)

@@ -43,6 +43,15 @@ async def send(
         str | None,
         typer.Option(metavar="DURATION|TIME", help="When it expires: 4h, 24h if unsaid."),
     ] = None,
+    timeout_: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout", metavar="DURATION", help="Active time per attempt, if less than declared."
+        ),
+    ] = None,
+    contract: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="Only under this contract.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option(help="Sent again with the same key, it is the same handoff.")
     ] = None,
@@ -63,6 +72,8 @@ async def send(
         priority=priority,
         payload=None if payload is None else json_of(payload, path="--payload"),
         deadline=deadline,
+        timeout_=timeout_,
+        contract_digest=contract,
         idempotency_key=key,
     )
     if not fields:

@@ -11,6 +11,7 @@ from nodrop.cli import (
     chaos,
     deadletters,
     doctor,
+    finding,
     identity,
     keys,
     looking,
@@ -53,7 +54,13 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         receiving.reject,
         receiving.release,
     ),
-    "See what happens": (looking.track, looking.log, looking.note, looking.agents),
+    "See what happens": (
+        looking.track,
+        looking.log,
+        looking.note,
+        finding.agents,
+        finding.find,
+    ),
 }
 _DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {
     "list": deadletters.dlq_list,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from nodrop.client.capability import Capability
@@ -13,7 +13,7 @@ from nodrop.client.durations import Duration, seconds
 from nodrop.client.ids import new_id
 from nodrop.client.settings import Address
 from nodrop.client.transport import Transport
-from nodrop.client.values import given
+from nodrop.client.values import given, plain
 from nodrop.client.worker import Pace, Worker
 from nodrop.core.limits import DEFAULT
 
@@ -38,6 +38,8 @@ class Agent:
         description: str | None = None,
         tags: Iterable[str] = (),
         concurrency: int | None = None,
+        availability: Mapping[str, Any] | None = None,
+        discovery_endpoint: str | None = None,
     ) -> None:
         """Describe an agent.
 
@@ -46,11 +48,16 @@ class Agent:
             description: what it is for.
             tags: words to find it by.
             concurrency: how many handoffs it works on at once, over all capabilities.
+            availability: when to expect it: `mode` (always, scheduled or on_demand),
+                `next_active_at`, `heartbeat_seconds`.
+            discovery_endpoint: where its manifest is found, if not at the relay alone.
         """
         self.name = name
         self._description = description
         self._tags = list(tags)
         self._concurrency = concurrency
+        self._availability = plain(availability)
+        self._discovery_endpoint = discovery_endpoint
         self._capabilities: dict[str | None, Capability] = {}
         self._stops: set[Callable[[], None]] = set()
 
@@ -113,7 +120,11 @@ class Agent:
             "agent_id": self.name,
             **given(description=self._description, tags=self._tags or None),
             "capabilities": declared,
-            **given(concurrency=self._concurrency),
+            **given(
+                concurrency=self._concurrency,
+                availability=self._availability,
+                discovery_endpoint=self._discovery_endpoint,
+            ),
         }
 
     @property

@@ -122,6 +122,7 @@ class BlockingClient(Twin):
     note = blocking(Client.note)
     agents = blocking(Client.agents)
     find = blocking(Client.find)
+    contract = blocking(Client.contract)
     register = blocking(Client.register)
     invite = blocking(Client.invite)
     keys = blocking(Client.keys)

@@ -9,8 +9,9 @@ from nodrop.client.calls import Calls
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
 from nodrop.client.handoff import Handoff
+from nodrop.client.hints import shape
 from nodrop.client.inbox import Inbox, Item
-from nodrop.client.shown import AgentShown, Entry, KeyShown
+from nodrop.client.shown import AgentShown, Contract, Entry, KeyShown
 from nodrop.client.values import given, plain
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
@@ -33,7 +34,9 @@ class Client(Calls):
         accept_within: Duration | None = None,
         update_every: Duration | None = None,
         deadline: Due | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109  # a term of the handoff, not of this call
         attempts_max: int | None = None,
+        contract: Contract | None = None,
         backoff: Mapping[str, Any] | None = None,
         escalation: Sequence[Mapping[str, Any]] | None = None,
         then: Sequence[Mapping[str, Any]] | None = None,
@@ -52,7 +55,8 @@ class Client(Calls):
 
         Name a recipient, a capability, or both. Only what is given is sent; for the rest the
         relay's defaults hold. `payload` may be any JSON value, dataclass, msgspec struct or
-        pydantic model. The same `idempotency_key` again gives the same handoff.
+        pydantic model. The same `idempotency_key` again gives the same handoff. With a `contract`
+        the offer is on its terms, and refused if the recipient's manifest is another by now.
 
         Raises:
             NodropError: the relay refused it; `code` says why, `next_step` what to do.
@@ -68,6 +72,7 @@ class Client(Calls):
             accept_within=spelled_if(accept_within),
             update_every=spelled_if(update_every),
             deadline=spelled_if(deadline),
+            timeout=spelled_if(timeout),
             attempts_max=attempts_max,
             backoff=plain(backoff),
             escalation=plain(escalation),
@@ -84,6 +89,8 @@ class Client(Calls):
         )
         if from_ is not None:
             fields["from"] = from_
+        if contract is not None:
+            fields = {**contract.terms, **fields}
         answer = await self.call("offer", fields)
         return Handoff(answer["handoff"], self)
 
@@ -192,14 +199,89 @@ class Client(Calls):
         return [Handoff(view, self) for view in answer["handoffs"]]
 
     async def agents(self) -> list[AgentShown]:
-        """Return the agents of the team."""
-        answer = await self.call("agents")
+        """Return the agents of the team, by name."""
+        found: list[AgentShown] = []
+        after: str | None = None
+        while True:
+            answer = await self.call("agents", given(after=after))
+            found += msgspec.convert(answer["agents"], list[AgentShown])
+            after = answer.get("after")
+            if after is None:
+                return found
+
+    async def find(
+        self,
+        capability: str | None = None,
+        *,
+        tags: Iterable[str] = (),
+        input: Any = None,  # noqa: A002  # the field's name in the protocol
+        output: Any = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109  # a term of the handoff, not of this call
+        reliability: float | None = None,
+        available: bool = False,
+        limit: int | None = None,
+    ) -> list[AgentShown]:
+        """Return the agents that can do something, the best first by what the relay measured.
+
+        Args:
+            capability: what they must offer.
+            tags: words they must be tagged with, all of them.
+            input: the shape of what you would send: names and short types, a JSON Schema, or a type.
+            output: the shape of what you need to get, likewise.
+            timeout: the longest an attempt may say it takes.
+            reliability: the least share of completed handoffs, as measured.
+            available: only who is there now.
+            limit: at most so many.
+        """
+        fields = given(
+            capability=capability,
+            tags=",".join(tags) or None,
+            input=_text(shape(input, mode="serialization")),
+            output=_text(shape(output, mode="validation")),
+            timeout=spelled_if(timeout),
+            reliability=reliability,
+            available=available or None,
+            limit=limit,
+        )
+        answer = await self.call("agents", fields)
         return msgspec.convert(answer["agents"], list[AgentShown])
 
-    async def find(self, capability: str) -> list[AgentShown]:
-        """Return the agents that offer a capability."""
-        answer = await self.call("agents", {"capability": capability})
-        return msgspec.convert(answer["agents"], list[AgentShown])
+    async def contract(
+        self,
+        capability: str,
+        *,
+        to: str | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109  # a term of the handoff, not of this call
+        deadline: Due | None = None,
+        update_every: Duration | None = None,
+        accept_within: Duration | None = None,
+        attempts_max: int | None = None,
+        input: Any = None,  # noqa: A002  # the field's name in the protocol
+        output: Any = None,
+        reliability: float | None = None,
+    ) -> Contract:
+        """Return the contract that such an offer would have, with `to` or with the best there is.
+
+        Nothing is stored; `hand_off(contract=…)` makes the offer. For `input`, `output` and
+        `reliability` see `find`.
+
+        Raises:
+            NoMatchError: nobody can be asked on such terms; `errors` has a reason for each.
+        """
+        fields = given(
+            to=to,
+            capability=capability,
+            timeout=spelled_if(timeout),
+            deadline=spelled_if(deadline),
+            update_every=spelled_if(update_every),
+            accept_within=spelled_if(accept_within),
+            attempts_max=attempts_max,
+            input=shape(input, mode="serialization"),
+            output=shape(output, mode="validation"),
+            reliability=reliability,
+        )
+        answer = await self.call("contract", fields)
+        return msgspec.convert({**answer, **answer["contract"]}, Contract)
 
     async def register(self, manifest: Mapping[str, Any]) -> AgentShown:
         """Publish a manifest. A worker does this by itself."""
@@ -245,3 +327,8 @@ class Client(Calls):
     async def close(self) -> None:
         """Give up the connection. `async with nodrop.connect(...)` does this."""
         await self.transport.close()
+
+
+def _text(shape: dict[str, Any] | None) -> str | None:
+    """Return a shape as an address holds it."""
+    return None if shape is None else msgspec.json.encode(shape).decode()

@@ -107,6 +107,20 @@ def document(schema: dict[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, DEFS: dict(defs)}
 
 
+def shape(said: Any, *, mode: Mode) -> dict[str, Any] | None:
+    """Return a shape: names and short types, a JSON Schema, or the one that a type stands for.
+
+    Raises:
+        TypeError: the type has no JSON form.
+    """
+    if said is None:
+        return None
+    if isinstance(said, Mapping):
+        return dict(cast("Mapping[str, Any]", said))
+    hint = Hint(said, mode=mode)
+    return document(hint.schema, hint.defs)
+
+
 def _members(kind: Any, mode: Mode) -> tuple[Hint, ...]:
     """Return the members of a union that msgspec does not take as one, such as two dataclasses."""
     if get_origin(kind) not in {Union, types.UnionType}:

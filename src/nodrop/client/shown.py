@@ -79,6 +79,34 @@ class Entry(Shown, frozen=True, kw_only=True):
     hash: str = ""
 
 
+class Claimed(Shown, frozen=True, kw_only=True):
+    """What an agent says about a capability of its own."""
+
+    timeout_seconds: float | None = None
+    reliability_sla: float | None = None
+
+
+class Observed(Shown, frozen=True, kw_only=True):
+    """What the relay measured. `success` is None while there is not enough data."""
+
+    n: int = 0
+    completed: int = 0
+    success: float | None = None
+    duration_seconds: float | None = None
+    says: str = ""
+
+
+class Offering(Shown, frozen=True, kw_only=True):
+    """One capability of an agent: claimed, observed, how it fits what was asked, why it ranks."""
+
+    capability: str
+    claimed: Claimed
+    observed: Observed
+    input: str | None = None
+    output: str | None = None
+    why: str = ""
+
+
 class AgentShown(Shown, frozen=True, kw_only=True):
     """An agent of the team: its manifest, and what the relay sees of it."""
 
@@ -86,8 +114,43 @@ class AgentShown(Shown, frozen=True, kw_only=True):
     version: int = 0
     manifest: dict[str, Any] | None = None
     connected: bool = False
+    presence: str = ""
+    until: str | None = None
+    seen_at: str | None = None
     queued: int = 0
     registered_at: str = ""
+    offers: tuple[Offering, ...] = ()
+
+
+class Contract(Shown, frozen=True, kw_only=True):
+    """The terms of an offer to an agent; `hand_off(contract=…)` offers under them."""
+
+    agent: str
+    capability: str
+    manifest_version: int
+    manifest_digest: str
+    timeout: str | None = None
+    accept_within: str
+    update_every: str
+    deadline: str
+    attempts_max: int
+    digest: str
+    presence: str = ""
+    offering: Offering | None = None
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The fields of an offer under it."""
+        terms = {
+            "to": self.agent,
+            "capability": self.capability,
+            "accept_within": self.accept_within,
+            "update_every": self.update_every,
+            "deadline": self.deadline,
+            "attempts_max": self.attempts_max,
+            "contract_digest": self.digest,
+        }
+        return terms if self.timeout is None else {**terms, "timeout": self.timeout}
 
 
 class KeyShown(Shown, frozen=True, kw_only=True):

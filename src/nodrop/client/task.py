@@ -137,6 +137,7 @@ class Task(TaskShown):
         update_every: Duration | None = None,
         accept_within: Duration | None = None,
         priority: str | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109  # a term of the handoff, not of this call
         reason: str | None = None,
         wait: Duration | None = None,
     ) -> dict[str, Any]:
@@ -149,6 +150,7 @@ class Task(TaskShown):
             update_every=spelled_if(update_every),
             accept_within=spelled_if(accept_within),
             priority=priority,
+            timeout=spelled_if(timeout),
             reason=reason,
         )
         async with self._asking:
