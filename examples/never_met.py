@@ -1,15 +1,19 @@
 """Two agents that have never met: one publishes what it can do, the other needs just that.
 
-The requester knows no name. It finds the researcher by a capability and the shape of the result it
-needs, agrees on a shorter timeout than the researcher declares, gets the digest of that contract,
-hands off under it, and gets the result.
+Each joins with a key of its own. The requester knows no name: it finds the researcher by a
+capability and the shape of the result it needs, agrees on a shorter timeout than the researcher
+declares, gets the digest of that contract, hands off under it, and verifies who signed the result.
 """
 
 import asyncio
 import json
+import secrets
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import nodrop
+from nodrop import app
 
 MANIFEST: dict[str, Any] = json.loads("""
 {
@@ -28,9 +32,9 @@ MANIFEST: dict[str, Any] = json.loads("""
 """)
 
 
-async def research() -> None:
+async def research(url: str, home: Path) -> None:
     """Publish the manifest as it is, take one handoff, and do it."""
-    async with nodrop.connect("team.db", agent="research-agent-001") as me:
+    async with nodrop.connect(url, agent="research-agent-001", home=home) as me:
         await me.register(MANIFEST)
         delivery = (await me.call("take", {"wait": "30s"}))["deliveries"][0]
         handoff, attempt = delivery["handoff"]["id"], {"attempt": delivery["attempt"]}
@@ -40,9 +44,9 @@ async def research() -> None:
         await me.call("complete", {**attempt, "result": result}, handoff=handoff)
 
 
-async def request() -> None:
-    """Find somebody, agree, hand off."""
-    async with nodrop.connect("team.db", agent="editor") as me:
+async def request(url: str, home: Path, introduced: dict[str, str]) -> None:
+    """Find somebody, agree, hand off, verify."""
+    async with nodrop.connect(url, agent="editor", home=home) as me:
         sends, needs = {"query": "string", "depth": "int"}, {"summary": "string"}
         after = 0
         while not (matches := await me.find("web_research", input=sends, output=needs)):
@@ -62,11 +66,26 @@ async def request() -> None:
         handoff = await me.hand_off(contract=contract, payload=payload)
         assert handoff.view["contract_digest"] == contract.digest
         result = await handoff.result(wait="30s")
-        print(f"{handoff.recipient}: {result['summary']}")
+        await handoff.verify(introduced[handoff.recipient])  # raises unless it signed just that
+        print(f"{handoff.recipient}, verified: {result['summary']}")
 
 
 async def main() -> None:
-    await asyncio.gather(research(), request())
+    """Start a relay, let two agents join with keys of their own, and bring them to work."""
+    home = Path(tempfile.mkdtemp())
+    async with app.open_relay(":memory:", home=home) as relay, app.listening(relay) as url:
+        secret = secrets.token_urlsafe()
+        await relay.ensure_token("default", agent="me", role="operator", secret=secret)
+        introduced: dict[str, str] = {}  # public keys, as they went from hand to hand at the start
+        async with nodrop.connect(url, token=secret) as operator:
+            for agent in ("research-agent-001", "editor"):
+                invitation = await operator.invite(agent)
+                await nodrop.join(invitation, address=url, home=home / agent)
+                introduced[agent] = (await operator.keys(agent))[0].public_key
+            await operator.set_policy(signatures="required")
+        await asyncio.gather(
+            research(url, home / "research-agent-001"), request(url, home / "editor", introduced)
+        )
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class BlockingHandoff(Twin, HandoffShown):
     result = _waiting(Handoff.result)
     outcome = _waiting(Handoff.outcome)
     refresh = blocking_as(Handoff.refresh, _handoff)
+    verify = blocking(Handoff.verify)
     settle = blocking(Handoff.settle)
     cancel = blocking_as(Handoff.cancel, _handoff)
     erase = blocking_as(Handoff.erase, _handoff)

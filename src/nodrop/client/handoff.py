@@ -8,7 +8,9 @@ from nodrop.client.durations import Duration, Wait
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.shown import Ack, HandoffShown, Outcome, outcome_of
 from nodrop.client.values import given
-from nodrop.core.errors import ForbiddenError, UnavailableError
+from nodrop.core.errors import ForbiddenError, SignatureInvalidError, UnavailableError
+from nodrop.wire import signatures
+from nodrop.wire.keys import PublicKey
 
 Of = Literal["handoff", "chain"]
 
@@ -62,6 +64,36 @@ class Handoff(HandoffShown):
         outcome = outcome_of(ended)
         await ended.settle()
         return outcome
+
+    async def verify(self, public_key: str, *, team: str = "default") -> None:
+        """Check that the outcome is signed with a key that the caller knows, and is this one.
+
+        That takes nobody's word for it, the relay's included: what was signed is in the log.
+
+        Args:
+            public_key: the recipient's, as it was made known; not as the relay shows it now.
+            team: whose log.
+
+        Raises:
+            SignatureInvalidError: it is not signed, with another key, or says something else.
+        """
+        if not self.finished:
+            await self.refresh()
+        outcome = outcome_of(self) if self.finished else None
+        body = await self._signed_body(outcome) if outcome else None
+        if outcome is None or body is None:
+            raise SignatureInvalidError("it has no signed outcome")
+        said = signatures.restored(body["signed"]["request"], body)
+        signatures.verify(body["signed"]["jws"], said, PublicKey(public_key), team=team)
+        shown = (self.id, outcome.result, outcome.reason)
+        if (said.get("handoff_id"), said.get("result"), said.get("reason")) != shown:
+            raise SignatureInvalidError("what was signed is another outcome")
+
+    async def _signed_body(self, outcome: Outcome) -> dict[str, Any] | None:
+        of = {"handoff_id": self.id, "type": f"handoff.{outcome.state}.v1"}
+        entries = (await self._calls.call("log", of))["entries"]
+        bodies = (entry.get("body") or {} for entry in entries)
+        return next((body for body in bodies if "signed" in body), None)
 
     async def settle(self) -> None:
         """Say that the requester has the outcome. Whoever merely looks on settles nothing."""
