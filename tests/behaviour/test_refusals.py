@@ -44,7 +44,6 @@ BAD_OFFERS: list[tuple[dict[str, Any], type[NodropError], str]] = [
     ({"to": "x", "idempotency_key": ""}, InvalidRequestError, "idempotency_key"),
     ({"to": "x", "title": "x" * 10_001}, InvalidRequestError, "title"),
     ({"to": "x", "group": "g"}, UnsupportedFieldError, "group"),
-    ({"to": "x", "signature": "s"}, UnsupportedFieldError, "signature"),
     ({"to": "x", "supersedes": "h"}, UnsupportedFieldError, "supersedes"),
     ({"to": "x", "contract_digest": "d"}, InvalidRequestError, "contract_digest"),
     ({"capability": "c", "contract_digest": "sha256:" + "0" * 64}, InvalidRequestError, "to"),

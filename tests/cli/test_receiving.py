@@ -146,6 +146,7 @@ def test_something_offered_can_be_rejected_at_once(nodrop: Run, send: Send) -> N
         "by": "b",
         "code": "rejected",
         "reason": "too busy",
+        "verified": False,
     }
 
 

@@ -257,7 +257,8 @@ async def test_a_token_the_relay_forgot_is_renewed_once(
 ) -> None:
     class Renewing(FixedToken):
         async def renewed(self, refused: str | None) -> str | None:
-            return {"old": "good"}.get(refused or "")
+            self._token = {"old": "good"}.get(refused or "")
+            return self._token
 
     transport = HttpTransport(url, Renewing("old"), policy=clock.policy())
     await transport.call("offer", {"command_id": "c"})

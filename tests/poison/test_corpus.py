@@ -142,8 +142,8 @@ async def test_a_relay_that_stores_before_it_refuses_is_found_out(
 ) -> None:
     authenticate = victim.relay.authenticate
 
-    async def store_first(secret: str) -> Any:
-        caller = await authenticate(secret)
+    async def store_first(secret: str, **where: Any) -> Any:
+        caller = await authenticate(secret, **where)
         await victim.relay.call(caller, "note_team", requests.Note(text="somebody came"))
         return caller
 

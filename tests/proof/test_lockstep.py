@@ -283,7 +283,7 @@ OF_RECIPIENT: Final = (
 )
 OF_OTHERS: Final = (
     *("answer", "agree", "decline", "cancel", "reassign", "settle", "redrive", "accept"),
-    *("discard", "note"),
+    *("discard", "erase", "note"),
 )
 _ON_TIME: Final = (*("ack",) * 9, "counter", "counter", "release", "reject", "reassign")
 _TOO_LATE: Final = (*("complete", "answer") * 3, "settle", "redrive", "discard")
@@ -318,6 +318,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
     "redrive": requests.Redrive,
     "accept": requests.AcceptLate,
     "discard": requests.Discard,
+    "erase": requests.Erase,
     "note": requests.Note,
 }
 

@@ -253,7 +253,7 @@ class Membership:
         if role != own and not caller.operator:
             raise ForbiddenError("only an operator gives roles")
         if request.command_id is None:
-            raise _invalid("command_id", "required: the proof is for one command")
+            raise SignatureInvalidError("what is proved is for one command: it needs a command_id")
         public = self._proved(request, agent, nonce=request.command_id)
         overlap = self._intake.length(request.overlap, "overlap")
 

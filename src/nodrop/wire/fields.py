@@ -23,6 +23,7 @@ DUE_FORMAT: Final = "time-or-duration"
 """Texts of a grammar that no pattern could say in a line; `wire.times` reads them."""
 
 _AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
+_AGENT_OR_ANY: Final[Schema] = {"pattern": r"^(?:\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})$"}
 _NAME: Final[Schema] = {"pattern": "^[!-~](?:[ -~]{0,254}[!-~])?$"}
 _TAG: Final[Schema] = {"pattern": "^[!-+\\--~](?:[ -+\\--~]{0,62}[!-+\\--~])?$"}
 _TEXT: Final[Schema] = {"maxLength": DEFAULT.text_chars_max}
@@ -45,7 +46,8 @@ _FIELDS: Final[Mapping[str, Schema]] = {
         "maxLength": JWS_CHARS_MAX,
         "description": "A detached JWS over the request as sent.",
     },
-    "public_key": {"pattern": "^[A-Za-z0-9_-]{43}$"},
+    # 32 bytes; of the last of 43 characters, two bits spell nothing.
+    "public_key": {"pattern": "^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$"},
     "proof": {"maxLength": JWS_CHARS_MAX},
     "signatures": {"enum": [*Signatures]},
     "allow": {"maxItems": DEFAULT.allow_rules_max},
@@ -82,9 +84,8 @@ _FIELDS: Final[Mapping[str, Schema]] = {
 _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("LegSpec", "payload"): _LATER,
     ("Block", "name"): _TEXT,
-    ("AllowSpec", "from"): {},
-    ("AllowSpec", "to"): {},
-    ("AllowSpec", "capability"): {},
+    ("AllowSpec", "from"): _AGENT_OR_ANY,
+    ("AllowSpec", "to"): _AGENT_OR_ANY,
     ("ListKeys", "agent"): {},
     ("ListHandoffs", "from"): {},
     ("ListHandoffs", "to"): {},

@@ -1,6 +1,6 @@
 """The person the relay works for: looks in now and then, and decides what nobody else did."""
 
-from nodrop.core.errors import AlreadyDecidedError, CallerError
+from nodrop.core.errors import AlreadyDecidedError, CallerError, WrongStateError
 from nodrop.core.limits import HOUR, MINUTE
 from nodrop.proof.simulate.audit import Audit
 from nodrop.proof.simulate.line import Line
@@ -18,6 +18,7 @@ class Person:
         self._audit = audit
         self._line = Line(world, "me", operator=True)
         self._chance = world.chance("me")
+        self._discarded: list[str] = []
 
     def start(self) -> None:
         """Begin the day."""
@@ -29,6 +30,7 @@ class Person:
         for letter in letters:
             if self._chance.strikes(0.5):
                 await self._decide(letter)
+        await self._tidy_up()
         blocked = (
             await self._line(requests.ListHandoffs(state="blocked", limit=20), "list_handoffs")
         ).handoffs
@@ -50,12 +52,22 @@ class Person:
                     self._audit.answered(decided.successor)
                 case "discard":
                     await self._line(requests.Discard(reason="old"), "discard", letter.id)
+                    self._discarded.append(letter.id)
                 case _:
                     await self._line(requests.Note(text="later"), "note", letter.id)
         except AlreadyDecidedError:
             return  # somebody was quicker
         except CallerError as error:
             raise Violation(f"{letter.id}: no decision is taken: {error.code}") from error
+
+    async def _tidy_up(self) -> None:
+        """Erase what is over for everybody: the words go, the log stays whole."""
+        for handoff_id in tuple(self._discarded):
+            try:
+                await self._line(requests.Erase(), "erase", handoff_id)
+            except WrongStateError:
+                continue  # not everybody has settled it yet
+            self._discarded.remove(handoff_id)
 
     async def _answer(self, view: HandoffView) -> None:
         assert view.question is not None, "a blocked handoff shows its question"

@@ -198,6 +198,11 @@ class Trail:
         self._expect(self.ending in {"failed", "rejected", "expired"}, "is no dead letter")
         self._expect(not self.decided, "was decided already")
 
+    def erasure(self, *_: object) -> None:
+        """Its words are gone: nobody needs them any more."""
+        self._expect(self.settled, "is not settled")
+        self._expect(self.decided or self.ending in {"completed", "cancelled"}, "is undecided")
+
     def ready(self, *_: object) -> None:
         """The wait before a retry is over."""
         self._expect(not self.live, "was taken already")
@@ -242,6 +247,7 @@ _TELL: Final[Mapping[str, Callable[[Trail, Mapping[str, Any], int], None]]] = {
     "redriven": Trail.decision,
     "accepted_late": Trail.decision,
     "discarded": Trail.decision,
+    "erased": Trail.erasure,
     "late_result_kept": Trail.late,
     "late_answer_kept": Trail.late,
     "ready": Trail.ready,
