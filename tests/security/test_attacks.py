@@ -23,7 +23,7 @@ from nodrop.testing.fortress import ELSEWHERE, UNKNOWN, Attack, Fortress
 from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 
-ATTACKS_MIN = 1_000
+ATTACKS_MIN = 2_000
 
 BODIES: dict[str, Any] = {
     "offer": {"to": "code_agent", "capability": "bug_triage", "title": "forged"},

@@ -159,6 +159,7 @@ class SignatureRequiredError(CallerError):
     """The team's policy is to sign, and this is not signed."""
 
     code = "signature_required"
+    suspect = "signature_required"
     title = "This team takes signed requests only"
     next = "Join with a key (`nodrop join`, `nodrop keys rotate`); the SDK signs with it."
 
@@ -167,6 +168,7 @@ class SignatureInvalidError(CallerError):
     """Not signed by whom it says, or something else was signed."""
 
     code = "signature_invalid"
+    suspect = "signature_invalid"
     title = "The signature does not hold"
     next = "Sign the request exactly as it is sent, with a current key of your own."
 
@@ -175,6 +177,7 @@ class SignatureStaleError(SignatureInvalidError):
     """Signed too long ago, or in the future: it could be anybody's copy."""
 
     code = "signature_stale"
+    suspect = "signature_stale"
     title = "The request was not signed just now"
     next = "Sign it again, with the same command_id; if that does not help, set the clock."
 

@@ -20,6 +20,7 @@ from nodrop.stores.memory import MemoryStore
 from nodrop.testing.asgi import WAIT_SECONDS_MAX, Response, Visitor
 from nodrop.testing.clock import FakeClock
 from nodrop.wire import requests
+from nodrop.wire.keys import PrivateKey, encode
 
 TEAM: Final = "default"
 ELSEWHERE: Final = "elsewhere"
@@ -72,12 +73,15 @@ class _Ids:
 
 
 class _Signer:
+    def __init__(self) -> None:
+        self._key = PrivateKey.generate()
+
     @property
     def public_key(self) -> str:
-        return ""
+        return self._key.public.text
 
     def sign(self, message: bytes) -> str:
-        return f"{len(message)} bytes"
+        return encode(self._key.sign_bytes(message))
 
 
 class Fortress:
@@ -127,11 +131,17 @@ class Fortress:
         await self.relay.ensure_token(team, agent=agent, role=role, secret=f"token-{agent}")
 
     async def ask(
-        self, agent: str, operation: str, request: requests.Request, about: str | None = None
+        self,
+        agent: str,
+        operation: str,
+        request: requests.Request,
+        about: str | None = None,
+        *,
+        name: str | None = None,
     ) -> Any:
         """Ask as one of the team."""
         caller = Caller(team=TEAM, agent=agent, operator=ROLES[agent] == "operator")
-        name = getattr(request, "token_id", None) or getattr(request, "agent", None)
+        name = name or getattr(request, "token_id", None) or getattr(request, "agent", None)
         reply = await self.relay.call(caller, operation, request, reference=about, name=name)
         return msgspec.json.decode(msgspec.json.encode(reply.answer))
 

@@ -46,10 +46,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     request: msgspec.Raw
 
 
-def as_sent(signature: Any, fields: Mapping[str, Any]) -> Signed:
+def as_sent(signature: str, fields: Mapping[str, Any]) -> Signed:
     """Return the signature among `fields`, with those that it may be over."""
-    if not isinstance(signature, str) or len(signature) > keys.JWS_CHARS_MAX:
-        raise SignatureInvalidError("expected a detached JWS")
     return Signed(
         jws=signature,
         sent={name: value for name, value in fields.items() if name not in _NOT_SIGNED},
