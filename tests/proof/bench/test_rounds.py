@@ -89,6 +89,7 @@ async def run(
         ("nodrop-websocket", (FEW, APART)),
         ("nodrop-http", (FEW,)),
         ("nodrop-embedded", (FEW,)),
+        ("nodrop-signed", (FEW,)),
     ],
 )
 async def test_each_way_in_of_ours_does_the_cycle_for_real(
@@ -137,4 +138,5 @@ def test_every_system_says_what_it_is() -> None:
         assert about.packages
         assert about.loads
     ours = [name for name in system.names() if system.load(name).ABOUT.ours]
-    assert ours == ["nodrop-embedded", "nodrop-http", "nodrop-websocket"]
+    kinds = ("crowded", "embedded", "http", "signed", "websocket")
+    assert ours == [f"nodrop-{kind}" for kind in kinds]

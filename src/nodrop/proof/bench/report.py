@@ -88,7 +88,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         mine = [s for s in self.samples if (s.system, s.load) == (system, load)]
         good = [s.measure for s in mine if s.measure.failure is None]
         over: dict[str, Spread] = {}
-        if not self.about[system].ours:
+        if system not in OURS:
             for way in OURS:
                 ratio = ratios(self._rates(way, load), self._rates(system, load))
                 if ratio is not None:
