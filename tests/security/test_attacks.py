@@ -38,6 +38,7 @@ BODIES: dict[str, Any] = {
     "note_team": {"text": "forged"},
     "register": {"agent_id": "code_agent"},
     "create_token": {"agent": "inbox_monitor"},
+    "contract": {"capability": "bug_triage"},
 }
 """What the operations need to be taken seriously."""
 ATTEMPT = {"attempt": 1}

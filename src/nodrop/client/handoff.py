@@ -91,8 +91,8 @@ class Handoff(HandoffShown):
 
     async def _signed_body(self, outcome: Outcome) -> dict[str, Any] | None:
         of = {"handoff_id": self.id, "type": f"handoff.{outcome.state}.v1"}
-        entries = (await self._calls.call("log", of))["entries"]
-        bodies = (entry.get("body") or {} for entry in entries)
+        entries: list[dict[str, Any]] = (await self._calls.call("log", of))["entries"]
+        bodies: list[dict[str, Any]] = [entry["body"] for entry in entries if entry.get("body")]
         return next((body for body in bodies if "signed" in body), None)
 
     async def settle(self) -> None:

@@ -10,7 +10,7 @@ from nodrop.engine.discovery import Discovery, Match, Query
 from nodrop.engine.intake import Intake
 from nodrop.engine.register import Offering, Register
 from nodrop.engine.standings import Standings
-from nodrop.wire import canonical, requests, views
+from nodrop.wire import canonical, directory, requests
 from nodrop.wire.directory import ContractView
 from nodrop.wire.times import format_duration
 
@@ -35,7 +35,7 @@ class Contracts:
 
     def negotiate(
         self, team: str, sender: str, request: requests.Contract, *, now: int
-    ) -> views.ContractAnswer:
+    ) -> directory.ContractAnswer:
         """Return the contract with whoever `sender` would ask first.
 
         Raises:
@@ -50,7 +50,7 @@ class Contracts:
         )
         match = self._choose(team, sender, request, query, now)
         contract = self._contract(match.offering, request)
-        return views.ContractAnswer(
+        return directory.ContractAnswer(
             contract=contract,
             digest=digest(contract),
             offering=self._discovery.offering(match),

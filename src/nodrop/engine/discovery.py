@@ -18,7 +18,7 @@ from nodrop.engine.manifests import schema_problems
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import Offering, Register
 from nodrop.engine.standings import Standings
-from nodrop.wire import canonical, requests, views
+from nodrop.wire import canonical, directory, requests, views
 from nodrop.wire.decoding import decode_strict
 from nodrop.wire.directory import ClaimView, ObservedView, OfferingView
 from nodrop.wire.times import format_duration, format_time, parse_duration
@@ -88,7 +88,7 @@ class Discovery:
 
     # --- by name ---
 
-    def show(self, team: str, agent: str) -> views.AgentView:
+    def show(self, team: str, agent: str) -> directory.AgentView:
         """Return an agent with everything it offers."""
         known = self._register.get(team, agent)
         if known is None:
@@ -105,12 +105,12 @@ class Discovery:
         ]
         return self._agent(*known, tuple(map(self.offering, matches)))
 
-    def page(self, team: str, *, after: str | None, limit: int) -> views.AgentsAnswer:
+    def page(self, team: str, *, after: str | None, limit: int) -> directory.AgentsAnswer:
         """Return a page of a team's agents, by name."""
         known = [a for a in self._register.all(team) if after is None or a[0].id > after]
         shown = tuple(self._agent(*agent, ()) for agent in known[:limit])
         more = shown[-1].agent_id if len(known) > limit else None
-        return views.AgentsAnswer(agents=shown, after=more)
+        return directory.AgentsAnswer(agents=shown, after=more)
 
     def warnings(self, handoff: Handoff) -> tuple[views.WarningView, ...]:
         """Tell a sender what it should know about the recipient; the mail is kept all the same."""
@@ -181,7 +181,7 @@ class Discovery:
         )
         return None if query == _ANYTHING else query
 
-    def find(self, team: str, query: Query, *, limit: int) -> views.AgentsAnswer:
+    def find(self, team: str, query: Query, *, limit: int) -> directory.AgentsAnswer:
         """Return who can do what is asked, the best first."""
         now = self._clock.now()
         ranked: dict[str, list[tuple[Rank, Match]]] = {}
@@ -192,13 +192,13 @@ class Discovery:
                 ranked.setdefault(offering.agent.id, []).append(place)
         # An agent is as good as the best of what it offers; ranks are never equal.
         best = nsmallest(limit, ((min(places)[0], agent) for agent, places in ranked.items()))
-        shown: list[views.AgentView] = []
+        shown: list[directory.AgentView] = []
         for _, agent in best:
             known = self._register.get(team, agent)
             assert known is not None, "what is offered is offered by somebody"
             matches = (match for _, match in sorted(ranked[agent]))
             shown.append(self._agent(*known, tuple(map(self.offering, matches))))
-        return views.AgentsAnswer(agents=tuple(shown))
+        return directory.AgentsAnswer(agents=tuple(shown))
 
     def judge(self, offering: Offering, query: Query, now: int) -> Match | str:
         """Return how an offering meets a query, or why it does not."""
@@ -289,9 +289,9 @@ class Discovery:
 
     def _agent(
         self, agent: Agent, manifest: bytes, offers: tuple[OfferingView, ...]
-    ) -> views.AgentView:
+    ) -> directory.AgentView:
         present = self._standings.attendance.present(agent, self._clock.now())
-        return views.AgentView(
+        return directory.AgentView(
             agent_id=agent.id,
             version=agent.version,
             manifest=msgspec.Raw(manifest),

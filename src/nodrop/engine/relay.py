@@ -25,6 +25,7 @@ from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.discovery import Discovery
+from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.identity import Identity
@@ -45,9 +46,9 @@ from nodrop.engine.shows import Caller, Shows, shown_refusal
 from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Reply, Taking, process_id
-from nodrop.engine.writing import Done, DoneBefore, Existing, Writing
+from nodrop.engine.writing import Writing
 from nodrop.store import Key, Mail, Store, Team
-from nodrop.wire import requests, views
+from nodrop.wire import directory, requests, views
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
 
@@ -534,9 +535,9 @@ class Relay:
     # --- agents ---
 
     def _show_agent(self, team: str, agent: str) -> Reply:
-        return Reply(answer=views.AgentAnswer(agent=self._discovery.show(team, agent)))
+        return Reply(answer=directory.AgentAnswer(agent=self._discovery.show(team, agent)))
 
-    def _list_agents(self, team: str, request: requests.ListAgents) -> views.AgentsAnswer:
+    def _list_agents(self, team: str, request: requests.ListAgents) -> directory.AgentsAnswer:
         wanted = self._discovery.query(request)
         if wanted is None:
             most = self.limits.page_items_max if request.limit is None else request.limit

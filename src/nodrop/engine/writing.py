@@ -27,6 +27,7 @@ from nodrop.engine import chains, erasing
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.contracts import Contracts
+from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Engine, Job
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
@@ -45,7 +46,7 @@ from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
-from nodrop.store import KeyUse, Place, Process, Wanted
+from nodrop.store import KeyUse, Process, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import Content, decode_content, with_signature
@@ -55,26 +56,6 @@ _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
 OFF_THE_LOOP_BYTES: Final = 65_536
 """A payload larger than this is checked in a thread, so that it keeps nobody waiting."""
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that was carried out: the handoff as it is now."""
-
-    handoff: Handoff
-    replayed: bool = False
-    """The same offer was made before: this is the handoff it made."""
-
-
-class DoneBefore(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that was carried out earlier, under the same id."""
-
-    places: tuple[Place, ...]
-
-
-class Existing(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer whose key is in use for the same request: that handoff is the answer."""
-
-    handoff_id: str
 
 
 class Writing:

@@ -1,9 +1,8 @@
-"""Agents as the relay knows them: what is claimed, what was observed, what a contract says.
-
-Parts of the answers of `wire.views`.
-"""
+"""Agents as the relay knows them: what is claimed, what was observed, what a contract says."""
 
 import msgspec
+
+from nodrop.wire.view import View
 
 
 class ClaimView(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,3 +52,44 @@ class ContractView(msgspec.Struct, frozen=True, kw_only=True):
     update_every: str
     deadline: str
     attempts_max: int
+
+
+class AgentView(View, frozen=True, kw_only=True):
+    """An agent: its manifest, byte for byte, and what the relay sees of it."""
+
+    agent_id: str
+    version: int
+    manifest: msgspec.Raw
+    connected: bool
+    presence: str
+    """working, idle, asleep or ghost."""
+    until: str | None
+    """When a sleeper said it would be back."""
+    seen_at: str | None
+    """Its last sign of life since the relay started."""
+    queued: int
+    registered_at: str
+    offers: tuple[OfferingView, ...] = ()
+    """What of it was asked for; all of it where one agent was."""
+
+
+class AgentAnswer(View, frozen=True, kw_only=True):
+    """One agent."""
+
+    agent: AgentView
+
+
+class AgentsAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
+    """The agents of a team; `after` fetches the next page of the list by name."""
+
+    agents: tuple[AgentView, ...]
+    after: str | None = None
+
+
+class ContractAnswer(View, frozen=True, kw_only=True):
+    """A contract to offer under, and how whom it is with stands."""
+
+    contract: ContractView
+    digest: str
+    offering: OfferingView
+    presence: str

@@ -12,9 +12,8 @@ import msgspec
 
 from nodrop.core import clocks
 from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
-from nodrop.wire import key_views
+from nodrop.wire import directory, key_views
 from nodrop.wire.bodies import Content
-from nodrop.wire.directory import ContractView, OfferingView
 from nodrop.wire.times import format_duration, format_time
 from nodrop.wire.view import View
 
@@ -257,47 +256,6 @@ class LogAnswer(View, frozen=True, kw_only=True):
     after: int
 
 
-class AgentView(View, frozen=True, kw_only=True):
-    """An agent: its manifest, byte for byte, and what the relay sees of it."""
-
-    agent_id: str
-    version: int
-    manifest: msgspec.Raw
-    connected: bool
-    presence: str
-    """working, idle, asleep or ghost."""
-    until: str | None
-    """When a sleeper said it would be back."""
-    seen_at: str | None
-    """Its last sign of life since the relay started."""
-    queued: int
-    registered_at: str
-    offers: tuple[OfferingView, ...] = ()
-    """What of it was asked for; all of it where one agent was."""
-
-
-class AgentAnswer(View, frozen=True, kw_only=True):
-    """One agent."""
-
-    agent: AgentView
-
-
-class AgentsAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
-    """The agents of a team; `after` fetches the next page of the list by name."""
-
-    agents: tuple[AgentView, ...]
-    after: str | None = None
-
-
-class ContractAnswer(View, frozen=True, kw_only=True):
-    """A contract to offer under, and how whom it is with stands."""
-
-    contract: ContractView
-    digest: str
-    offering: OfferingView
-    presence: str
-
-
 class TokenAnswer(View, frozen=True, kw_only=True):
     """A token; the secret is told once, when it is made."""
 
@@ -348,9 +306,9 @@ ANSWERS: dict[str, type[View]] = {
     "noted": NotedAnswer,
     "inbox": InboxAnswer,
     "log": LogAnswer,
-    "agent": AgentAnswer,
-    "agents": AgentsAnswer,
-    "contract": ContractAnswer,
+    "agent": directory.AgentAnswer,
+    "agents": directory.AgentsAnswer,
+    "contract": directory.ContractAnswer,
     "token": TokenAnswer,
     "checkpoint": CheckpointAnswer,
     "refusals": RefusalsAnswer,
