@@ -21,6 +21,7 @@ from nodrop.wire.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from nodrop.proof.bench.figures import Spread
+    from nodrop.proof.bench.finding import Finding
     from nodrop.proof.bench.growth import Growth
     from nodrop.proof.bench.idle import Idle
     from nodrop.proof.bench.report import Report
@@ -32,6 +33,7 @@ _WHAT: Final = {
     "peers": "Nodrop and its peers, in turn",
     "growth": "stores with a past",
     "idle": "memory, idle processor time and delivery",
+    "finding": "a team of ten thousand",
 }
 
 
@@ -94,6 +96,8 @@ async def bench(
                 came = await _growth(session, place, _numbers(past), rounds, seconds)
             case "idle":
                 came = await _idle(session, place)
+            case "finding":
+                came = await _finding(place)
             case _:
                 came = await _peers(
                     place,
@@ -186,6 +190,13 @@ async def _idle(session: Session, place: Path) -> "Idle":
         return await idle.run(idle.IdlePlan(folder=place, now_ms=session.now()), progress)
 
 
+async def _finding(place: Path) -> "Finding":
+    from nodrop.proof.bench import finding  # noqa: PLC0415  # see above
+
+    with _bar() as progress:
+        return await finding.run(finding.FindingPlan(folder=place), progress)
+
+
 @contextmanager
 def _working_in(folder: Path | None, *, keep: bool) -> Generator[Path]:
     if keep and folder is not None:
@@ -220,7 +231,8 @@ def _bar() -> "Generator[Told]":
 # --- what is told -------------------------------------------------------------------------------
 
 
-def _show(came: "Report | Growth | Idle") -> None:
+def _show(came: "Report | Growth | Idle | Finding") -> None:
+    from nodrop.proof.bench.finding import Finding  # noqa: PLC0415  # see above
     from nodrop.proof.bench.growth import Growth  # noqa: PLC0415  # see above
     from nodrop.proof.bench.report import Report  # noqa: PLC0415  # see above
 
@@ -232,6 +244,8 @@ def _show(came: "Report | Growth | Idle") -> None:
             _show_peers(came)
         case Growth():
             _show_growth(came)
+        case Finding():
+            _show_finding(came)
         case _:
             _show_idle(came)
 
@@ -299,6 +313,16 @@ def _show_idle(idle: "Idle") -> None:
         table.add_row(styled(what, "bright_black"), f"{mb:,.0f} MiB", cpu)
     told = f"p50 {idle.delivery_p50_ms:.2f} ms, p99 {idle.delivery_p99_ms:.2f} ms"
     table.add_row(styled("delivery beyond the commit", "bright_black"), told)
+    screen.console().print(table)
+
+
+def _show_finding(finding: "Finding") -> None:
+    table = Table(title="Finding in a large team, medians", title_justify="left")
+    for name in ("agents", "offer it", "find ms", "find again ms", "hand off ms", "start ms"):
+        table.add_column(name, justify="right")
+    for each in finding.timings:
+        took = (each.find_ms, each.find_again_ms, each.route_ms, each.start_ms)
+        table.add_row(f"{each.agents:,}", f"{each.offering:,}", *(f"{ms:,.1f}" for ms in took))
     screen.console().print(table)
 
 

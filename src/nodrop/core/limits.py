@@ -105,7 +105,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     candidates_fresh_max: int = 64
     """So many candidates are all looked at for every handoff; of more, the best lately."""
     candidates_kept_ms: int = SECOND
-    """How long "lately" is."""
+    """How long "lately" is; in discovery, once more for every thousand of them."""
     reasons_max: int = 100
     """Candidates whose reason is told where none will do."""
 

@@ -3,7 +3,8 @@
 What an agent claims is shown beside what was measured; only the measured counts in the order.
 """
 
-from heapq import nsmallest
+from collections.abc import Iterable
+from heapq import merge
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from nodrop.wire.times import format_duration, format_time, parse_duration
 
 COMPARED_MAX: Final = 65_536
 """Comparisons of shapes that are remembered; the next one pushes the oldest out."""
+_A_THOUSAND: Final = 1_000
 _AWAKE: Final = frozenset({Presence.WORKING, Presence.IDLE})
 _NO_OUTPUT: Final = Fit(verdict=Verdict.UNCLEAR, reason="it does not say what it returns")
 
@@ -70,8 +72,10 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
 
-Rank = tuple[bool, int, float, float, int, str, str]
-"""The smallest first: who fits, who is there, who delivers, how fast, how much waits, the names."""
+Name = tuple[str, str]
+"""Of an offering: its agent's, its capability's."""
+Place = tuple[int, float, float, int, str, str]
+"""The smallest first: who is there, who delivers, how fast, how much waits, the names."""
 
 
 class Discovery:
@@ -85,6 +89,8 @@ class Discovery:
         self._clock = clock
         self._limits = limits
         self._compared: dict[tuple[bytes, str, bool], Fit] = {}
+        self._orders: dict[tuple[str, str | None], tuple[int, dict[Name, Place]]] = {}
+        """By team and capability: when what is offered was put in order, and the order."""
 
     # --- by name ---
 
@@ -184,21 +190,52 @@ class Discovery:
     def find(self, team: str, query: Query, *, limit: int) -> directory.AgentsAnswer:
         """Return who can do what is asked, the best first."""
         now = self._clock.now()
-        ranked: dict[str, list[tuple[Rank, Match]]] = {}
-        for offering in self._register.offerings(team, query.capability):
+        clear: dict[str, None] = {}
+        unclear: dict[str, None] = {}
+        for offering in self._in_order(team, query.capability, now):
             found = self.judge(offering, query, now)
             if isinstance(found, Match):
-                place = (self._rank(found), found)
-                ranked.setdefault(offering.agent.id, []).append(place)
-        # An agent is as good as the best of what it offers; ranks are never equal.
-        best = nsmallest(limit, ((min(places)[0], agent) for agent, places in ranked.items()))
-        shown: list[directory.AgentView] = []
-        for _, agent in best:
-            known = self._register.get(team, agent)
-            assert known is not None, "what is offered is offered by somebody"
-            matches = (match for _, match in sorted(ranked[agent]))
-            shown.append(self._agent(*known, tuple(map(self.offering, matches))))
+                (unclear if found.unclear else clear)[offering.agent.id] = None
+                if len(clear) == limit:
+                    break  # whoever comes later ranks behind these
+        best = list(dict.fromkeys((*clear, *unclear)))[:limit]
+        shown = (self._found(team, agent, query, now) for agent in best)
         return directory.AgentsAnswer(agents=tuple(shown))
+
+    def _found(self, team: str, agent: str, query: Query, now: int) -> directory.AgentView:
+        known = self._register.get(team, agent)
+        assert known is not None, "what is offered is offered by somebody"
+        names = [query.capability] if query.capability else _names(known[0])
+        offered = (self._register.offering(team, name, agent) for name in names)
+        judged = [self.judge(offering, query, now) for offering in offered if offering]
+        matches = sorted((m for m in judged if isinstance(m, Match)), key=self._rank)
+        return self._agent(*known, tuple(map(self.offering, matches)))
+
+    def _in_order(self, team: str, capability: str | None, now: int) -> Iterable[Offering]:
+        """Return what is offered by rank, the shapes aside.
+
+        Of very much, by the rank that each had lately; what has come since is put in its place.
+        """
+        offered = {
+            (o.agent.id, o.capability.name): o for o in self._register.offerings(team, capability)
+        }
+        key = (team, capability)
+        made_at, order = self._orders.get(key, (now, {}))
+        few = len(offered) <= self._limits.candidates_fresh_max
+        # The more there are, the longer it takes to put them in order, and the less it matters.
+        kept_ms = self._limits.candidates_kept_ms * (1 + len(offered) // _A_THOUSAND)
+        if few or now - made_at >= kept_ms:
+            made_at, order = now, {}
+        new = sorted(
+            (self._place(offered[name], now), name) for name in offered.keys() - order.keys()
+        )
+        if few:
+            self._orders.pop(key, None)
+            return (offered[name] for _, name in new)
+        if not order:
+            self._orders[key] = (now, {name: place for place, name in new})
+        lately = ((place, name) for name, place in order.items() if name in offered)
+        return (offered[name] for _, name in merge(new, lately))
 
     def judge(self, offering: Offering, query: Query, now: int) -> Match | str:
         """Return how an offering meets a query, or why it does not."""
@@ -248,15 +285,18 @@ class Discovery:
             output=got,
         )
 
-    def _rank(self, match: Match) -> Rank:
+    def _rank(self, match: Match) -> tuple[bool, Place]:
+        return match.unclear, self._place(match.offering, self._clock.now())
+
+    def _place(self, offering: Offering, now: int) -> Place:
+        agent, record = offering.agent, self._standings.record(offering)
         return (
-            match.unclear,
-            match.presence.place,
-            -round(match.record.score(self._limits), 2),
-            seconds(match.record.duration_ms),
-            match.queued,
-            match.offering.agent.id,
-            match.offering.capability.name,
+            self._standings.attendance.state(agent, now).place,
+            -round(record.score(self._limits), 2),
+            seconds(record.duration_ms),
+            self._standings.workloads.queued(agent.team, agent.id),
+            agent.id,
+            offering.capability.name,
         )
 
     def _input(self, offering: Offering, sent: Shape | None) -> Fit | None:
@@ -330,6 +370,10 @@ class Discovery:
             output=None if match.output is None else str(match.output),
             why="; ".join((*unclear, *said)),
         )
+
+
+def _names(agent: Agent) -> list[str]:
+    return [capability.name for capability in agent.manifest.capabilities]
 
 
 def _observed(record: TrackRecord, limits: Limits) -> str:

@@ -42,7 +42,8 @@ class Signing:
             if operation in signatures.SIGNABLE and self._policies.signed_only(caller.team):
                 raise SignatureRequiredError
             return None
-        if not isinstance(signed, Signed) or len(signed.jws) > keys.JWS_CHARS_MAX:
+        jws: Any = signed.jws if isinstance(signed, Signed) else None
+        if not isinstance(jws, str) or len(jws) > keys.JWS_CHARS_MAX:
             raise SignatureInvalidError("expected a detached JWS")
         said = signatures.statement(
             operation, signed.sent, command_id=request.command_id, handoff_id=handoff_id

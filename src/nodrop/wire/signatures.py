@@ -33,9 +33,9 @@ _LARGE: Final = {"offer": "payload", "complete": "result"}
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
-    """A signature as it came, and the fields it came with."""
+    """A signature as it came, which may be anything, and the fields it came with."""
 
-    jws: str
+    jws: Any
     sent: dict[str, Any]
 
 
@@ -46,7 +46,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     request: msgspec.Raw
 
 
-def as_sent(signature: str, fields: Mapping[str, Any]) -> Signed:
+def as_sent(signature: Any, fields: Mapping[str, Any]) -> Signed:
     """Return the signature among `fields`, with those that it may be over."""
     return Signed(
         jws=signature,

@@ -8,6 +8,7 @@ import pytest
 
 from nodrop.proof.bench import results
 from nodrop.proof.bench.driving import Measure, Window
+from nodrop.proof.bench.finding import Finding, Timings
 from nodrop.proof.bench.growth import Growth, GrowthSample
 from nodrop.proof.bench.idle import Idle
 from nodrop.proof.bench.machine import Machine
@@ -65,13 +66,27 @@ IDLE = Idle(
     delivery_p99_ms=1.0,
 )
 
+FINDING = Finding(
+    machine=MACHINE,
+    timings=(
+        Timings(
+            agents=10_000,
+            offering=100,
+            start_ms=700.0,
+            find_ms=1.46,
+            find_again_ms=1.2,
+            route_ms=0.76,
+        ),
+    ),
+)
+
 
 def parsed(chart: str) -> ET.Element:
     return ET.fromstring(chart)  # noqa: S314  # of our own making
 
 
 def test_the_page_says_what_was_measured() -> None:
-    page = results.made(Results(peers=REPORT, growth=GROWTH, idle=IDLE))[PAGE]
+    page = results.made(Results(peers=REPORT, growth=GROWTH, idle=IDLE, finding=FINDING))[PAGE]
     for said in (
         "- Nodrop, WebSocket, 64 callers: 10.0 (10.0 to 10.0) times A <peer>, the fastest peer",
         "| **Nodrop, WebSocket** | 3,000 (3,000 to 3,000) | 2.0 | 9.0 | 0.10 |",
@@ -81,6 +96,7 @@ def test_the_page_says_what_was_measured() -> None:
         "| 1,000,000 | 6,500 | 64 callers | 850 (850 to 850) |",
         "0.85 (0.85 to 0.85)",
         "| 10,000 idle connected agents | 400 MiB | 1.2 % of a core |",
+        "| 10,000 | 100 | 1.5 | 1.2 | 0.8 |",
         "fdatasync 1.2 ms",
         "load average 0.5",
     ):

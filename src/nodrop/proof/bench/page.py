@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nodrop.proof.bench.figures import Spread
+from nodrop.proof.bench.finding import Finding
 from nodrop.proof.bench.growth import Growth
 from nodrop.proof.bench.idle import Idle
 from nodrop.proof.bench.machine import Machine
@@ -53,13 +54,21 @@ $ nodrop bench --rounds 3 --seconds 3           # the comparison
 $ nodrop bench --only nodrop-websocket,nats     # some of it
 $ nodrop bench growth --past 0,100000,1000000   # stores with a past
 $ nodrop bench idle                             # memory, idle processor time, delivery
+$ nodrop bench finding                          # a team of ten thousand
 ```
 
 Each takes `--json`, and `--write docs` renews this page.
 """
 
 
-def made(peers: Report | None, growth: Growth | None, idle: Idle | None, *, chart: str) -> str:
+def made(
+    peers: Report | None,
+    growth: Growth | None,
+    idle: Idle | None,
+    finding: Finding | None,
+    *,
+    chart: str,
+) -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
     if peers is not None:
@@ -70,6 +79,8 @@ def made(peers: Report | None, growth: Growth | None, idle: Idle | None, *, char
         parts.append(_growth(growth))
     if idle is not None:
         parts.append(_idle(idle))
+    if finding is not None:
+        parts.append(_finding(finding))
     if peers is not None:
         machine = peers.machine
         parts.append(_CAVEATS.format(cores=machine.cores, sync=machine.sync_p50_ms))
@@ -220,6 +231,27 @@ def _idle(idle: Idle) -> str:
         f"{idle.delivery_p50_ms:.2f} ms (p50; p99 {idle.delivery_p99_ms:.2f} ms) after the "
         f"answer to its offer, which leaves after the commit; {idle.deliveries} offers, one at a "
         f"time, on {_machine(idle.machine)}.\n"
+    )
+
+
+def _finding(finding: Finding) -> str:
+    rows = [
+        [
+            f"{each.agents:,}",
+            f"{each.offering:,}",
+            f"{each.find_ms:.1f}",
+            f"{each.find_again_ms:.1f}",
+            f"{each.route_ms:.1f}",
+        ]
+        for each in finding.timings
+    ]
+    head = ["agents", "offer it", "find, ms", "find again, ms", "hand off by capability, ms"]
+    return (
+        "## Finding\n\n"
+        "Medians of a query by capability, with a shape to send and a shape to get, in a relay "
+        "with five capabilities for each agent, no two of which return the same shape; shapes that "
+        f"nobody asked about before, and the same again. On {_machine(finding.machine)}.\n\n"
+        f"{_markdown(head, rows)}"
     )
 
 

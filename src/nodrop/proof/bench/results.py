@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from nodrop.proof.bench import chart, page
+from nodrop.proof.bench.finding import Finding
 from nodrop.proof.bench.growth import Growth
 from nodrop.proof.bench.idle import Idle
 from nodrop.proof.bench.report import Report
@@ -21,6 +22,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     peers: Report | None = None
     growth: Growth | None = None
     idle: Idle | None = None
+    finding: Finding | None = None
 
 
 def read(folder: Path) -> Results:
@@ -31,7 +33,7 @@ def read(folder: Path) -> Results:
         return Results()
 
 
-def write(folder: Path, latest: Report | Growth | Idle) -> None:
+def write(folder: Path, latest: Report | Growth | Idle | Finding) -> None:
     """Put `latest` in the place of the last of its kind, and make page and chart anew."""
     known = read(folder)
     match latest:
@@ -41,6 +43,8 @@ def write(folder: Path, latest: Report | Growth | Idle) -> None:
             known = msgspec.structs.replace(known, growth=latest)
         case Idle():
             known = msgspec.structs.replace(known, idle=latest)
+        case Finding():
+            known = msgspec.structs.replace(known, finding=latest)
     data = msgspec.json.format(msgspec.json.encode(known), indent=1)
     (folder / DATA).write_bytes(data + b"\n")
     for name, text in made(known).items():
@@ -49,7 +53,8 @@ def write(folder: Path, latest: Report | Growth | Idle) -> None:
 
 def made(results: Results) -> dict[str, str]:
     """Return the files that are made from `results`, by name."""
-    files = {PAGE: page.made(results.peers, results.growth, results.idle, chart=CHART)}
+    measured = (results.peers, results.growth, results.idle, results.finding)
+    files = {PAGE: page.made(*measured, chart=CHART)}
     if results.peers is not None:
         files[CHART] = chart.made(results.peers)
     return files

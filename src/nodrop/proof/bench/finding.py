@@ -1,4 +1,4 @@
-"""How long finding takes in a large team: `python -m nodrop.proof.finding`.
+"""How long finding takes in a large team.
 
 Ten thousand agents with five capabilities each are put into a store, a relay starts on it, and is
 asked for a capability with a shape to send and a shape to get, and to route handoffs by capability.
@@ -8,9 +8,9 @@ import asyncio
 import itertools
 import json
 import statistics
-import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ import msgspec
 
 from nodrop.core.contract import Agent, Manifest
 from nodrop.engine.relay import Caller, Relay
+from nodrop.proof.bench.machine import Machine
+from nodrop.proof.bench.system import Progress
 from nodrop.proof.simulate.ids import NoSigner, SeededIds
 from nodrop.store import Changes, Team
 from nodrop.stores.memory import MemoryStore
@@ -40,6 +42,49 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     """The same for shapes that were."""
     route_ms: float
     """Median of an offer routed by capability, commit included."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it, for capabilities that few offer and for one that everybody does."""
+
+    machine: Machine
+    timings: tuple[Timings, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True: there is nothing to lose here."""
+        return True
+
+    def document(self) -> dict[str, Any]:
+        """Return it in plain values."""
+        return {"ok": self.ok, **msgspec.to_builtins(self)}
+
+
+class FindingPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of what."""
+
+    folder: Path
+    agents: int = 10_000
+    capabilities: int = 5
+    queries: int = 100
+
+
+async def run(plan: FindingPlan, progress: Progress) -> Finding:
+    """Measure a team in which a hundredth offers a capability, and one in which all do."""
+    machine = Machine.look(plan.folder)
+    timings: list[Timings] = []
+    kinds = (plan.capabilities * 100, plan.capabilities)
+    for done, names in enumerate(kinds):
+        progress(f"{plan.agents:,} agents, {names} capabilities", done, len(kinds))
+        timings.append(
+            await measure(
+                agents=plan.agents,
+                capabilities=plan.capabilities,
+                names=names,
+                queries=plan.queries,
+            )
+        )
+    return Finding(machine=machine, timings=tuple(timings))
 
 
 class _Clock:
@@ -130,14 +175,3 @@ def _agent(number: int, capabilities: int, names: int) -> tuple[Agent, bytes]:
     read = msgspec.json.decode(manifest, type=Manifest)
     agent = Agent(team=TEAM, id=read.agent_id, version=1, manifest=read, registered_at=0)
     return agent, manifest
-
-
-def main() -> None:
-    """Print what was measured, as JSON: capabilities that a hundred offer, and one that all do."""
-    for names in (500, 5):
-        measured = asyncio.run(measure(names=names))
-        sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")
-
-
-if __name__ == "__main__":
-    main()
