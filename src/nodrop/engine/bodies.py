@@ -13,8 +13,8 @@ from nodrop.store import Store
 BodyKey = tuple[str, str, int]
 """(team, handoff id, version)."""
 
-BYTES_MAX: Final = 24 * 1024 * 1024
-"""Of small bodies, some 65,000: what thousands of handoffs need between two of their commands, and
+BYTES_MAX: Final = 12 * 1024 * 1024
+"""Of small bodies, some 30,000: what thousands of handoffs need between two of their commands, and
 well between two sizes of the table that holds them, which takes megabytes when it doubles."""
 _OVERHEAD_BYTES: Final = 300
 """What Python needs beside the bytes of a body: its key, its place, its header. Most bodies are
