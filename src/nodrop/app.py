@@ -22,6 +22,7 @@ from collections.abc import (
     Collection,
     Coroutine,
     Generator,
+    Mapping,
     Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -50,8 +51,9 @@ from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
 from nodrop.doors.mcp.door import MCPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
+from nodrop.engine import rule_file
 from nodrop.engine.ports import Clock, Ids
-from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.relay import Caller, Relay, operator_of
 from nodrop.engine.security_file import SecurityFile
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
@@ -317,12 +319,14 @@ async def serve(
     tls: TLS | None = None,
     keep_ms: int | None = None,
     limits: Limits = DEFAULT,
+    triggers: Sequence[Mapping[str, Any]] | None = None,
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve the database in `home` until `stop` is set, or a signal asks to end.
 
-    What was settled longer than `keep_ms` ago is pruned; None keeps everything.
+    What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
+    rules that a file holds; None leaves all rules as they are.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -340,6 +344,8 @@ async def serve(
             ) as url,
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
+            if triggers is not None:
+                await rule_file.follow(relay, operator_of(team), triggers)
             address = AddressFile(database)
             try:
                 address.write(url)

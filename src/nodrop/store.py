@@ -228,6 +228,10 @@ class Transaction(Protocol):
         """Return what came due at or before `now`, oldest first, held against other writers."""
         ...
 
+    async def unfinished(self, team: str, correlation_id: str) -> Sequence[Handoff]:
+        """Return what has no outcome yet of a chain, in the order of ids, held in turn."""
+        ...
+
     async def append(self, changes: Changes) -> Sequence[int]:
         """Write everything; return the `seq` of each entry, in the order given.
 

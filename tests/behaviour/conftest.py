@@ -22,6 +22,8 @@ PATIENCE_SECONDS: Final = 20
 """How long a story waits for what must happen; only a broken one ever waits that long."""
 
 View = dict[str, Any]
+Expected = Callable[[View], bool] | dict[str, Any]
+"""What a story waits for; as fields, `...` is anything but nothing."""
 
 
 class Member(Protocol):
@@ -40,6 +42,15 @@ class Member(Protocol):
     ) -> View:
         """Ask the relay for something."""
         ...
+
+
+def _is(view: View, expected: Expected) -> bool:
+    if callable(expected):
+        return expected(view)
+    return all(
+        view[name] is not None if value is ... else view[name] == value
+        for name, value in expected.items()
+    )
 
 
 class _Member:
@@ -129,7 +140,7 @@ class Office:
         """Return the person `me`, who may do what an operator may."""
         return await self.join("me", role="operator")
 
-    async def pass_time(self, ms: int, *, then: Callable[[View], bool], of: View | str) -> View:
+    async def pass_time(self, ms: int, *, then: Expected, of: View | str) -> View:
         """Move the clock and return the handoff once the relay has done what `then` expects."""
         self.clock.advance(ms)
         return await self.see(of, then)
@@ -143,17 +154,17 @@ class Office:
         task = self.start(waiting)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not task.done():
-                await self._settled()
+                await self.settled()
                 self.clock.advance(ms)
             return await task
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
         """Let whatever is under way come to rest, by asking the relay something behind it."""
         me = await self.person()
         for _ in range(3):
             await me("heartbeat")
 
-    async def see(self, of: View | str, expected: Callable[[View], bool]) -> View:
+    async def see(self, of: View | str, expected: Expected) -> View:
         """Return a handoff once it is as expected. Follows the log: nothing is polled."""
         me = await self.person()
         handoff_id = of if isinstance(of, str) else of["id"]
@@ -161,7 +172,7 @@ class Office:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 view = (await me("get_handoff", handoff_id))["handoff"]
-                if expected(view):
+                if _is(view, expected):
                     return view
                 page = await me("log", after=after, wait="60s", handoff_id=handoff_id)
                 after = page["after"]

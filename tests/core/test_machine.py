@@ -7,21 +7,21 @@ from nodrop.core.model import DEAD, FINAL, State
 STAYS = {
     State.OFFERED: "Escalated Noted Nudged Ready Rearmed",
     State.DELIVERED: "Escalated Noted Nudged Rearmed",
-    State.ACCEPTED: "Checkpointed Escalated Noted Nudged Rearmed StepRecorded Updated",
+    State.ACCEPTED: "Checkpointed Escalated MemberMoved Noted Nudged Rearmed StepRecorded Updated",
     State.BLOCKED: (
         "Agreed Answered Checkpointed Escalated Noted Nudged Parked Rearmed StepRecorded Updated"
     ),
     State.COMPLETED: "Discarded Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
     State.FAILED: (
-        "AcceptedLate Discarded Erased Escalated LateAnswerKept LateResultKept Noted Nudged "
+        "AcceptedLate Discarded Erased Escalated Joined LateAnswerKept LateResultKept Noted Nudged "
         "OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.REJECTED: (
-        "AcceptedLate Discarded Erased Escalated LateAnswerKept LateResultKept Noted Nudged "
+        "AcceptedLate Discarded Erased Escalated Joined LateAnswerKept LateResultKept Noted Nudged "
         "OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.EXPIRED: (
-        "AcceptedLate Discarded Erased Escalated LateAnswerKept LateResultKept Noted Nudged "
+        "AcceptedLate Discarded Erased Escalated Joined LateAnswerKept LateResultKept Noted Nudged "
         "OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.CANCELLED: "Discarded Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled",

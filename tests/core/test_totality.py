@@ -13,13 +13,16 @@ from nodrop.core.commands import Actor, Candidate, Command
 from nodrop.core.errors import CallerError
 from nodrop.core.events import Event
 from nodrop.core.limits import DAY, HOUR, MINUTE, SECOND
-from nodrop.core.model import Escalation, Proposal, State, When
+from nodrop.core.model import Escalation, Join, Member, Proposal, State, When
 from nodrop.testing.play import OPERATOR, OTHER, RECIPIENT, REQUESTER, T0, Play
 
 ACTORS = (REQUESTER, RECIPIENT, OTHER, OPERATOR)
 LADDER = tuple(
     Escalation(when=when, after_ms=after, notify="me") for when in When for after in (0, HOUR)
 )
+
+MEMBER = Member(label="a", id="h3", state=State.OFFERED)
+GROUP = Join(needed=1, members=(MEMBER,))
 
 attempts = st.none() | st.integers(0, 4)
 questions = st.integers(1, 12)
@@ -61,6 +64,12 @@ commands_of_all_kinds = st.one_of(
     st.builds(commands.Redrive, successor=st.just("h2")),
     st.builds(commands.AcceptLate, successor=st.just("h2")),
     st.builds(commands.Discard),
+    st.builds(
+        commands.MoveMember,
+        member=st.builds(replace, st.just(MEMBER), state=st.sampled_from(State)),
+    ),
+    st.builds(commands.CloseGroup, body=st.just(b"{}")),
+    st.builds(commands.Consume),
     st.builds(commands.Erase),
     st.builds(commands.Note, body=st.just(b"{}")),
     st.builds(commands.LapseLease, process=st.sampled_from(("p1", "p2"))),
@@ -77,13 +86,15 @@ steps = st.lists(
 
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.data_too_large])
-@given(steps, st.booleans())
+@given(steps, st.booleans(), st.none() | st.just(GROUP))
 def test_any_script_keeps_every_promise(
     script: list[tuple[Actor, Command, bool] | int],
     routed: bool,  # noqa: FBT001  # hypothesis passes it by position
+    join: Join | None,
 ) -> None:
     """`Play` checks the invariants after every move."""
-    play = Play(escalation=LADDER, routed=routed, candidates=("code_agent", "support_agent"))
+    candidates = ("code_agent", "support_agent")
+    play = Play(escalation=LADDER, routed=routed, candidates=candidates, join=join)
     for step in script:
         if isinstance(step, int):
             play.pass_time(step)
@@ -119,6 +130,7 @@ def test_random_scripts_reach_every_kind_of_event() -> None:
             candidates=("code_agent", "support_agent"),
             timeout_ms=2 * HOUR if seed % 3 == 0 else None,
             deadline_at=T0 + (HOUR if seed % 5 == 0 else DAY),
+            join=GROUP if seed % 4 == 0 else None,
         )
         for _ in range(40):
             if dice.random() < 0.1:
@@ -182,6 +194,9 @@ EVERY_COMMAND: tuple[Command, ...] = (
     commands.Redrive(successor="h2"),
     commands.AcceptLate(successor="h2"),
     commands.Discard(),
+    commands.MoveMember(member=MEMBER),
+    commands.CloseGroup(body=b"{}"),
+    commands.Consume(),
     commands.Erase(),
     commands.Note(body=b"{}"),
     commands.LapseLease(process="p1"),

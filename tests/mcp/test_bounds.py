@@ -64,7 +64,7 @@ async def test_every_other_tool_is_bounded_too(monkeypatch: pytest.MonkeyPatch) 
     calls: dict[str, dict[str, Any]] = {
         "join": {}, "find_agents": {}, "inbox": {}, "ack": {"handoff": "x"},
         "update": {"handoff": "x", "status": "done"}, "answer": {"handoff": "x"}, "track": {},
-        "wait": {"seconds": 0}, "read_log": {}, "write_log": {"text": "x"},
+        "wait": {"seconds": 0}, "say": {"text": "x"}, "read_log": {}, "write_log": {"text": "x"},
     }  # fmt: skip
     assert {*calls, "hand_off"} == set(tools.TOOLS)
     for name, arguments in calls.items():

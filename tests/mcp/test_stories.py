@@ -211,6 +211,16 @@ async def test_everybody_reads_and_writes_the_log(planner: Any, coder: Any) -> N
     assert "handoff.noted.v1" in await planner("read_log", handoff=handoff)
 
 
+async def test_agents_talk_without_owing_each_other_anything(planner: Any, coder: Any) -> None:
+    told = await planner("say", to="coder", text="Are you there?")
+    thread = told.split('thread="', 1)[1].split('"', 1)[0]
+    assert '"kind": "message"' in await coder("inbox")
+    assert "to planner" in await coder("say", thread=thread, text="I am")
+    handoff = named(await planner("hand_off", **TASK))
+    assert "to planner" in await coder("say", handoff=handoff, status="stuck", text="no access")
+    assert '"summary": "stuck: no access"' in await planner("inbox")
+
+
 async def test_a_relay_restarted_in_between_changes_nothing(office: Any) -> None:
     told = await (await office.join("planner"))("hand_off", **TASK)
     handoff = named(told)

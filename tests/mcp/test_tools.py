@@ -11,7 +11,7 @@ TASK = {"to": "coder", "title": "Fix the login button"}
 NOBODY = "01a1e189-d83f-7656-9cf7-697b7d2dea1f"
 NAMES = [
     "join", "find_agents", "hand_off", "inbox", "ack", "update", "answer", "track", "wait",
-    "read_log", "write_log",
+    "say", "read_log", "write_log",
 ]  # fmt: skip
 
 

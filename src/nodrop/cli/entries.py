@@ -92,6 +92,12 @@ def _acknowledged(data: Entry, words: Entry) -> str:
     return f"{_attempt(data)}{position}{_quoted(words, 'status')}"
 
 
+def _escalated(data: Entry) -> str:
+    told = f"{data['notify']} is told" if data.get("notify") else ""
+    raised = f"raised to {data['priority']}" if data.get("priority") else ""
+    return f"{data['when']}: {', '.join(filter(None, (told, raised))) or 'given away'}"
+
+
 def _returned(data: Entry, words: Entry) -> str:
     tried = ", one try used" if data.get("tried") else ""
     return f"{str(data['reason']).replace('_', ' ')}, {_attempt(data)} ended{tried}{_quoted(words, 'reason')}"
@@ -131,7 +137,8 @@ _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
         f"next leg {data['next_leg'][:_ID_CHARS]}" if data.get("next_leg") else ""
     ),
     "nudged": lambda data, _: f"{data['to']}: the {data['clock']} clock ran out",
-    "escalated": lambda data, _: f"{data['when']}: {data['notify']} is told",
+    "escalated": lambda data, _: _escalated(data),
+    "member_moved": lambda data, _: f"{data['member']['label']} is {data['member']['state']}",
     "rearmed": lambda data, _: f"the {data['clock']} clock counts anew",
     "registered": lambda data, _: _offers(data),
     "removed": lambda data, _: str(data.get("agent") or ""),

@@ -27,6 +27,7 @@ _KIND_STYLES = {
     "question": "magenta",
     "counter": "magenta",
     "notice": "blue",
+    "message": "cyan",
 }
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from nodrop.cli import screen, service, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
-from nodrop.client.settings import find_home
+from nodrop.client.settings import find_home, written_triggers
 from nodrop.core.errors import StoreInUseError
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ async def up(
             tls=app.TLS(certificate=tls_cert, key=tls_key or tls_cert) if tls_cert else None,
             limits=values.limits(limit or (), path="--limit"),
             keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
+            triggers=written_triggers(),
             ready=lambda served: _tell(served, home, as_json=session.as_json),
         )
     except StoreInUseError as error:

@@ -20,6 +20,9 @@ from nodrop.cli import (
     relay,
     requesting,
     simulate,
+    talking,
+    tracing,
+    triggers,
     verify,
     work,
 )
@@ -54,8 +57,16 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         receiving.reject,
         receiving.release,
     ),
+    "Talk": (
+        talking.say,
+        talking.status,
+        talking.messages,
+        talking.subscribe,
+        triggers.emit,
+    ),
     "See what happens": (
         looking.track,
+        tracing.trace,
         looking.log,
         looking.note,
         finding.agents,
@@ -73,6 +84,14 @@ _KEYS: Final[dict[str, Callable[..., Any]]] = {
     "list": keys.keys_list,
     "rotate": keys.keys_rotate,
     "revoke": keys.keys_revoke,
+}
+
+
+_TRIGGERS: Final[dict[str, Callable[..., Any]]] = {
+    "list": triggers.triggers_list,
+    "set": triggers.triggers_set,
+    "remove": triggers.triggers_remove,
+    "test": triggers.triggers_test,
 }
 
 
@@ -108,6 +127,10 @@ def _tree() -> typer.Typer:
     for name, function in _KEYS.items():
         ring.command(name)(verb(function))
     tree.add_typer(ring, name="keys", rich_help_panel=_START)
+    rules = typer.Typer(no_args_is_help=True, help="Triggers: rules that hand off by themselves.")
+    for name, function in _TRIGGERS.items():
+        rules.command(name)(verb(function))
+    tree.add_typer(rules, name="triggers", rich_help_panel="Talk")
     return tree
 
 

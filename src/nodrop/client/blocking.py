@@ -8,10 +8,12 @@ from nodrop.client.calls import Calls
 from nodrop.client.client import Client
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import HandoffFailed, WaitElapsed
+from nodrop.client.group import Group, GroupMember
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Inbox, Item, ItemShown
 from nodrop.client.portal import Portal, Twin, blocking, blocking_as
 from nodrop.client.shown import Entry, HandoffShown
+from nodrop.client.trace import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,6 +104,55 @@ def _dead_letters(inner: list[DeadLetter], portal: Portal) -> list[BlockingDeadL
     return [BlockingDeadLetter(letter, portal) for letter in inner]
 
 
+def _group(inner: Group, portal: Portal) -> "BlockingGroup":
+    return BlockingGroup(inner, portal)
+
+
+class BlockingTrace(list[BlockingHandoff]):
+    """The blocking twin of `Trace`."""
+
+    def __init__(self, inner: Trace, portal: Portal) -> None:
+        super().__init__(_handoffs(inner, portal))
+        self.view = inner.view
+        self.state = inner.state
+        self.breaks = inner.breaks
+
+
+class BlockingGroup(Twin):
+    """The blocking twin of `Group`."""
+
+    def __init__(self, inner: Group, portal: Portal) -> None:
+        super().__init__(inner, portal)
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The whole answer, as it came."""
+        return self.inner.view
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.inner.id
+
+    @property
+    def state(self) -> str:
+        """Accepted while it is open; completed, failed or cancelled."""
+        return self.inner.state
+
+    @property
+    def members(self) -> dict[str, GroupMember]:
+        """Its members by the requester's labels."""
+        return self.inner.members
+
+    @property
+    def handoff(self) -> BlockingHandoff:
+        """The group itself, which the relay holds."""
+        return BlockingHandoff(self.inner.handoff, self.portal)
+
+    answers = blocking(Group.answers)
+    cancel = blocking_as(Group.cancel, _group)
+
+
 class BlockingClient(Twin):
     """The blocking twin of `Client`. `nodrop.connect_sync` makes it."""
 
@@ -118,7 +169,16 @@ class BlockingClient(Twin):
     handoffs = blocking_as(Client.handoffs, _handoffs)
     inbox = blocking_as(Client.inbox, BlockingInbox)
     dead_letters = blocking_as(Client.dead_letters, _dead_letters)
-    trace = blocking_as(Client.trace, _handoffs)
+    trace = blocking_as(Client.trace, BlockingTrace)
+    fan_out = blocking(Client.fan_out)
+    offer_group = blocking_as(Client.offer_group, BlockingGroup)
+    group = blocking_as(Client.group, BlockingGroup)
+    say = blocking(Client.say)
+    status = blocking(Client.status)
+    messages = blocking(Client.messages)
+    emit = blocking(Client.emit)
+    subscribe = blocking(Client.subscribe)
+    unsubscribe = blocking(Client.unsubscribe)
     log = blocking(Client.log)
     note = blocking(Client.note)
     agents = blocking(Client.agents)

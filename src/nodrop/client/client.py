@@ -8,10 +8,13 @@ import msgspec
 from nodrop.client.calls import Calls
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
+from nodrop.client.group import Answers, Group
 from nodrop.client.handoff import Handoff
 from nodrop.client.hints import shape
 from nodrop.client.inbox import Inbox, Item
 from nodrop.client.shown import AgentShown, Contract, Entry, KeyShown
+from nodrop.client.talk import Message, Said
+from nodrop.client.trace import Trace
 from nodrop.client.values import given, plain
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
@@ -169,6 +172,96 @@ class Client(Calls):
         answer = await self.call("note_team", {"text": text})
         return answer["seq"]
 
+    # --- talk ---
+
+    async def say(
+        self,
+        text: str,
+        to: str | None = None,
+        *,
+        thread: str | None = None,
+        about: str | None = None,
+        supersedes: int | None = None,
+        composed_at: str | None = None,
+    ) -> Said:
+        """Say something, informally: to an agent, in a thread, or to whom a handoff concerns."""
+        fields = given(
+            text=text,
+            to=to,
+            thread=thread,
+            about=about,
+            supersedes=supersedes,
+            composed_at=composed_at,
+        )
+        return msgspec.convert(await self.call("say", fields), Said)
+
+    async def status(
+        self,
+        status: str,
+        text: str | None = None,
+        *,
+        about: str | None = None,
+        topic: str | None = None,
+        supersedes: int | None = None,
+        composed_at: str | None = None,
+    ) -> Said:
+        """Tell everybody who needs to know: working, stuck, need_help, done, or free words.
+
+        With `about`, that is the handoff's requester, its chain and its watchers; with `topic`, its
+        subscribers. Who subscribes to this agent's name hears of it in any case.
+        """
+        fields = given(
+            status=status,
+            text=text,
+            about=about,
+            topic=topic,
+            supersedes=supersedes,
+            composed_at=composed_at,
+        )
+        return msgspec.convert(await self.call("tell_status", fields), Said)
+
+    async def emit(
+        self,
+        type: str,  # noqa: A002  # the field's name in the log
+        data: Any = None,
+        *,
+        event_id: str | None = None,
+        source: str | None = None,
+    ) -> list[str]:
+        """Tell of an event; return the handoffs that rules have made of it, now or before.
+
+        The same `event_id` again is the same event, whoever tells of it.
+        """
+        fields = given(type=type, event_id=event_id, source=source)
+        answer = await self.call("emit", {**fields, "data": plain(data)})
+        return [fired["handoff_id"] for fired in answer["fired"] if "handoff_id" in fired]
+
+    async def messages(
+        self,
+        after: int = 0,
+        *,
+        thread: str | None = None,
+        topic: str | None = None,
+        from_: str | None = None,
+        limit: int | None = None,
+    ) -> list[Message]:
+        """Return what was said to or by this agent, and every status, oldest first."""
+        fields = given(after=after, thread=thread, topic=topic, limit=limit)
+        if from_ is not None:
+            fields["from"] = from_
+        answer = await self.call("messages", fields)
+        return msgspec.convert(answer["messages"], list[Message])
+
+    async def subscribe(self, topic: str) -> tuple[str, ...]:
+        """Hear of a topic, or of everything an agent tells; return all that is heard of."""
+        return tuple((await self.call("subscribe_topic", name=topic))["topics"])
+
+    async def unsubscribe(self, topic: str) -> tuple[str, ...]:
+        """Hear no more of a topic; return what is heard of still."""
+        return tuple((await self.call("unsubscribe_topic", name=topic))["topics"])
+
+    # --- looking ---
+
     async def handoffs(
         self,
         *,
@@ -193,10 +286,73 @@ class Client(Calls):
         answer = await self.call("dead_letters", given(limit=limit))
         return [DeadLetter(view, self) for view in answer["handoffs"]]
 
-    async def trace(self, correlation_id: str) -> list[Handoff]:
-        """Return every handoff of a chain, oldest first."""
-        answer = await self.call("trace", name=correlation_id)
-        return [Handoff(view, self) for view in answer["handoffs"]]
+    async def trace(self, correlation_id: str) -> Trace:
+        """Return every handoff of a chain, oldest first, and where it broke."""
+        return Trace(await self.call("trace", name=correlation_id), self)
+
+    async def fan_out(
+        self,
+        offers: Mapping[str, Mapping[str, Any]],
+        *,
+        join: str = "all",
+        quorum: int | None = None,
+        wait: Duration | None = None,
+        deadline: Due | None = None,
+        title: str | None = None,
+        then: Sequence[Mapping[str, Any]] | None = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Answers:
+        """Hand several pieces of work off together, all or none, and wait until they are joined.
+
+        `offers` are by labels of the caller's own, which the answers come back under. `join` is
+        `all`, `any`, or `quorum` with how many. Whoever is not needed any more is called off.
+
+        Raises:
+            WaitElapsed: they are not joined yet, and the work goes on.
+        """
+        group = await self.offer_group(
+            offers,
+            join=join,
+            quorum=quorum,
+            deadline=deadline,
+            title=title,
+            then=then,
+            correlation_id=correlation_id,
+            idempotency_key=idempotency_key,
+        )
+        return await group.answers(wait)
+
+    async def offer_group(
+        self,
+        offers: Mapping[str, Mapping[str, Any]],
+        *,
+        join: str = "all",
+        quorum: int | None = None,
+        deadline: Due | None = None,
+        title: str | None = None,
+        then: Sequence[Mapping[str, Any]] | None = None,
+        correlation_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Group:
+        """Hand several pieces of work off together; when this returns, all of them are stored."""
+        fields = given(
+            join=join,
+            quorum=quorum,
+            deadline=spelled_if(deadline),
+            title=title,
+            then=plain(then),
+            correlation_id=correlation_id,
+            idempotency_key=idempotency_key,
+        )
+        fields["offers"] = {label: plain(dict(offer)) for label, offer in offers.items()}
+        answer = await self.call("offer_group", fields)
+        return Group(answer["group"], self)
+
+    async def group(self, ref: str) -> Group:
+        """Look up a group by its id, or `sender/idempotency_key`."""
+        answer = await self.call("get_group", name=ref)
+        return Group(answer["group"], self)
 
     async def agents(self) -> list[AgentShown]:
         """Return the agents of the team, by name."""

@@ -38,6 +38,16 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     team: str | None = None
     token: str | None = None
     home: str | None = None
+    triggers: list[dict[str, Any]] | None = None
+
+
+def written_triggers(directory: Path | None = None) -> list[dict[str, Any]] | None:
+    """Return the rules in `nodrop.toml`; None: it says nothing about any.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    return _read(directory or Path.cwd()).triggers
 
 
 def load(

@@ -186,6 +186,10 @@ class Task(TaskShown):
         await self.command("checkpoint", checkpoint=learnt)
         self._last_checkpoint = learnt
 
+    async def tell(self, status: str, text: str | None = None) -> None:
+        """Tell requester, chain and watchers how it is: working, stuck, need_help, done."""
+        await self.client.status(status, text, about=self.id)
+
     async def note(self, text: str) -> None:
         """Write in the margin of the log."""
         await self.client.call("note", {"text": text}, handoff=self.id)

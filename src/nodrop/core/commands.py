@@ -7,8 +7,11 @@ Durations and defaults are resolved before a command is made.
 from nodrop.core.model import (
     Answer,
     BodyRef,
+    Join,
     Leg,
     LegDone,
+    Member,
+    MemberOf,
     Proposal,
     StepDone,
     Terms,
@@ -54,6 +57,10 @@ class Offer(Value, frozen=True, kw_only=True):
     traceparent: str | None = None
     ancestors: tuple[str, ...] = ()
     redrive_of: str | None = None
+    chain_deadline_at: int | None = None
+    detached: bool = False
+    member_of: MemberOf | None = None
+    join: Join | None = None
     not_before: int | None = None
     """A redrive that the retry budget makes wait."""
     steps: tuple[StepDone, ...] = ()
@@ -61,6 +68,8 @@ class Offer(Value, frozen=True, kw_only=True):
     checkpoint: BodyRef | None = None
     refused: str | None = None
     """A leg that cannot open is born `rejected` with this code: a completion always stands."""
+    refusal: bytes | None = None
+    """The words that go with it."""
     completed: bytes | None = None
     """A late result that was accepted: the successor is born `completed` with it."""
     body: bytes
@@ -180,6 +189,8 @@ class Decline(Value, frozen=True, kw_only=True):
 class Cancel(Value, frozen=True, kw_only=True):
     """The requester withdraws it."""
 
+    settled: bool = False
+    """Nobody waits for the outcome: what it was for has ended."""
     body: bytes | None = None
 
 
@@ -220,6 +231,22 @@ class Discard(Value, frozen=True, kw_only=True):
     """Nothing more will be done about it."""
 
     body: bytes | None = None
+
+
+class MoveMember(Value, frozen=True, kw_only=True):
+    """A member of this group ended, or goes on as another handoff."""
+
+    member: Member
+
+
+class CloseGroup(Value, frozen=True, kw_only=True):
+    """Every member has ended, or enough of them completed. `body` is what came of it."""
+
+    body: bytes
+
+
+class Consume(Value, frozen=True, kw_only=True):
+    """The group of this dead letter has closed."""
 
 
 class Erase(Value, frozen=True, kw_only=True):
@@ -275,6 +302,9 @@ Command = (
     | Redrive
     | AcceptLate
     | Discard
+    | MoveMember
+    | CloseGroup
+    | Consume
     | Erase
     | Note
     | LapseLease

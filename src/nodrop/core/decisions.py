@@ -25,6 +25,7 @@ from nodrop.core.errors import (
     WrongStateError,
 )
 from nodrop.core.events import Fact
+from nodrop.core.following import reached, undecided
 from nodrop.core.model import (
     DEAD,
     Handoff,
@@ -89,6 +90,14 @@ def propose(
             return _outcome_delivered(handoff, handoff.origin) if owed else ()
         case commands.Redrive() | commands.AcceptLate() | commands.Discard():
             return _decide_dead_letter(handoff, command, by)
+        case commands.MoveMember():
+            moved = handoff.join is not None and not handoff.final
+            return (Fact(event=events.MemberMoved(member=command.member)),) if moved else ()
+        case commands.CloseGroup():
+            return _close_group(handoff, command)
+        case commands.Consume():
+            open_still = handoff.state in DEAD and handoff.decision is None
+            return (Fact(event=events.Joined()),) if open_still else ()
         case commands.Erase():
             return _erase(handoff, by)
         case commands.Note():
@@ -132,6 +141,10 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
         traceparent=command.traceparent,
         ancestors=command.ancestors,
         redrive_of=command.redrive_of,
+        chain_deadline_at=command.chain_deadline_at,
+        detached=command.detached,
+        member_of=command.member_of,
+        join=command.join,
         not_before=command.not_before,
         steps=command.steps,
         answers=command.answers,
@@ -141,7 +154,8 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
     if command.completed is not None:
         return (born, Fact(event=events.Completed(attempt=0), body=command.completed))
     if command.refused is not None:
-        return (born, Fact(event=events.Rejected(code=command.refused)))
+        refused = events.Rejected(code=command.refused)
+        return (born, Fact(event=refused, body=command.refusal))
     return (born,)
 
 
@@ -431,13 +445,16 @@ def _cancel(handoff: Handoff, command: commands.Cancel, by: Actor) -> Facts:
         raise AlreadyFinishedError(f"the handoff is {handoff.state}")
     cancelled = Fact(event=events.Cancelled(), body=command.body)
     # A requester that withdraws its own handoff has the outcome with the answer.
-    return (cancelled, Fact(event=events.Settled())) if by.agent == handoff.origin else (cancelled,)
+    settled = command.settled or by.agent == handoff.origin
+    return (cancelled, Fact(event=events.Settled())) if settled else (cancelled,)
 
 
 def _reassign(handoff: Handoff, command: commands.Reassign, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.final:
         raise AlreadyFinishedError(f"the handoff is {handoff.state}")
+    if handoff.join is not None:
+        raise WrongStateError("a group is the relay's to hold", next_step="Reassign its members.")
     moved = reassigned(
         handoff, command.capability, command.to, reason="reassigned", routed=command.routed
     )
@@ -454,6 +471,15 @@ def _settle(handoff: Handoff, command: commands.Settle, by: Actor) -> Facts:
     return (*delivered, Fact(event=events.Settled(next_leg=command.next_leg)))
 
 
+def _close_group(handoff: Handoff, command: commands.CloseGroup) -> Facts:
+    if handoff.join is None or handoff.final:
+        return ()
+    if reached(handoff.join):
+        return (Fact(event=events.Completed(attempt=handoff.attempt), body=command.body),)
+    failed = events.Failed(attempt=handoff.attempt, code="join_not_reached")
+    return (Fact(event=failed, body=command.body),)
+
+
 def _erase(handoff: Handoff, by: Actor) -> Facts:
     _require(by, "requester", handoff.origin)
     if handoff.settled_at is None:
@@ -461,7 +487,7 @@ def _erase(handoff: Handoff, by: Actor) -> Facts:
             f"the handoff is {handoff.state}, and somebody still needs what it says",
             next_step="Settle it if it has ended, else cancel it; then erase it.",
         )
-    if handoff.state in DEAD and handoff.decision is None:
+    if undecided(handoff):
         raise WrongStateError(
             "nobody has decided about this dead letter",
             next_step="Discard it, or redrive it; then erase it.",
@@ -484,6 +510,13 @@ def _decide_dead_letter(
         raise NotFinishedError(f"the handoff is {handoff.state}")
     if handoff.decision is not None:
         raise AlreadyDecidedError(f"it was {handoff.decision}")
+    if handoff.state in DEAD and handoff.next_leg is not None:
+        raise AlreadyDecidedError("a fallback took its place")
+    if handoff.join is not None and not isinstance(command, commands.Discard):
+        raise WrongStateError(
+            "a group is not tried again as a whole",
+            next_step="Fan out once more what is missing; then discard this one.",
+        )
     # The successor, or the person's decision, takes over what was owed.
     settled = () if handoff.settled_at is not None else (Fact(event=events.Settled()),)
     match command:

@@ -8,8 +8,12 @@ from nodrop.core.model import (
     Answer,
     BodyRef,
     ClockName,
+    Join,
     Leg,
     LegDone,
+    Member,
+    MemberOf,
+    Priority,
     Proposal,
     QuestionKind,
     StepDone,
@@ -40,6 +44,10 @@ class Offered(Value, frozen=True, kw_only=True):
     ancestors: tuple[str, ...] = ()
     """The recipients of the handoffs above it, along `parent_id`."""
     redrive_of: str | None = None
+    chain_deadline_at: int | None = None
+    detached: bool = False
+    member_of: MemberOf | None = None
+    join: Join | None = None
     not_before: int | None = None
     """Not to be taken earlier: the retry budget was used up when it was redriven."""
     steps: tuple[StepDone, ...] = ()
@@ -138,7 +146,7 @@ class Reassigned(Value, frozen=True, kw_only=True):
 
     recipient: str
     reason: str
-    """`reassigned`, `rejected`, `declined` or `unacknowledged`."""
+    """`reassigned`, `rejected`, `declined`, `unacknowledged` or `escalated`."""
     capability: str | None = None
     manifest_version: int | None = None
     routed: bool = False
@@ -226,6 +234,16 @@ class Discarded(Value, frozen=True, kw_only=True):
     """Somebody decided that nothing more will be done."""
 
 
+class MemberMoved(Value, frozen=True, kw_only=True):
+    """A member of this group ended, or goes on as another handoff."""
+
+    member: Member
+
+
+class Joined(Value, frozen=True, kw_only=True):
+    """The group of this dead letter has closed and took what there was of it."""
+
+
 class Erased(Value, frozen=True, kw_only=True):
     """The bodies of every event so far are gone."""
 
@@ -244,7 +262,9 @@ class Escalated(Value, frozen=True, kw_only=True):
 
     step: int
     when: When
-    notify: str
+    notify: str | None = None
+    priority: Priority | None = None
+    """What it is raised to."""
 
 
 class Rearmed(Value, frozen=True, kw_only=True):
@@ -291,6 +311,8 @@ Event = (
     | Redriven
     | AcceptedLate
     | Discarded
+    | MemberMoved
+    | Joined
     | Erased
     | Nudged
     | Escalated

@@ -68,6 +68,10 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         legs_done=event.legs_done,
         ancestors=event.ancestors,
         redrive_of=event.redrive_of,
+        chain_deadline_at=event.chain_deadline_at,
+        detached=event.detached,
+        member_of=event.member_of,
+        join=event.join,
         steps=event.steps,
         answers=event.answers,
         checkpoint=event.checkpoint,
@@ -141,13 +145,16 @@ def _changes(
             return {"decision": Decision.ACCEPTED_LATE, "successor": event.successor}
         case events.Discarded():
             return {"decision": Decision.DISCARDED}
+        case events.MemberMoved():
+            return _member_moved(h, event)
+        case events.Joined():
+            return {"decision": Decision.JOINED}
         case events.Erased():
             return {"erased_at": at}
         case events.Nudged():
             return _nudged(h, event, at)
         case events.Escalated():
-            fired = (t for t in h.timers if t.step != event.step)
-            return {"timers": tuple(fired)}
+            return _escalated(h, event)
         case events.Rearmed():
             return _rearmed(h, event)
         case events.Ready():
@@ -280,6 +287,8 @@ def _agreed(h: Handoff, event: events.Agreed, at: int) -> dict[str, Any]:
         # What the attempt has used up stays used up.
         used = (h.terms.timeout_ms or 0) - (h.timeout_left_ms or 0)
         changes["timeout_left_ms"] = max(longer - used, 1)
+    if h.chain_deadline_at is not None:
+        changes["chain_deadline_at"] = max(h.chain_deadline_at, event.terms.deadline_at)
     return changes
 
 
@@ -301,6 +310,16 @@ def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
         changes["ack"] = Ack(version=version, next_update_at=next_update_at)
         changes |= _receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=at, attempt=h.attempt)
     return changes
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def _member_moved(h: Handoff, event: events.MemberMoved) -> dict[str, Any]:
+    assert h.join is not None, "only a group has members"
+    moved = event.member
+    members = tuple(moved if m.label == moved.label else m for m in h.join.members)
+    return {"join": replace(h.join, members=members)}
 
 
 # --- back to the inbox --------------------------------------------------------------------------
@@ -406,6 +425,13 @@ def _nudged(h: Handoff, event: events.Nudged, at: int) -> dict[str, Any]:
     if event.clock is ClockName.PROMISE and again.fires == 1:
         timers = steps_armed(timers, h.terms, When.SILENT, since=at)
     return {"timers": timers}
+
+
+def _escalated(h: Handoff, event: events.Escalated) -> dict[str, Any]:
+    changes: dict[str, Any] = {"timers": tuple(t for t in h.timers if t.step != event.step)}
+    if event.priority is not None:
+        changes["terms"] = replace(h.terms, priority=event.priority)
+    return changes
 
 
 def _rearmed(h: Handoff, event: events.Rearmed) -> dict[str, Any]:

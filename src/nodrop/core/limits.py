@@ -72,6 +72,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Handoffs after the first in one chain, or in one line along `parent_id`."""
     visits_per_agent_max: int = 3
     """Times that one agent may be asked in such a line; `loop_detected`."""
+    members_max: int = 100
+    """Members of one group; `invalid_request`."""
     escalation_steps_max: int = 16
     """Escalation steps of one offer; `invalid_request`."""
     watchers_max: int = 64
@@ -154,6 +156,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # The security log.
     refusals_max: int = 1_024
     """Kinds of refusals that are counted; the ones longest not seen are forgotten first."""
+
+    # Talk.
+    topics_max: int = 10_000
+    """Topics of one team that anybody hears of."""
+    talk_open_ms: int = DAY
+    """How long a message or a status waits in an inbox; it stays in the log."""
+
+    # Triggers.
+    triggers_max: int = 1_000
+    """Rules of one team."""
 
     # Keys and joining.
     keys_per_agent_max: int = 16

@@ -50,6 +50,7 @@ _DEAD: Final[Mapping[type[Event], str]] = {
     events.LateAnswerKept: "same",
     events.Redriven: "same",
     events.AcceptedLate: "same",
+    events.Joined: "same",
 }
 
 _MOVES: Final[Mapping[State, Mapping[type[Event], str]]] = {
@@ -73,6 +74,7 @@ _MOVES: Final[Mapping[State, Mapping[type[Event], str]]] = {
         events.Updated: "same",
         events.StepRecorded: "same",
         events.Checkpointed: "same",
+        events.MemberMoved: "same",
         events.Blocked: State.BLOCKED,
         events.Completed: State.COMPLETED,
     },

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from nodrop.core import events
 from nodrop.core.events import Event
-from nodrop.core.model import FINAL, Handoff, QuestionKind, State, Value
+from nodrop.core.following import next_leg
+from nodrop.core.model import FINAL, Handoff, QuestionKind, Value
 
 
 class Kind(StrEnum):
@@ -45,7 +46,7 @@ def items(event: Event, after: Handoff) -> tuple[Item, ...]:
         case events.Nudged():
             return (Item(reader=event.to, kind=Kind.NOTICE),)
         case events.Escalated():
-            return (Item(reader=event.notify, kind=Kind.NOTICE),)
+            return (Item(reader=event.notify, kind=Kind.NOTICE),) if event.notify else ()
         case events.Updated():
             return _notices(after)
         case (
@@ -76,8 +77,9 @@ def is_open(kind: Kind, entry_version: int | None, handoff: Handoff, reader: str
 
 
 def _outcome(after: Handoff) -> tuple[Item, ...]:
-    # The middle of a chain has no outcome of its own to tell: the next leg takes over.
-    if after.state is State.COMPLETED and after.legs:
+    # The middle of a chain has no outcome of its own to tell, the next leg takes over; nor has a
+    # member of a group.
+    if after.member_of is not None or next_leg(after) is not None:
         return ()
     return (Item(reader=after.origin, kind=Kind.OUTCOME),)
 

@@ -115,6 +115,8 @@ class Decision(StrEnum):
     REDRIVEN = "redriven"
     ACCEPTED_LATE = "accepted_late"
     DISCARDED = "discarded"
+    JOINED = "joined"
+    """Its group closed and took what there was of it."""
 
 
 class Backoff(Value, frozen=True, kw_only=True):
@@ -129,12 +131,21 @@ class Backoff(Value, frozen=True, kw_only=True):
     max_ms: int
 
 
+class Elsewhere(Value, frozen=True, kw_only=True):
+    """Whom an escalation step gives a handoff to: at least one of the two."""
+
+    to: str | None = None
+    capability: str | None = None
+
+
 class Escalation(Value, frozen=True, kw_only=True):
-    """Tell `notify` when an episode has lasted `after_ms`."""
+    """What the relay does when an episode has lasted `after_ms`: at least one of the three."""
 
     when: When
     after_ms: int
-    notify: str
+    notify: str | None = None
+    reassign: Elsewhere | None = None
+    raise_to: Priority | None = None
 
 
 class Terms(Value, frozen=True, kw_only=True):
@@ -170,6 +181,10 @@ class Leg(Value, frozen=True, kw_only=True):
     update_every_ms: int | None = None
     deadline_ms: int | None = None
     attempts_max: int | None = None
+    fallback: bool = False
+    """It takes the place of the leg before it when that one fails, is rejected or expires."""
+    detached: bool = False
+    """It goes on when what is above it is cancelled or fails."""
 
 
 class LegDone(Value, frozen=True, kw_only=True):
@@ -178,6 +193,28 @@ class LegDone(Value, frozen=True, kw_only=True):
     id: str
     agent: str
     state: State
+
+
+class MemberOf(Value, frozen=True, kw_only=True):
+    """The group that a handoff was offered in, and what its requester calls it there."""
+
+    group: str
+    label: str
+
+
+class Member(Value, frozen=True, kw_only=True):
+    """A member as its group knows it: the handoff that stands for the label now."""
+
+    label: str
+    id: str
+    state: State
+
+
+class Join(Value, frozen=True, kw_only=True):
+    """What makes a handoff a group: it is completed by `needed` of its members completing."""
+
+    needed: int
+    members: tuple[Member, ...]
 
 
 class Receipt(Value, frozen=True, kw_only=True):
@@ -295,6 +332,13 @@ class Handoff(Value, frozen=True, kw_only=True):
     redrive_of: str | None = None
     successor: str | None = None
     next_leg: str | None = None
+    chain_deadline_at: int | None = None
+    """When the chain ends; None: when this leg does."""
+    detached: bool = False
+    """It goes on when what is above it is cancelled or fails."""
+    member_of: MemberOf | None = None
+    join: Join | None = None
+    """There is one where this is a group: the relay itself holds it until it is joined."""
 
     # Contract and clocks.
     terms: Terms

@@ -15,6 +15,12 @@ class Surroundings(Value, frozen=True, kw_only=True):
     """The place in the recipient's queue, where the recipient does not say."""
     retry_wait_ms: int = 0
     """How long the requester's retry budget makes a retry wait, whatever its backoff."""
+    step_to: Candidate | None = None
+    """Whom the escalation step that is due gives the handoff to; None: nobody can be found."""
+    step_capability: str | None = None
+    step_routed: bool = False
+    successor: str | None = None
+    """The id of what would carry on a dead letter that a step redrives."""
     up_since: int = 0
     """Start of the relay's uninterrupted service: its downtime is nobody's silence."""
     limits: Limits = DEFAULT

@@ -7,8 +7,9 @@ from typing import assert_never
 
 from nodrop.core import clocks, events
 from nodrop.core.events import Fact
+from nodrop.core.following import undecided
 from nodrop.core.model import ClockName, Handoff, State, Timer
-from nodrop.core.routing import next_candidate
+from nodrop.core.routing import next_candidate, reassigned
 from nodrop.core.surroundings import Facts, Surroundings
 
 
@@ -34,6 +35,10 @@ def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
     if timer is None:
         return ()
     if timer.name is ClockName.DEADLINE:
+        if handoff.join is not None:
+            # A group ends with its members, which end by then; one that was redriven takes longer.
+            again = events.Rearmed(clock=timer.name, at=now + max(timer.length_ms, 1))
+            return (Fact(event=again),)
         return (Fact(event=events.Expired()),)
     # Every other clock that ran out while the relay was down counts anew, and a lease is never
     # shorter than the time since the start.
@@ -78,14 +83,37 @@ def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Fac
             to = "me" if timer.fires else handoff.origin
             return (_nudge(timer, to, now, around),)
         case ClockName.STEP:
-            assert timer.step is not None, "a step timer names its step"
-            step = handoff.terms.escalation[timer.step]
-            event = events.Escalated(step=timer.step, when=step.when, notify=step.notify)
-            return (Fact(event=event),)
+            return _step(handoff, timer, around)
         case ClockName.DEADLINE:
             return (Fact(event=events.Expired()),)
         case _:
             assert_never(timer.name)
+
+
+def _step(handoff: Handoff, timer: Timer, around: Surroundings) -> Facts:
+    """Carry out an escalation step. Whoever it cannot be given to, somebody is told."""
+    assert timer.step is not None, "a step timer names its step"
+    step = handoff.terms.escalation[timer.step]
+    to = around.step_to
+    nobody = step.reassign is not None and to is None
+    escalated = events.Escalated(
+        step=timer.step,
+        when=step.when,
+        notify=step.notify or ("me" if nobody else None),
+        priority=None if handoff.final else step.raise_to,
+    )
+    facts = (Fact(event=escalated),)
+    if to is None or step.reassign is None:
+        return facts
+    if not handoff.final:
+        moved = reassigned(
+            handoff, around.step_capability, to, reason="escalated", routed=around.step_routed
+        )
+        return (*facts, Fact(event=moved))
+    if not undecided(handoff) or around.successor is None:
+        return facts
+    settled = () if handoff.settled_at is not None else (Fact(event=events.Settled()),)
+    return (*facts, Fact(event=events.Redriven(successor=around.successor)), *settled)
 
 
 def _nudge(timer: Timer, to: str, now: int, around: Surroundings) -> Fact:

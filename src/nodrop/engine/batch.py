@@ -15,7 +15,8 @@ from nodrop.core.commands import Actor
 from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
 from nodrop.core.events import Event
-from nodrop.core.model import DEAD, Handoff, State
+from nodrop.core.following import undecided
+from nodrop.core.model import Handoff, State
 from nodrop.core.surroundings import Surroundings
 from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Record, Row, Token
 from nodrop.wire import events as wire_events
@@ -298,12 +299,12 @@ def takeable(handoff: Handoff) -> bool:
 
 def row(handoff: Handoff) -> Row:
     """Return a handoff with what a store finds it by."""
-    undecided = handoff.state in DEAD and handoff.decision is None
+    dead = undecided(handoff)
     return Row(
         handoff=handoff,
         due_at=clocks.due_at(handoff),
         rank=clocks.rank(handoff) if takeable(handoff) else None,
         held=handoff.process is not None and not handoff.final,
-        open=handoff.settled_at is None or undecided,
-        dead=undecided,
+        open=handoff.settled_at is None or dead,
+        dead=dead,
     )

@@ -1,76 +1,92 @@
-"""Chains: what follows from an outcome, in the transaction of the outcome.
+"""Chains: the offers that follow from an outcome. Nothing here is applied: `consequences` does that.
 
 Opening the next leg settles the one before. A completion always stands: a next leg that cannot
-open is born `rejected` with its reason, as a dead letter of its own.
+open is born `rejected` with its reason, as a dead letter of its own, unless a fallback follows it.
 """
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from nodrop.core import commands
+from nodrop.core import commands, template
 from nodrop.core.commands import Candidate
-from nodrop.core.errors import CallerError
+from nodrop.core.errors import CallerError, PayloadInvalidError, TooLargeError
+from nodrop.core.following import next_leg as following_leg
 from nodrop.core.limits import Limits
 from nodrop.core.lineage import require_no_loop, visited
-from nodrop.core.model import BodyRef, Handoff, Leg, LegDone, Terms
-from nodrop.engine.register import Register
+from nodrop.core.model import BodyRef, Handoff, Leg, LegDone, State, Terms
+from nodrop.engine.register import Register, Target
 from nodrop.engine.room import Room
 from nodrop.wire import bodies, canonical
 from nodrop.wire.bodies import Content
 
 
+class _Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a leg cannot open."""
+
+    code: str
+    reason: str
+
+
 def next_leg(
     done: Handoff,
     content: Content,
-    result: bytes,
+    outcome: dict[str, Any],
     *,
     now: int,
     register: Register,
     room: Room,
     limits: Limits,
 ) -> commands.Offer:
-    """Return the offer of the leg after `done`, whose result's body is `result`."""
-    leg, *later = done.legs
-    outcome = canonical.loads(result)
-    payload = _payload(done, content, outcome)
-    refused: str | None = None
+    """Return the offer of the leg that follows from `done`, whose outcome's body is `outcome`."""
+    following = following_leg(done)
+    assert following is not None, "asked for only where there is one"
+    leg, later = following
+    index = len(done.legs) - len(later) - 1
+    text = content.legs[index] if index < len(content.legs) else bodies.LegText()
+    candidate, capability, routed = Candidate(agent=leg.to or done.recipient), leg.capability, False
+    payload: Any = None
+    refused: _Refused | None = None
     try:
-        target = register.target(done.team, leg.to, leg.capability, sender=done.recipient)
+        payload = _payload(done, content, outcome, leg, text)
+        target = _target(done, leg, later, register, limits)
         candidate, capability, routed = target.candidate, target.capability, target.routed
-        require_no_loop(visited(done), candidate.agent, later, limits)
         if full := room.why_full_inbox(done.team, candidate.agent):
-            refused = full.code
-        elif register.problems(done.team, candidate, capability, "input", payload):
-            refused = "payload_invalid"
+            refused = _Refused(code=full.code, reason=full.detail)
+        elif problems := register.problems(done.team, candidate, capability, "input", payload):
+            why = f"{problems[0].path}: {problems[0].message}"
+            refused = _Refused(code=PayloadInvalidError.code, reason=why)
     except CallerError as error:
-        candidate = Candidate(agent=leg.to or done.recipient)
-        capability, routed, refused = leg.capability, False, error.code
-    text = content.legs[0] if content.legs else bodies.LegText()
+        refused = _Refused(code=error.code, reason=error.detail)
     body = bodies.encode_content(
         Content(
             trigger=text.trigger or content.trigger,
             title=text.title or content.title,
-            expected_outcome=text.expected_outcome,
+            expected_outcome=text.expected_outcome
+            or (content.expected_outcome if leg.fallback else None),
             payload=bodies.raw(canonical.dumps(payload)),
+            origin=_kept_origin(done, content, leg, text),
             metadata=content.metadata,
-            legs=content.legs[1:],
+            legs=content.legs[index + 1 :],
             within=content.within or (done.id if content.signed else None),
             verified=content.verified and "signed" in outcome,
         )
     )
     if len(body) > limits.body_bytes_max:
-        refused, body = "too_large", bodies.encode_content(Content(title=text.title))
+        refused = _Refused(code=TooLargeError.code, reason=f"{len(body)} bytes of payload")
+        body = bodies.encode_content(Content(title=text.title))
+    terms, chain_deadline_at = _terms(done, leg, now)
     return commands.Offer(
         sender=done.recipient,
         origin=done.origin,
         to=candidate,
         capability=capability,
         routed=routed,
-        terms=_terms(done.terms, leg, now),
+        terms=terms,
         correlation_id=done.correlation_id,
         parent_id=done.id,
-        legs=tuple(later),
+        legs=later,
         legs_done=(
             *done.legs_done,
             LegDone(id=done.id, agent=done.recipient, state=done.state),
@@ -78,32 +94,95 @@ def next_leg(
         ancestors=done.ancestors,
         watchers=done.watchers,
         traceparent=done.traceparent,
-        refused=refused,
+        chain_deadline_at=chain_deadline_at,
+        detached=leg.detached or done.detached,
+        member_of=done.member_of,
+        refused=refused.code if refused else None,
+        refusal=bodies.words(reason=refused.reason) if refused else None,
         body=body,
     )
 
 
-def _payload(done: Handoff, content: Content, outcome: dict[str, Any]) -> dict[str, Any]:
-    """Return what the next leg is given: the result before it, and what the origin sent."""
+def _target(
+    done: Handoff, leg: Leg, later: tuple[Leg, ...], register: Register, limits: Limits
+) -> Target:
+    target = register.target(done.team, leg.to, leg.capability, sender=done.recipient)
+    require_no_loop(visited(done), target.candidate.agent, later, limits)
+    return target
+
+
+# --- what a leg is given ------------------------------------------------------------------------
+
+
+def _payload(
+    done: Handoff, content: Content, outcome: dict[str, Any], leg: Leg, text: bodies.LegText
+) -> Any:
+    """Return what the next leg is given: what its template says, or what legs are given."""
     given = canonical.loads(bytes(content.payload))
-    origin = given.get("origin") if done.legs_done else given
-    return {"result": outcome.get("result"), "origin": origin}
+    if text.payload is not None:
+        return _mapped(done, content, outcome, text.payload)
+    if leg.fallback:
+        return given  # it does what the one before it was asked to do
+    return {"result": outcome.get("result"), "origin": _origin(done, content)}
 
 
-def _terms(terms: Terms, leg: Leg, now: int) -> Terms:
-    """Return a leg's own terms: the deadline is the chain's, and a leg may be shorter."""
-    deadline = terms.deadline_at
-    if leg.deadline_ms is not None:
-        deadline = min(deadline, now + leg.deadline_ms)
-    return replace(
+def _mapped(done: Handoff, content: Content, outcome: dict[str, Any], wanted: Any) -> Any:
+    completed = done.state is State.COMPLETED
+    known: dict[str, Any] = {
+        "origin": _origin(done, content),
+        "payload": canonical.loads(bytes(content.payload)),
+        "outcome": {
+            "state": done.state.value,
+            "by": done.recipient,
+            "code": done.outcome.code if done.outcome else None,
+            "reason": outcome.get("reason"),
+        },
+    }
+    if completed:
+        known["result"] = outcome.get("result")
+    try:
+        return template.filled(wanted, known)
+    except template.UnfilledError as error:
+        raise PayloadInvalidError(f"${{{error.reference}}} leads nowhere") from error
+
+
+def _origin(done: Handoff, content: Content) -> Any:
+    """Return what the origin sent with the chain's first handoff."""
+    if content.origin:
+        return content.origin["payload"]
+    given = canonical.loads(bytes(content.payload))
+    return given.get("origin") if done.legs_done else given
+
+
+def _kept_origin(done: Handoff, content: Content, leg: Leg, text: bodies.LegText) -> dict[str, Any]:
+    """Return what the origin sent, where the leg's own payload does not hold it."""
+    if text.payload is None and not leg.fallback:
+        return {}
+    return {"payload": _origin(done, content)}
+
+
+def _terms(done: Handoff, leg: Leg, now: int) -> tuple[Terms, int | None]:
+    """Return a leg's own terms, and the chain's deadline where it is another than the leg's."""
+    terms = done.terms
+    chain = done.chain_deadline_at or terms.deadline_at
+    if leg.fallback and chain <= now:
+        # What expired took the chain's time with it; a fallback that had none would be no fallback.
+        chain = now + max(terms.deadline_at - done.stored_at, 1)
+    chain = max(chain, now + 1)
+    deadline = chain if leg.deadline_ms is None else min(chain, now + leg.deadline_ms)
+    own = replace(
         terms,
         priority=leg.priority or terms.priority,
         accept_within_ms=leg.accept_within_ms or terms.accept_within_ms,
         update_every_ms=leg.update_every_ms or terms.update_every_ms,
         attempts_max=leg.attempts_max or terms.attempts_max,
-        deadline_at=max(deadline, now + 1),
+        deadline_at=deadline,
         timeout_asked_ms=None,  # it was agreed with somebody else
     )
+    return own, None if chain == deadline else chain
+
+
+# --- carrying on what ended ---------------------------------------------------------------------
 
 
 def successor(
@@ -116,15 +195,22 @@ def successor(
     deadline_at: int,
     late_result: bytes | None = None,
     not_before: int | None = None,
+    without_step: int | None = None,
 ) -> commands.Offer:
-    """Return the offer that carries on `dead`: its work, what it left behind, and its chain."""
+    """Return the offer that carries on `dead`: its work, what it left behind, and its chain.
+
+    `without_step` is the escalation step that made it, and is not to make another.
+    """
+    steps = enumerate(dead.terms.escalation)
+    kept = tuple(step for index, step in steps if index != without_step)
+    chain = dead.chain_deadline_at
     return commands.Offer(
         sender=dead.sender,
         origin=dead.origin,
         to=to,
         capability=capability,
         routed=routed,
-        terms=replace(dead.terms, deadline_at=deadline_at),
+        terms=replace(dead.terms, deadline_at=deadline_at, escalation=kept),
         correlation_id=dead.correlation_id,
         parent_id=dead.parent_id,
         legs=dead.legs,
@@ -134,6 +220,9 @@ def successor(
         key=dead.key,
         traceparent=dead.traceparent,
         redrive_of=dead.id,
+        chain_deadline_at=None if chain is None else max(chain, deadline_at),
+        detached=dead.detached,
+        member_of=dead.member_of,
         not_before=not_before,
         steps=tuple(replace(s, value=_of(s.value, dead)) for s in dead.steps),
         answers=tuple(

@@ -12,7 +12,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -100,6 +100,12 @@ class Engine:
         """Signs what the relay adds to what others signed, as entries of the same batch."""
         self.on_outcome: Callable[[Handoff], bool] = lambda _: False
         """Whether the requester of a handoff that just ended waits on a connection right now."""
+        self.on_due: Callable[[Sequence[Handoff]], Awaitable[None]] = _nothing
+        """Has at hand what the clocks of these need to know."""
+        self.on_step: Callable[[Handoff, int], dict[str, Any]] = lambda _, __: {}
+        """What the escalation step of this number must know."""
+        self.on_decided: Callable[[Transaction, Batch], Awaitable[None]] = _nothing
+        """Does what follows from what a batch has decided, in the same transaction."""
         self._store = store
         self._clock = clock
         self._register = register
@@ -251,6 +257,7 @@ class Engine:
             for team, process in {job.held for job in jobs if job.held}:
                 batch.admit_held(team, process, await tx.held(team, process))
             answers = [self._decide(job, batch) for job in jobs]
+            await self.on_decided(tx, batch)
             await self._serve(tx, batch, hungry, served)
             self._mark_outcomes(batch)
             if batch.stated:
@@ -420,6 +427,7 @@ class Engine:
         if self._next_due is None or batch.now < self._next_due:
             return
         due = batch.admit(await tx.due(now=batch.now, limit=self.limits.batch_commands_max))
+        await self.on_due(due)
         until = batch.now
         if len(due) >= self.limits.batch_commands_max:
             until = min(due_at(due[-1]) or until, until)  # what comes later waits for the rest
@@ -446,7 +454,10 @@ class Engine:
             candidates = self._register.candidates(
                 handoff.team, handoff.capability, sender=handoff.sender, asked=handoff.asked
             )
-        around = self.retrying(handoff, batch.now, candidates=candidates)
+        timer = ran_out(handoff, batch.now)
+        step = timer.step if timer else None
+        known = {} if step is None else self.on_step(handoff, step)
+        around = self.retrying(handoff, batch.now, candidates=candidates, **known)
         after = batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
         self.retries.note(handoff, after, now=batch.now)
         return after
@@ -520,6 +531,10 @@ class Engine:
                 self._armed_at = None
                 self._wake.set()
                 await self._rearm.wait()
+
+
+async def _nothing(*_: object) -> None:
+    """Do nothing, where nobody has said what to do."""
 
 
 def _union(wanted: Iterable[Wanted]) -> Wanted:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import commands
+from nodrop.core import commands, template
 from nodrop.core.clocks import HEAD_START_MS
 from nodrop.core.errors import (
     InvalidRequestError,
@@ -20,7 +20,16 @@ from nodrop.core.errors import (
     UnsupportedFieldError,
 )
 from nodrop.core.limits import Limits
-from nodrop.core.model import Backoff, Escalation, Leg, Priority, Proposal, Terms, When
+from nodrop.core.model import (
+    Backoff,
+    Elsewhere,
+    Escalation,
+    Leg,
+    Priority,
+    Proposal,
+    Terms,
+    When,
+)
 from nodrop.engine.proved import Proved
 from nodrop.wire import bodies, canonical, requests
 from nodrop.wire.bodies import Content, LegText
@@ -37,6 +46,9 @@ NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _PROBLEMS_TOLD_MAX: Final = 20
+LEG_ON: Final = ("completed", "failed")
+LEG_ROOTS: Final = ("result", "origin", "payload", "outcome")
+"""What the template of a leg's payload may refer to."""
 
 
 class Intake:
@@ -44,6 +56,7 @@ class Intake:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.legs_max = limits.legs_max
 
     # --- offers ---
 
@@ -77,8 +90,9 @@ class Intake:
         return terms
 
     def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
-        for name in ("supersedes", "group"):
-            read.unsupported(getattr(offer, name), name)
+        read.unsupported(offer.supersedes, "supersedes")
+        if offer.group is not None:
+            read.wrong("group", "a group is offered as a whole: POST /v1/groups")
         if offer.contract_digest is not None:
             read.digest(offer.contract_digest, "contract_digest")
             if offer.to is None:
@@ -112,7 +126,12 @@ class Intake:
     def content(self, offer: requests.Offer, proved: Proved | None = None) -> bytes:
         """Return the body of an offer, and of what proves who made it."""
         texts = tuple(
-            LegText(title=leg.title, trigger=leg.trigger, expected_outcome=leg.expected_outcome)
+            LegText(
+                title=leg.title,
+                trigger=leg.trigger,
+                expected_outcome=leg.expected_outcome,
+                payload=leg.payload,
+            )
             for leg in offer.then
         )
         content = Content(
@@ -463,21 +482,38 @@ class _Reader:
             return
         for index, step in enumerate(steps):
             path = f"escalation[{index}]"
-            self.unsupported(step.reassign, f"{path}.reassign")
-            self.unsupported(step.raise_priority, f"{path}.raise_priority")
             self.agent(step.notify, f"{path}.notify")
             after = self.duration(step.after, f"{path}.after", 0, least=0)
+            reassign = self.elsewhere(step.reassign, f"{path}.reassign")
+            raised = step.raise_priority
+            raise_to = None if raised is None else self.priority(raised, f"{path}.raise_priority")
             if step.when not in set(When):
                 self.wrong(f"{path}.when", f"expected one of {', '.join(When)}")
-            elif step.notify is None:
-                if step.reassign is None and step.raise_priority is None:
-                    self.wrong(f"{path}.notify", "name whom to tell")
+            elif step.notify is None and reassign is None and raise_to is None:
+                self.wrong(f"{path}.notify", "name whom to tell, or what to do about it")
             else:
-                yield Escalation(when=When(step.when), after_ms=after, notify=step.notify)
+                yield Escalation(
+                    when=When(step.when),
+                    after_ms=after,
+                    notify=step.notify,
+                    reassign=reassign,
+                    raise_to=raise_to,
+                )
+
+    def elsewhere(self, spec: requests.ElsewhereSpec | None, path: str) -> Elsewhere | None:
+        if spec is None:
+            return None
+        self.agent(spec.to, f"{path}.to")
+        self.name(spec.capability, f"{path}.capability")
+        if spec.to is None and spec.capability is None:
+            self.wrong(f"{path}.to", "name a recipient, a capability, or both")
+        return Elsewhere(to=spec.to, capability=spec.capability)
 
     def leg(self, leg: requests.LegSpec, path: str) -> Leg:
-        for name in ("on", "payload", "detached"):
-            self.unsupported(getattr(leg, name), f"{path}.{name}")
+        if leg.on not in LEG_ON:
+            self.wrong(f"{path}.on", f"expected one of {', '.join(LEG_ON)}")
+        for where, message in template.problems(leg.payload, LEG_ROOTS, f"{path}.payload"):
+            self.wrong(where, message)
         for name in ("title", "trigger", "expected_outcome"):
             self.text(getattr(leg, name), f"{path}.{name}")
         self.agent(leg.to, f"{path}.to")
@@ -496,4 +532,6 @@ class _Reader:
             attempts_max=None
             if attempts is None
             else self.attempts(attempts, f"{path}.attempts_max"),
+            fallback=leg.on == "failed",
+            detached=leg.detached,
         )

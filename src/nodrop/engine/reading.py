@@ -19,6 +19,8 @@ from nodrop.wire import events as wire_events
 from nodrop.wire import requests
 from nodrop.wire.log import Entry
 
+TRACE_HANDOFFS_MAX: Final = 500
+"""Handoffs that one trace shows."""
 ID_CHARS: Final = 36
 """A whole id; anything shorter is a prefix or a reference."""
 
@@ -112,18 +114,32 @@ class Reading:
         )
         return list(await self._store.list_handoffs(page))
 
-    async def trace(self, caller: Caller, correlation_id: str) -> list[Handoff]:
-        """Return every handoff of a chain that the caller may see, oldest first."""
+    async def trace(self, caller: Caller, correlation_id: str) -> tuple[list[Handoff], bool]:
+        """Return the handoffs of a chain that the caller may see, oldest first, and if all fit."""
+        most = self._intake.limit(TRACE_HANDOFFS_MAX)
         page = Page(
             team=caller.team,
             party=None if caller.sees_team else caller.agent,
             correlation_id=correlation_id,
-            limit=self._intake.limit(None),
+            limit=most + 1,
         )
         found = list(await self._store.list_handoffs(page))
         if not found:
             raise NotFoundError("no such chain")
-        return found[::-1]
+        return found[:most][::-1], len(found) > most
+
+    async def at_work(self, caller: Caller, handoff_id: str) -> Handoff:
+        """Return the leg that a chain has come to from this handoff on, unless it is detached."""
+        handoff = await self.find(caller, handoff_id)
+        for _ in range(self._intake.legs_max):
+            onwards = handoff.successor or handoff.next_leg
+            if onwards is None:
+                break
+            further = await self.find(caller, onwards)
+            if further.detached and not handoff.detached:
+                break
+            handoff = further
+        return handoff
 
     async def as_of(self, team: str, places: tuple[Place, ...]) -> list[Handoff]:
         """Return the handoffs of an earlier command as they were right after it."""

@@ -14,6 +14,7 @@ import msgspec
 
 from nodrop.core.contract import Manifest
 from nodrop.core.errors import (
+    AlreadyFinishedError,
     NodropError,
     NotFoundError,
     RelayFaultError,
@@ -23,7 +24,9 @@ from nodrop.core.mail import Kind
 from nodrop.core.model import Handoff, Rung
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
+from nodrop.engine.consequences import Consequences
 from nodrop.engine.contracts import Contracts
+from nodrop.engine.coordination import Coordination
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Committed, Engine
@@ -46,6 +49,7 @@ from nodrop.engine.shows import Caller, Shows, shown_refusal
 from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Reply, Taking, process_id
+from nodrop.engine.tracing import Tracing
 from nodrop.engine.writing import Writing
 from nodrop.store import Key, Mail, Store, Team
 from nodrop.wire import directory, requests, views
@@ -100,6 +104,12 @@ class Relay:
             self._register, self._standings, self._discovery, intake=intake, limits=limits
         )
         self._reading = Reading(store, clock=clock, intake=intake)
+        consequences = Consequences(
+            self._engine, register=self._register, bodies=self._bodies, room=self._room, ids=ids
+        )
+        self._engine.on_due = consequences.recall
+        self._engine.on_step = consequences.around_step
+        self._engine.on_decided = consequences.look_after
         self._writing = Writing(
             self._engine,
             intake=intake,
@@ -111,6 +121,21 @@ class Relay:
             clock=clock,
             ids=ids,
             signing=identity.signing,
+            consequences=consequences,
+        )
+        self._tracing = Tracing(store)
+        self._coordination = Coordination(
+            self._engine,
+            store,
+            writing=self._writing,
+            reading=self._reading,
+            shows=self._shows,
+            intake=intake,
+            room=self._room,
+            signing=identity.signing,
+            clock=clock,
+            ids=ids,
+            tell=self._told,
         )
         self._taking = Taking(
             self._engine,
@@ -173,6 +198,7 @@ class Relay:
         await relay._identity.load()
         await relay._room.load(store)
         await relay._standings.load(teams)
+        await relay._coordination.load()
         await relay._engine.start()
         await relay._erasing.resume()
         return relay
@@ -261,6 +287,8 @@ class Relay:
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")
                 return await self._about_handoff(caller, operation, request, handoff_id, name)
+            if coordinated := await self._coordination.call(caller, request, name):
+                return coordinated
             return await self._about_team(caller, request, name)
         except NodropError as error:
             self.refuse(caller, operation, error)
@@ -296,6 +324,8 @@ class Relay:
                 return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
             case requests.Answer() | requests.Agree() | requests.Decline():
                 done = await self._writing.answer(caller, request, handoff_id)
+            case requests.Cancel():
+                done = await self._cancel(caller, request, handoff_id)
             case requests.Reassign():
                 done = await self._writing.reassign(caller, request, handoff_id)
             case requests.Redrive() | requests.AcceptLate():
@@ -336,8 +366,7 @@ class Relay:
             case requests.ListDeadLetters():
                 return await self._page(caller, await self._reading.dead_letters(caller, request))
             case requests.GetTrace():
-                found = await self._reading.trace(caller, name or "")
-                return Reply(answer=views.HandoffsAnswer(handoffs=await self._shown(caller, found)))
+                return Reply(answer=await self._trace(caller, name or ""))
             case requests.GetInbox():
                 return await self._inbox(caller, request)
             case requests.GetLog():
@@ -398,6 +427,19 @@ class Relay:
             done = Done(handoff=handoff, replayed=True)
         return await self._show_done(caller, done, offered=True)
 
+    async def _cancel(
+        self, caller: Caller, request: requests.Cancel, handoff_id: str
+    ) -> Done | DoneBefore:
+        """Withdraw a handoff; where its chain has gone on from there, the leg that it has come to."""
+        for _ in range(self.limits.legs_max):
+            leg = await self._reading.at_work(caller, handoff_id)
+            try:
+                return await self._writing.command(caller, request, leg.id)
+            except AlreadyFinishedError:
+                if (await self._reading.find(caller, leg.id)).next_leg is None:
+                    raise
+        raise AlreadyFinishedError("its chain goes on faster than it can be withdrawn")
+
     async def _show_done(
         self, caller: Caller, done: Done | DoneBefore, *, offered: bool = False
     ) -> Reply:
@@ -430,6 +472,11 @@ class Relay:
         else:
             view = await self._shows.handoff(handoff, reader=caller.agent)
         return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+    async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
+        found, truncated = await self._reading.trace(caller, correlation_id)
+        shown = await self._shown(caller, found)
+        return await self._tracing.trace(caller, correlation_id, found, shown, truncated=truncated)
 
     async def _page(self, caller: Caller, found: list[Handoff]) -> Reply:
         before = found[-1].id if found else None
@@ -473,7 +520,13 @@ class Relay:
 
     async def _inbox(self, caller: Caller, request: requests.GetInbox) -> Reply:
         mails = await self._reading.inbox(caller, request)
-        items = await self._shows.items(caller.team, caller.agent, mails, everything=request.all)
+        items = await self._shows.items(
+            caller.team,
+            caller.agent,
+            mails,
+            everything=request.all,
+            talk_since=self._clock.now() - self.limits.talk_open_ms,
+        )
         after = mails[-1].seq if mails else request.after
         return Reply(answer=views.InboxAnswer(items=items, after=after))
 
@@ -516,6 +569,12 @@ class Relay:
                     mails[key].append(mail_of(happened, item.kind, committed))
         for key, items in mails.items():
             self._spawn(self._tell(key, items))
+
+    def _told(self, key: Key, mail: Mail) -> None:
+        """Wake whoever waits for something said, once it is committed."""
+        self._reading.inboxes.wake(key)
+        if self._listeners.get(key):
+            self._spawn(self._tell(key, [mail]))
 
     async def _tell(self, key: Key, mails: list[Mail]) -> None:
         team, reader = key

@@ -22,6 +22,8 @@ _SEEN_BY_ALL: Final = frozenset(
         "get_handoff",
         "list_handoffs",
         "trace",
+        "get_group",
+        "triggers",
         "dead_letters",
         "log",
         "agents",
@@ -41,6 +43,9 @@ _OPERATORS: Final = frozenset(
         "list_invitations",
         "revoke_invitation",
         "set_policy",
+        "put_trigger",
+        "remove_trigger",
+        "test_trigger",
         "digest_key",
     }
 )

@@ -16,6 +16,7 @@ from nodrop.core.roles import Role
 from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.refusals import Refusal
+from nodrop.engine.spoken import may_hear, summary
 from nodrop.store import Key, Mail, Store
 from nodrop.wire import canonical, views
 from nodrop.wire.bodies import WITHHELD, decode_content
@@ -68,7 +69,7 @@ def may_read(caller: Caller, handoff: Handoff) -> bool:
 def parties(handoff: Handoff) -> set[str]:
     """Return everybody whom a handoff concerns."""
     concerned = {handoff.sender, handoff.origin, *handoff.asked, *handoff.watchers}
-    concerned.update(step.notify for step in handoff.terms.escalation)
+    concerned.update(step.notify for step in handoff.terms.escalation if step.notify)
     for question in (handoff.question, handoff.withdrawn):
         if question is not None:
             concerned.add(question.asked)
@@ -234,9 +235,18 @@ class Shows:
         return views.StepAnswer(name=name, recorded=True, value=value)
 
     async def items(
-        self, team: str, reader: str, mails: Sequence[Mail], *, everything: bool
+        self,
+        team: str,
+        reader: str,
+        mails: Sequence[Mail],
+        *,
+        everything: bool,
+        talk_since: int = 0,
     ) -> tuple[views.ItemView, ...]:
-        """Return inbox items; without `everything`, those that still wait for the reader."""
+        """Return inbox items; without `everything`, those that still wait for the reader.
+
+        What was said waits for as long as it is younger than `talk_since`.
+        """
         ids = {m.handoff_id for m in mails if m.handoff_id is not None}
         handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
         wanted = [(team, i, 1) for i in handoffs]
@@ -248,7 +258,17 @@ class Shows:
         bodies = await self._bodies.fetch(wanted)
         shown: list[views.ItemView] = []
         latest = {(m.kind, m.handoff_id): m.seq for m in mails if m.kind in _GATHERED}
+        said_alone = [m.seq for m in mails if m.handoff_id is None]
+        words = (
+            await self._store.entry_bodies(team, said_alone) if said_alone else dict[int, bytes]()
+        )
         for m in mails:
+            if m.handoff_id is None:
+                is_open = m.at > talk_since
+                if everything or is_open:
+                    said = summary(m.type, words.get(m.seq))
+                    shown.append(_item(m, None, said, is_open=is_open))
+                continue
             handoff = handoffs.get(m.handoff_id or "")
             is_open = handoff is not None and mail.is_open(Kind(m.kind), m.version, handoff, reader)
             stale = latest.get((m.kind, m.handoff_id), m.seq) != m.seq
@@ -273,7 +293,13 @@ class Shows:
             and e.at > (seen[e.handoff_id].erased_at or 0)
         ]
         bodies = await self._bodies.fetch(mine)
-        loose = [e.seq for e in entries if e.body_digest and e.version is None]
+        loose = [
+            e.seq
+            for e in entries
+            if e.body_digest
+            and e.version is None
+            and may_hear(e, caller.agent, operator=caller.operator, observer=caller.observer)
+        ]
         free = await self._store.entry_bodies(caller.team, loose)
         return tuple(
             _entry(
@@ -337,9 +363,8 @@ def _said(m: Mail, handoff: Handoff | None, bodies: dict[BodyKey, bytes | None])
 
 def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> views.ItemView:
     what = m.type.removeprefix("handoff.").removesuffix(".v1").replace("_", " ")
-    summary = _SUMMARIES[Kind(m.kind)].format(
-        title=named, state=handoff.state if handoff else "", what=what
-    )
+    told = _SUMMARIES[Kind(m.kind)] if m.handoff_id is not None else "{title}"
+    told = told.format(title=named, state=handoff.state if handoff else "", what=what)
     return views.ItemView(
         kind=m.kind,
         seq=m.seq,
@@ -348,7 +373,7 @@ def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> vie
         ref=views.ref(handoff) if handoff else None,
         from_=handoff.sender if handoff and m.kind == Kind.HANDOFF else m.actor,
         state=handoff.state.value if handoff else None,
-        summary=summary,
+        summary=told,
         open=is_open,
     )
 

@@ -21,11 +21,12 @@ from nodrop.core.errors import (
     ResultInvalidError,
     StaleQuestionError,
 )
-from nodrop.core.model import Handoff, State
+from nodrop.core.model import Handoff
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine import chains, erasing
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
+from nodrop.engine.consequences import Consequences, covering
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Engine, Job
@@ -49,9 +50,9 @@ from nodrop.engine.statements import state
 from nodrop.store import KeyUse, Process, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
-from nodrop.wire.bodies import Content, decode_content, with_signature
+from nodrop.wire.bodies import decode_content, with_signature
 
-_OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
+OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
 OFF_THE_LOOP_BYTES: Final = 65_536
@@ -74,6 +75,7 @@ class Writing:
         clock: Clock,
         ids: Ids,
         signing: Signing,
+        consequences: Consequences,
     ) -> None:
         self._engine = engine
         self._intake = intake
@@ -85,6 +87,7 @@ class Writing:
         self._clock = clock
         self._ids = ids
         self._signing = signing
+        self._consequences = consequences
 
     # --- offers ---
 
@@ -103,7 +106,7 @@ class Writing:
         key = name_of(request, digest)
         offer: commands.Offer | CallerError
         try:
-            offer = await self._read_offer(
+            offer = await self.read_offer(
                 team, sender, request, handoff_id, parent=parent, proved=proved
             )
         except CallerError as error:
@@ -117,7 +120,7 @@ class Writing:
         asked = set[str]()
 
         def run(batch: Batch) -> Done | DoneBefore | Existing | Unloaded:
-            if places := done_before(batch, caller, request.command_id, leaves=_OFFERED):
+            if places := done_before(batch, caller, request.command_id, leaves=OFFERED):
                 return DoneBefore(places=tuple(places))
             if key is not None:
                 use = batch.key_use(team, sender, key)
@@ -154,7 +157,7 @@ class Writing:
                 done = await self._engine.submit(Job(wanted, run))
             return done
 
-    async def _read_offer(
+    async def read_offer(
         self,
         team: str,
         sender: str,
@@ -164,6 +167,7 @@ class Writing:
         parent: Handoff | None,
         proved: Proved | None,
     ) -> commands.Offer:
+        """Return the command that an offer means; refuse what is wrong with it."""
         terms = self._intake.terms(request, now=self._clock.now())
         legs = self._intake.legs(request)
         body = self._intake.content(request, proved)
@@ -206,6 +210,7 @@ class Writing:
             watchers=request.watchers,
             key=request.idempotency_key,
             traceparent=request.traceparent,
+            detached=request.detached,
             body=body,
         )
 
@@ -240,9 +245,7 @@ class Writing:
                 batch.keep_record(erasing.intended(done))
             if handoff.revivable and done.live and done.process is not None:
                 self._see(batch, caller, done.process, [done])  # it is back
-            if isinstance(command, commands.Complete):
-                return self._follow(batch, done, command.body)
-            return done
+            return self._followed(batch, handoff, done, getattr(command, "body", None))
 
         return await self._about(caller, handoff_id, request, decide)
 
@@ -285,9 +288,10 @@ class Writing:
                     body = self._intake.reason(request.reason)
                     command = commands.Decline(question=question, body=body)
             around = self._around(handoff, moving=isinstance(command, commands.Decline))
-            return self._apply(
+            done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
+            return self._followed(batch, handoff, done, getattr(command, "body", None))
 
         entries = frozenset({(caller.team, request.seq)})
         return await self._about(caller, handoff_id, request, decide, entries=entries)
@@ -415,14 +419,14 @@ class Writing:
             not_before=not_before,
         )
         made = self._apply(batch, successor_id, offer, caller)
-        if covered := self._covering(decode_content(content), dead):
+        if covered := covering(decode_content(content), dead):
             state(batch, made, signature=None, within=covered)
         if dead.key is not None:
             use = batch.key_use(dead.team, dead.sender, dead.key)
             if use is not None:
                 batch.use_key(msgspec.structs.replace(use, handoff_id=successor_id))
         if late_result is not None:
-            self._follow(batch, made, late_result)
+            self._consequences.follow(batch, made, late_result)
         return batch.handoff(dead.team, dead.id)
 
     def _redriven_not_before(self, dead: Handoff, now: int) -> int | None:
@@ -561,37 +565,13 @@ class Writing:
         content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
         return canonical.loads(bytes(content.payload))
 
-    def _follow(self, batch: Batch, done: Handoff, result: bytes) -> Handoff:
-        """Open the next leg of the chain, if there is one, and settle this one."""
-        if done.state is not State.COMPLETED or not done.legs:
-            return done
-        content = decode_content(self._bodies_or_batch(batch, done))
-        leg = chains.next_leg(
-            done,
-            content,
-            result,
-            now=batch.now,
-            register=self._register,
-            room=self._room,
-            limits=self._engine.limits,
-        )
-        self._engine.retries.earn(done.team, done.origin)
-        leg_id = self._ids.new()
-        around = self._engine.surroundings()
-        made = batch.apply(done.team, leg_id, leg, by=RELAY, around=around)
-        if covered := self._covering(content, done):
-            state(batch, made, signature=None, within=covered)
-        settle = commands.Settle(next_leg=leg_id, next_agent=leg.to.agent)
-        return batch.apply(done.team, done.id, settle, by=RELAY, around=around)
-
-    @staticmethod
-    def _covering(content: Content, handoff: Handoff) -> str | None:
-        """Return the handoff whose signed request covers what follows from `handoff`, if any."""
-        return content.within or (handoff.id if content.signed else None)
-
-    def _bodies_or_batch(self, batch: Batch, handoff: Handoff) -> bytes | None:
-        key = (handoff.team, handoff.id, 1)
-        return batch.bodies[key] if key in batch.bodies else self._bodies.at_hand(key)
+    def _followed(
+        self, batch: Batch, before: Handoff, after: Handoff, outcome: bytes | None
+    ) -> Handoff:
+        """Open what follows from an outcome that a command has just brought about."""
+        if before.final or not after.final:
+            return after
+        return self._consequences.follow(batch, after, outcome)
 
 
 def _wanted(caller: Caller, command_id: str | None) -> Wanted:

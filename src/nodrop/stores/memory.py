@@ -233,6 +233,12 @@ class MemoryTransaction:
         )
         return [handoff for _, _, handoff in due[:limit]]
 
+    async def unfinished(self, team: str, correlation_id: str) -> Sequence[Handoff]:
+        """Return what has no outcome yet of a chain, in the order of ids."""
+        pending = (row.handoff for row in self._committed().pending.values())
+        of_chain = (h for h in pending if (h.team, h.correlation_id) == (team, correlation_id))
+        return sorted((h for h in of_chain if not h.final), key=lambda handoff: handoff.id)
+
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes`; return the `seq` that each entry will have."""
         ends = Counter({team: head.seq for team, head in self._tables.heads.items()})

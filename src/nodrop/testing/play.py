@@ -16,6 +16,7 @@ from nodrop.core.model import (
     ClockName,
     Escalation,
     Handoff,
+    Join,
     Leg,
     Priority,
     State,
@@ -60,6 +61,7 @@ class Play:
         candidates: tuple[str, ...] = (),
         legs: tuple[Leg, ...] = (),
         timeout_ms: int | None = None,
+        join: Join | None = None,
         **changed: Any,
     ) -> None:
         self.now = T0
@@ -76,6 +78,7 @@ class Play:
             terms=terms(escalation=escalation, **changed),
             correlation_id="h1",
             legs=legs,
+            join=join,
             body=b"{}",
         )
         self.do(offer, by=REQUESTER)

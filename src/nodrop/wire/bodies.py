@@ -17,6 +17,8 @@ class LegText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str | None = None
     trigger: str | None = None
     expected_outcome: str | None = None
+    payload: Any = None
+    """A template of what the leg is given; None: what legs are given otherwise."""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,6 +33,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     covariates: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     legs: tuple[LegText, ...] = ()
+    origin: dict[str, Any] = {}
+    """Of a leg: the chain's first `payload`, where the leg's own does not hold it."""
     signed: Kept | None = None
     """The requester's signature, and the rest of the request that it is over."""
     within: str | None = None

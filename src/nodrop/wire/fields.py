@@ -52,9 +52,13 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "signatures": {"enum": [*Signatures]},
     "allow": {"maxItems": DEFAULT.allow_rules_max},
     "priority": {"enum": [*Priority]},
+    "raise_priority": {"enum": [*Priority]},
     "when": {"enum": [*When]},
     "role": {"enum": ["agent", "observer", "operator"]},
     "of": {"enum": ["handoff", "chain"]},
+    "join": {"enum": ["all", "any", "quorum"]},
+    "quorum": {**_POSITIVE, "maximum": DEFAULT.members_max},
+    "offers": {"minProperties": 1, "maxProperties": DEFAULT.members_max},
     "until": {"enum": [*Rung, "unblocked"]},
     "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
     "contract_digest": {"pattern": "^sha256:[0-9a-f]{64}$"},
@@ -77,15 +81,21 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     },
     "factor": {"minimum": 1, "maximum": 100},
     "text": _WORDS,
+    "composed_at": {"format": "date-time", "maxLength": 64},
     "question": _WORDS,
 }
 """By the name of the field, whatever request it is in."""
 
 _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
-    ("LegSpec", "payload"): _LATER,
+    ("LegSpec", "on"): {"enum": ["completed", "failed"]},
     ("Block", "name"): _TEXT,
     ("AllowSpec", "from"): _AGENT_OR_ANY,
     ("AllowSpec", "to"): _AGENT_OR_ANY,
+    ("TellStatus", "status"): _WORDS,
+    ("TellStatus", "text"): _TEXT,
+    ("ListMessages", "from"): {},
+    ("ListMessages", "thread"): {},
+    ("ListMessages", "topic"): {},
     ("ListKeys", "agent"): {},
     ("ListHandoffs", "from"): {},
     ("ListHandoffs", "to"): {},
@@ -105,6 +115,7 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
 }
 
 _BLANKS: Final[Mapping[str, Schema]] = {
+    "topics/{name}": _NAME,
     "agents/{name}": _AGENT,
     "handoffs/{id}/steps/{name}": _NAME,
 }
@@ -113,7 +124,8 @@ _BLANKS: Final[Mapping[str, Schema]] = {
 _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "Offer": ("to", "capability"),
     "LegSpec": ("to", "capability"),
-    "EscalationSpec": ("notify",),
+    "EscalationSpec": ("notify", "reassign", "raise_priority"),
+    "ElsewhereSpec": ("to", "capability"),
     "Reassign": ("to", "capability"),
     "Counter": ("deadline", "update_every", "accept_within", "priority", "timeout"),
 }

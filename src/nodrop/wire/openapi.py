@@ -11,11 +11,12 @@ import msgspec
 from nodrop.core.contract import Manifest
 from nodrop.core.errors import ALL, Problem
 from nodrop.wire import fields
+from nodrop.wire.answers import ANSWERS
 from nodrop.wire.errors import Document
 from nodrop.wire.links import links
 from nodrop.wire.requests import Briefly, Command, Register
 from nodrop.wire.routes import ROUTES, Route
-from nodrop.wire.views import ANSWERS, BriefAnswer, HandoffAnswer
+from nodrop.wire.views import BriefAnswer, HandoffAnswer
 
 VERSION: Final = "1.0.0"
 """Of the interface, which the `v1` in every path stands for; not of the package."""

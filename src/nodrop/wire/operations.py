@@ -9,6 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from nodrop.wire import requests as r
+from nodrop.wire import talk_requests as talk
+from nodrop.wire import trigger_requests as triggers
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 
@@ -93,7 +95,75 @@ _TABLE: Final = (
     _get("list_handoffs", "handoffs", r.ListHandoffs, "handoffs"),
     _get("inbox", "inbox", r.GetInbox, "inbox"),
     _get("log", "log", r.GetLog, "log"),
-    _get("trace", "trace/{name}", r.GetTrace, "handoffs"),
+    _get("trace", "trace/{name}", r.GetTrace, "trace"),
+    Operation(
+        name="offer_group",
+        method="POST",
+        path="groups",
+        request=r.OfferGroup,
+        answer="group",
+        status=201,
+    ),
+    _get("get_group", "groups/{name}", r.GetGroup, "group"),
+    # Events and triggers.
+    Operation(
+        name="emit",
+        method="POST",
+        path="events",
+        request=triggers.Emit,
+        answer="emitted",
+        status=201,
+    ),
+    _get("triggers", "triggers", triggers.ListTriggers, "triggers"),
+    Operation(
+        name="put_trigger",
+        method="PUT",
+        path="triggers/{name}",
+        request=triggers.PutTrigger,
+        answer="trigger",
+    ),
+    Operation(
+        name="remove_trigger",
+        method="DELETE",
+        path="triggers/{name}",
+        request=triggers.RemoveTrigger,
+        answer="trigger",
+    ),
+    Operation(
+        name="test_trigger",
+        method="POST",
+        path="triggers/test",
+        request=triggers.TestTrigger,
+        answer="trials",
+    ),
+    # Talk.
+    Operation(
+        name="say", method="POST", path="messages", request=talk.Say, answer="said", status=201
+    ),
+    _get("messages", "messages", talk.ListMessages, "messages"),
+    Operation(
+        name="tell_status",
+        method="POST",
+        path="statuses",
+        request=talk.TellStatus,
+        answer="said",
+        status=201,
+    ),
+    _get("topics", "topics", talk.ListTopics, "topics"),
+    Operation(
+        name="subscribe_topic",
+        method="PUT",
+        path="topics/{name}",
+        request=talk.SubscribeTopic,
+        answer="topics",
+    ),
+    Operation(
+        name="unsubscribe_topic",
+        method="DELETE",
+        path="topics/{name}",
+        request=talk.UnsubscribeTopic,
+        answer="topics",
+    ),
     _get("dead_letters", "dead-letters", r.ListDeadLetters, "handoffs"),
     _get("agents", "agents", r.ListAgents, "agents"),
     _get("get_agent", "agents/{name}", r.GetAgent, "agent"),

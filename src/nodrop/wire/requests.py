@@ -29,14 +29,23 @@ class BackoffSpec(Request, frozen=True, kw_only=True):
     max: Duration = "5m"
 
 
+class ElsewhereSpec(Request, frozen=True, kw_only=True):
+    """Whom to give it to instead."""
+
+    to: str | None = None
+    capability: str | None = None
+
+
 class EscalationSpec(Request, frozen=True, kw_only=True):
-    """Whom to tell, and when."""
+    """What to do about it when nobody moves, and when."""
 
     when: str
     after: Duration = 0
     notify: str | None = None
-    reassign: Any = None
-    raise_priority: Any = None
+    reassign: ElsewhereSpec | None = None
+    """Give it to somebody else; once it has ended, try it again with them."""
+    raise_priority: str | None = None
+    """The priority it has from then on."""
 
 
 class LegSpec(Request, frozen=True, kw_only=True):
@@ -52,9 +61,12 @@ class LegSpec(Request, frozen=True, kw_only=True):
     update_every: Duration | None = None
     deadline: Duration | None = None
     attempts_max: int | None = None
-    on: Any = None
+    on: str = "completed"
+    """`failed`: it takes the place of the one before it when that ends without success."""
     payload: Any = None
-    detached: Any = None
+    """A template over `result`, `origin`, `payload` and `outcome`; null: what legs are given."""
+    detached: bool = False
+    """It goes on when what is above it is cancelled or fails."""
 
 
 class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
@@ -91,11 +103,29 @@ class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
     parameters: dict[str, Any] = {}
     covariates: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
+    detached: bool = False
+    """It goes on when the handoff `parent_id` is cancelled or fails."""
     # Known to the protocol, carried out by later releases: anything but null is refused.
     supersedes: Any = None
     group: Any = None
     signature: Any = None
     """A detached JWS; `wire.signatures` says over what."""
+
+
+class OfferGroup(Command, frozen=True, kw_only=True):
+    """Hand several pieces of work off together, all or none, under the caller's own labels."""
+
+    offers: dict[str, Offer]
+    join: str = "all"
+    """`all`, `any`, or `quorum` with how many."""
+    quorum: int | None = None
+    title: str | None = None
+    deadline: Duration | None = None
+    """Of every member that names none itself."""
+    then: tuple[LegSpec, ...] = ()
+    """What follows once it is joined; `result` is the members' results by label."""
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
 
 
 class Take(Command, frozen=True, kw_only=True):
@@ -382,6 +412,12 @@ class GetHandoff(Request, frozen=True, kw_only=True):
     until: str = "finished"
     of: str = "handoff"
     """`chain` follows the legs to the last one."""
+
+
+class GetGroup(Request, frozen=True, kw_only=True):
+    """A group and its members; with `wait`, when it has closed."""
+
+    wait: Duration = 0
 
 
 class ListHandoffs(Request, frozen=True, kw_only=True, rename={"from_": "from"}):

@@ -14,7 +14,7 @@ fits, is for the relay to tell.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Never
 
 from nodrop.core.errors import InvalidRequestError, Problem
@@ -385,7 +385,17 @@ def _write_escalation(step: Mapping[str, Any]) -> str:
     after = parse_duration(step.get("after") or 0)
     length = f" {spell_duration(after)}" if after else ""
     condition = spoken if after else spoken.rsplit(" ", 1)[0]
-    return f"If {condition}{length}, notify {step['notify']}"
+    return f"If {condition}{length}, {' and '.join(_actions(step))}"
+
+
+def _actions(step: Mapping[str, Any]) -> Iterator[str]:
+    if step.get("notify"):
+        yield f"notify {step['notify']}"
+    if step.get("reassign"):
+        to = step["reassign"].get("to") or f"whoever can do {step['reassign'].get('capability')}"
+        yield f"reassign to {to}"
+    if step.get("raise_priority"):
+        yield f"raise to {step['raise_priority']}"
 
 
 def _write_legs(legs: Sequence[Mapping[str, Any]]) -> str:

@@ -401,7 +401,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
             origin=h.origin,
             done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
             here=len(h.legs_done),
-            next=tuple(leg.to or leg.capability or "" for leg in h.legs),
+            next=tuple(leg.to or leg.capability or "" for leg in h.legs if not leg.fallback),
         ),
         question=None,
         outcome=None,
@@ -541,8 +541,15 @@ def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
 
 
 def _escalation(step: Escalation) -> dict[str, Any]:
-    after = format_duration(step.after_ms)
-    return {"when": step.when.value, "after": after, "notify": step.notify}
+    shown: dict[str, Any] = {"when": step.when.value, "after": format_duration(step.after_ms)}
+    if step.notify is not None:
+        shown["notify"] = step.notify
+    if step.reassign is not None:
+        named = (("to", step.reassign.to), ("capability", step.reassign.capability))
+        shown["reassign"] = {name: value for name, value in named if value is not None}
+    if step.raise_to is not None:
+        shown["raise_priority"] = step.raise_to.value
+    return shown
 
 
 def _leg(leg: Leg) -> dict[str, Any]:
@@ -559,4 +566,8 @@ def _leg(leg: Leg) -> dict[str, Any]:
         if value is not None:
             in_ms = name in {"accept_within", "update_every", "deadline"}
             shown[name] = format_duration(value) if in_ms and isinstance(value, int) else value
+    if leg.fallback:
+        shown["on"] = "failed"
+    if leg.detached:
+        shown["detached"] = True
     return shown

@@ -184,6 +184,20 @@ class Wait(Arguments, frozen=True, kw_only=True):
         return min(self.seconds, WAIT_SECONDS_MAX - LATE_SECONDS)
 
 
+class Say(Arguments, frozen=True, kw_only=True):
+    """Say something informally: to an agent, in a thread, or to all whom a handoff concerns.
+
+    Nothing is owed for it: what must not be dropped is handed off instead. With `status`
+    (working, stuck, need_help, done) it goes to requester, chain and watchers of the handoff.
+    """
+
+    text: str
+    to: str | None = None
+    thread: Annotated[str | None, Meta(description="Answers to all who are in it.")] = None
+    handoff: Handoff | None = None
+    status: str | None = None
+
+
 class ReadLog(Arguments, frozen=True, kw_only=True):
     """Read the team's log of everything that happened; the latest entries if `after` is unsaid."""
 
@@ -230,6 +244,7 @@ TOOLS: Final[dict[str, Tool]] = {
         Tool(name="answer", arguments=Answer),
         Tool(name="track", arguments=Track, reads=True),
         Tool(name="wait", arguments=Wait),
+        Tool(name="say", arguments=Say),
         Tool(name="read_log", arguments=ReadLog, reads=True),
         Tool(name="write_log", arguments=WriteLog),
     )

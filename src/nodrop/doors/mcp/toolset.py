@@ -11,7 +11,7 @@ import msgspec
 
 from nodrop.core.errors import NodropError, NotFoundError, UnreachableError
 from nodrop.core.limits import DEFAULT, Limits
-from nodrop.doors.mcp import looking, receiving, requesting, tools, wording
+from nodrop.doors.mcp import looking, receiving, requesting, talking, tools, wording
 from nodrop.doors.mcp.desk import Desk
 from nodrop.doors.mcp.way import Memory, Way
 from nodrop.wire.decoding import decode_strict, encode_strict
@@ -30,6 +30,7 @@ _DOES: Final[dict[str, Callable[[Desk, Any], Awaitable[str]]]] = {
     "answer": requesting.answer,
     "track": looking.track,
     "wait": requesting.wait,
+    "say": talking.say,
     "read_log": looking.read_log,
     "write_log": looking.write_log,
 }

@@ -106,7 +106,7 @@ class SignedRequests:
             self._tally.unchecked["legs of requests from before this log begins"] += 1
             return
         legs: list[dict[str, Any]] = begun.request.get("then") or []
-        index = len(event.legs_done) - 1
+        index = len(legs) - len(event.legs) - 1  # fallbacks that were not needed are passed over
         if not 0 <= index < len(legs):
             raise DoesNotHoldError("it is a leg that nobody asked for")
         if event.redrive_of is None:
@@ -201,7 +201,7 @@ def _check_offer(entry: Entry, event: events.Offered, said: dict[str, Any]) -> N
     if list(event.watchers) != list(said.get("watchers") or ()):
         raise DoesNotHoldError("other watchers were signed")
     told = [step.notify for step in event.terms.escalation]
-    if told != [step.get("notify") for step in said.get("escalation") or () if step.get("notify")]:
+    if told != [step.get("notify") for step in said.get("escalation") or ()]:
         raise DoesNotHoldError("another escalation was signed")
     legs = [(leg.to, leg.capability) for leg in event.legs]
     if legs != [(leg.get("to"), leg.get("capability")) for leg in said.get("then") or ()]:

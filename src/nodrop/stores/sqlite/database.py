@@ -188,6 +188,17 @@ class Database:
         )
         return self.handoffs(rows)
 
+    def unfinished_of(self, team: str, correlation_id: str) -> list[Handoff]:
+        """Return what has no outcome yet of a chain, in the order of ids."""
+        rows = self._connection.execute(
+            """
+            select team, id from handoff indexed by handoff_correlation
+            where team = ? and correlation_id = ? and ended_at is null order by id
+            """,
+            (team, correlation_id),
+        )
+        return self.handoffs(rows)
+
     def handoffs(self, keys: Iterable[Key]) -> list[Handoff]:
         """Return the handoffs there are of `keys`, in their order."""
         found = {key: self._cache.get(key) for key in keys}

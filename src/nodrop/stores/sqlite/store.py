@@ -288,6 +288,10 @@ class SQLiteTransaction:
         """Return what came due at or before `now`, oldest first."""
         return await self._read(self._database.due, now, limit)
 
+    async def unfinished(self, team: str, correlation_id: str) -> Sequence[Handoff]:
+        """Return what has no outcome yet of a chain, in the order of ids."""
+        return await self._read(self._database.unfinished_of, team, correlation_id)
+
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
         seqs: list[int] = []

@@ -1,0 +1,291 @@
+"""What follows from an outcome, in the transaction of the outcome.
+
+Next legs and fallbacks open, what is below a handoff that ended without success is cancelled, a
+group hears of its members, a step's redrive gets its successor. A caller's own outcome opens the
+next leg while it is decided (`follow`), so that the answer shows it; everything else, and what
+passing time brought about, is looked after once the batch is decided (`look_after`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from nodrop.core import commands
+from nodrop.core.commands import RELAY
+from nodrop.core.errors import CallerError
+from nodrop.core.following import closes, next_leg, reached
+from nodrop.core.limits import Limits
+from nodrop.core.model import DEAD, Decision, Handoff, Member, State
+from nodrop.engine import chains
+from nodrop.engine.batch import Batch
+from nodrop.engine.bodies import Bodies
+from nodrop.engine.engine import Engine
+from nodrop.engine.ports import Ids
+from nodrop.engine.register import Register, Target
+from nodrop.engine.room import Room
+from nodrop.engine.statements import state
+from nodrop.store import Transaction, Wanted
+from nodrop.wire import bodies as wire_bodies
+from nodrop.wire import canonical
+from nodrop.wire.bodies import Content, decode_content
+
+_ROUNDS_MAX: Final = 256
+"""How often consequences may have consequences in one batch: more than any chain is long."""
+
+
+class Consequences:
+    """Does what an outcome calls for, as the relay."""
+
+    def __init__(
+        self, engine: Engine, *, register: Register, bodies: Bodies, room: Room, ids: Ids
+    ) -> None:
+        self._engine = engine
+        self._register = register
+        self._bodies = bodies
+        self._room = room
+        self._ids = ids
+        self._promised: dict[str, tuple[int, Target]] = {}
+        """Steps that redrive a dead letter in this batch, by the successor's id."""
+
+    # --- while a command is decided ---
+
+    def follow(self, batch: Batch, ended: Handoff, outcome: bytes | None) -> Handoff:
+        """Open what follows from an outcome, if anything does, and settle what ended."""
+        if not ended.final or ended.next_leg is not None or next_leg(ended) is None:
+            return ended
+        content = decode_content(self._at_hand(batch, ended))
+        leg = chains.next_leg(
+            ended,
+            content,
+            {} if outcome is None else canonical.loads(outcome),
+            now=batch.now,
+            register=self._register,
+            room=self._room,
+            limits=self._limits,
+        )
+        self._engine.retries.earn(ended.team, ended.origin)
+        leg_id = self._ids.new()
+        made = self._apply(batch, ended.team, leg_id, leg)
+        if covered := covering(content, ended):
+            state(batch, made, signature=None, within=covered)
+        settle = commands.Settle(next_leg=leg_id, next_agent=leg.to.agent)
+        return self._apply(batch, ended.team, ended.id, settle)
+
+    # --- while clocks are looked after ---
+
+    async def recall(self, due: Sequence[Handoff]) -> None:
+        """Have at hand what steps need to know that give a handoff to somebody else."""
+        given_away = [h for h in due if any(step.reassign for step in h.terms.escalation)]
+        if given_away:
+            await self._bodies.fetch([(h.team, h.id, 1) for h in given_away])
+
+    def around_step(self, handoff: Handoff, index: int) -> dict[str, Any]:
+        """Return what a step that is due must know: whom it gives the handoff to, if to anybody."""
+        elsewhere = handoff.terms.escalation[index].reassign
+        if elsewhere is None:
+            return {}
+        capability = elsewhere.capability or handoff.capability
+        payload = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1))).payload
+        try:
+            target = self._register.target(
+                handoff.team, elsewhere.to, capability, sender=handoff.sender
+            )
+        except CallerError:
+            return {}
+        to, what = target.candidate, target.capability
+        given = canonical.loads(bytes(payload))
+        full = self._room.why_full_inbox(handoff.team, to.agent)
+        if full or self._register.problems(handoff.team, to, what, "input", given):
+            return {}
+        successor: str | None = None
+        if handoff.final:
+            successor = self._ids.new()
+            self._promised[successor] = (index, target)
+        return {
+            "step_to": to,
+            "step_capability": what,
+            "step_routed": target.routed,
+            "successor": successor,
+        }
+
+    # --- once a batch is decided ---
+
+    async def look_after(self, tx: Transaction, batch: Batch) -> None:
+        """Do what follows from everything that ended in this batch."""
+        done: set[tuple[str, str]] = set()
+        try:
+            await self._in_rounds(tx, batch, done)
+        finally:
+            self._promised.clear()
+
+    async def _in_rounds(self, tx: Transaction, batch: Batch, done: set[tuple[str, str]]) -> None:
+        for _ in range(_ROUNDS_MAX):
+            fresh = [
+                (before, after)
+                for before, after in batch.changed
+                if (after.team, after.id) not in done and _matters(before, after)
+            ]
+            if not fresh:
+                return
+            for before, after in fresh:
+                done.add((after.team, after.id))
+                await self._consider(tx, batch, before, after)
+
+    async def _consider(
+        self, tx: Transaction, batch: Batch, before: Handoff | None, after: Handoff
+    ) -> None:
+        if _ended(before, after):
+            if after.next_leg is None and next_leg(after) is not None:
+                after = await self._follow_later(batch, after)
+            if after.state is not State.COMPLETED:
+                await self._cancel_below(tx, batch, after)
+        if after.decision is Decision.REDRIVEN and after.successor is not None:
+            await self._carry_on(tx, batch, after, after.successor)
+        if after.member_of is not None and after.next_leg is None:
+            await self._tell_group(tx, batch, after)
+
+    async def _follow_later(self, batch: Batch, ended: Handoff) -> Handoff:
+        assert ended.outcome is not None, "it has ended"
+        outcome = (ended.team, ended.id, ended.outcome.version)
+        content = (ended.team, ended.id, 1)
+        missing = [key for key in (content, outcome) if key not in batch.bodies]
+        found = {**await self._bodies.fetch(missing), **batch.bodies}
+        return self.follow(batch, ended, found.get(outcome))
+
+    async def _cancel_below(self, tx: Transaction, batch: Batch, above: Handoff) -> None:
+        """Cancel what is unfinished below a handoff that ended without success."""
+        rows = await tx.unfinished(above.team, above.correlation_id)
+        unfinished = batch.admit(rows)
+        ids = {above.id}
+        reason = wire_bodies.words(reason=f"{above.id}, which it was for, is {above.state}")
+        # Ids are in the order of their making: what is below comes later.
+        for handoff in unfinished:
+            below = handoff.parent_id in ids and handoff.id != above.next_leg
+            if below and not handoff.detached and not handoff.final:
+                ids.add(handoff.id)
+                cancel = commands.Cancel(settled=True, body=reason)
+                self._apply(batch, handoff.team, handoff.id, cancel)
+
+    async def _carry_on(self, tx: Transaction, batch: Batch, dead: Handoff, successor: str) -> None:
+        """Make the successor that an escalation step has promised; who redrives makes its own."""
+        if successor not in self._promised:
+            return
+        step, target = self._promised.pop(successor)
+        content = self._at_hand(batch, dead) or b"{}"
+        offer = chains.successor(
+            dead,
+            content,
+            to=target.candidate,
+            capability=target.capability,
+            routed=target.routed,
+            deadline_at=batch.now + max(dead.terms.deadline_at - dead.stored_at, 1),
+            without_step=step,
+        )
+        made = self._apply(batch, dead.team, successor, offer)
+        if dead.key is not None:
+            name = (dead.team, dead.sender, dead.key)
+            use = (await tx.load(Wanted(keys=frozenset({name})))).keys.get(name)
+            if use is not None:
+                batch.use_key(replace(use, handoff_id=successor))
+        if covered := covering(decode_content(content), dead):
+            state(batch, made, signature=None, within=covered)
+
+    # --- groups ---
+
+    async def _tell_group(self, tx: Transaction, batch: Batch, member: Handoff) -> None:
+        belongs = member.member_of
+        assert belongs is not None, "asked for members only"
+        name = (member.team, belongs.group)
+        group = batch.find(*name)
+        if group is None:
+            loaded = await tx.load(Wanted(handoffs=frozenset({name})))
+            batch.admit(list(loaded.handoffs.values()))
+            group = batch.find(*name)
+        if member.final and member.settled_at is None:
+            settle = commands.Settle(next_agent=RELAY.agent)
+            member = self._apply(batch, member.team, member.id, settle)
+        if group is None or group.join is None:
+            return
+        if group.final:
+            self._apply(batch, member.team, member.id, commands.Consume())
+            return
+        if member.decision is not None:
+            return  # its successor, which is in this batch, speaks for it
+        moved = Member(label=belongs.label, id=member.id, state=member.state)
+        group = self._apply(batch, group.team, group.id, commands.MoveMember(member=moved))
+        if group.join is not None and closes(group.join):
+            await self._close(tx, batch, group)
+
+    async def _close(self, tx: Transaction, batch: Batch, group: Handoff) -> None:
+        """End a group with what its members came to, and call the rest off."""
+        assert group.join is not None, "only a group closes"
+        keys = frozenset((group.team, member.id) for member in group.join.members)
+        batch.admit(list((await tx.load(Wanted(handoffs=keys))).handoffs.values()))
+        members = {m.label: batch.handoff(group.team, m.id) for m in group.join.members}
+        results = await self._results(batch, members)
+        completed = sum(h.state is State.COMPLETED for h in members.values())
+        words: dict[str, Any] = {"result": results}
+        if not reached(group.join):
+            needed = group.join.needed
+            words["reason"] = f"{completed} of {len(members)} completed, {needed} needed"
+        body = canonical.dumps(words)
+        if len(body) > self._limits.body_bytes_max:
+            # Each member still has its own result, which is what a group is shown with.
+            body = canonical.dumps({**words, "result": None, "too_large": True})
+        self._apply(batch, group.team, group.id, commands.CloseGroup(body=body))
+        reason = wire_bodies.words(reason="its group has closed")
+        for member in members.values():
+            if not member.final:
+                cancel = commands.Cancel(settled=True, body=reason)
+                self._apply(batch, member.team, member.id, cancel)
+            elif member.state in DEAD:
+                self._apply(batch, member.team, member.id, commands.Consume())
+
+    async def _results(self, batch: Batch, members: dict[str, Handoff]) -> dict[str, Any]:
+        keys = {
+            label: (h.team, h.id, h.outcome.version)
+            for label, h in members.items()
+            if h.state is State.COMPLETED and h.outcome is not None
+        }
+        fetched = await self._bodies.fetch([k for k in keys.values() if k not in batch.bodies])
+        found = {**fetched, **batch.bodies}
+        return {label: _result(found.get(key)) for label, key in keys.items()}
+
+    # --- shared ---
+
+    @property
+    def _limits(self) -> Limits:
+        return self._engine.limits
+
+    def _apply(
+        self, batch: Batch, team: str, handoff_id: str, command: commands.Command
+    ) -> Handoff:
+        around = self._engine.surroundings()
+        return batch.apply(team, handoff_id, command, by=RELAY, around=around)
+
+    def _at_hand(self, batch: Batch, handoff: Handoff) -> bytes | None:
+        key = (handoff.team, handoff.id, 1)
+        return batch.bodies[key] if key in batch.bodies else self._bodies.at_hand(key)
+
+
+def covering(content: Content, handoff: Handoff) -> str | None:
+    """Return the handoff whose signed request covers what follows from `handoff`, if any."""
+    return content.within or (handoff.id if content.signed else None)
+
+
+def _ended(before: Handoff | None, after: Handoff) -> bool:
+    return after.final and (before is None or not before.final)
+
+
+def _matters(before: Handoff | None, after: Handoff) -> bool:
+    """Whether anything may follow from what this batch did to a handoff."""
+    if after.final and (before is None or not before.final):
+        return after.state is not State.COMPLETED or bool(after.legs) or after.member_of is not None
+    if after.member_of is not None:
+        return before is None and bool(after.redrive_of or after.legs_done)
+    return after.decision is Decision.REDRIVEN and (before is None or before.decision is None)
+
+
+def _result(body: bytes | None) -> Any:
+    return None if body is None else canonical.loads(body).get("result")

@@ -1,0 +1,117 @@
+"""What a relay does for a team beyond single handoffs: groups, events and triggers, talk."""
+
+from collections.abc import Callable
+from typing import Final
+
+from nodrop.engine.engine import Engine
+from nodrop.engine.events import Events
+from nodrop.engine.groups import Groups
+from nodrop.engine.intake import Intake
+from nodrop.engine.ports import Clock, Ids
+from nodrop.engine.reading import Reading
+from nodrop.engine.room import Room
+from nodrop.engine.shows import Caller, Shows
+from nodrop.engine.signing import Signing
+from nodrop.engine.taking import Reply
+from nodrop.engine.talk import Talk
+from nodrop.engine.writing import Writing
+from nodrop.store import Key, Mail, Store
+from nodrop.wire import requests
+from nodrop.wire import talk_requests as talk
+from nodrop.wire import trigger_requests as triggers
+
+_MINE: Final = frozenset(
+    {
+        requests.OfferGroup,
+        requests.GetGroup,
+        triggers.Emit,
+        triggers.PutTrigger,
+        triggers.RemoveTrigger,
+        triggers.TestTrigger,
+        triggers.ListTriggers,
+        talk.Say,
+        talk.TellStatus,
+        talk.ListMessages,
+        talk.SubscribeTopic,
+        talk.UnsubscribeTopic,
+        talk.ListTopics,
+    }
+)
+
+
+class Coordination:
+    """Carries out the operations that are about several handoffs, or about none."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        writing: Writing,
+        reading: Reading,
+        shows: Shows,
+        intake: Intake,
+        room: Room,
+        signing: Signing,
+        clock: Clock,
+        ids: Ids,
+        tell: Callable[[Key, Mail], None],
+    ) -> None:
+        self._store = store
+        self._groups = Groups(
+            engine,
+            writing=writing,
+            reading=reading,
+            shows=shows,
+            intake=intake,
+            room=room,
+            signing=signing,
+            clock=clock,
+            ids=ids,
+        )
+        self._events = Events(engine, store, writing=writing, intake=intake, clock=clock, ids=ids)
+        self._talk = Talk(engine, store, reading=reading, intake=intake, ids=ids, tell=tell)
+
+    async def load(self) -> None:
+        """Read what the store knows: topics and triggers."""
+        await self._talk.topics.load(self._store)
+        await self._events.triggers.load(self._store)
+
+    async def call(
+        self, caller: Caller, request: requests.Request, name: str | None
+    ) -> Reply | None:
+        """Carry out an operation; None: it is somebody else's."""
+        return await self._carried_out(caller, request, name) if type(request) in _MINE else None
+
+    async def _carried_out(  # one flat match over the operations
+        self, caller: Caller, request: requests.Request, name: str | None
+    ) -> Reply | None:
+        match request:
+            case requests.OfferGroup():
+                group, before = await self._groups.offer(caller, request)
+                made = await self._groups.show(caller, requests.GetGroup(), group)
+                return Reply(answer=made, replayed=before)
+            case requests.GetGroup():
+                return Reply(answer=await self._groups.show(caller, request, name or ""))
+            case triggers.Emit():
+                return Reply(answer=await self._events.emit(caller, request))
+            case triggers.PutTrigger():
+                return Reply(answer=await self._events.put_trigger(caller, request, name or ""))
+            case triggers.RemoveTrigger():
+                return Reply(answer=await self._events.remove_trigger(caller, request, name or ""))
+            case triggers.TestTrigger():
+                return Reply(answer=await self._events.test_trigger(caller, request))
+            case triggers.ListTriggers():
+                return Reply(answer=self._events.listed(caller))
+            case talk.Say():
+                return Reply(answer=await self._talk.say(caller, request))
+            case talk.TellStatus():
+                return Reply(answer=await self._talk.tell_status(caller, request))
+            case talk.ListMessages():
+                return Reply(answer=await self._talk.messages(caller, request))
+            case talk.SubscribeTopic() | talk.UnsubscribeTopic():
+                return Reply(answer=await self._talk.subscribe(caller, request, name or ""))
+            case talk.ListTopics():
+                return Reply(answer=self._talk.heard(caller))
+            case _:
+                return None

@@ -1,0 +1,13 @@
+"""Every shape of an answer by the name that `wire.operations` gives it."""
+
+from typing import Final
+
+from nodrop.wire import chain_views, talk_views, trigger_views, views
+from nodrop.wire.view import View
+
+ANSWERS: Final[dict[str, type[View]]] = {
+    **views.ANSWERS,
+    **chain_views.ANSWERS,
+    **talk_views.ANSWERS,
+    **trigger_views.ANSWERS,
+}

@@ -1,0 +1,123 @@
+"""A thousand events, each told twice, with the relay killed in between."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodrop import app
+from nodrop.core.errors import NodropError
+from nodrop.doors.inprocess import InProcessTransport
+from nodrop.engine.batch import Batch
+from nodrop.engine.relay import Relay
+from nodrop.stores.memory import MemoryStore
+from nodrop.testing.clock import FakeClock
+from nodrop.testing.faulty import Fault, FaultyStore
+
+EVENTS = 1_000
+RULES = ("all", "even")
+PATIENCE_SECONDS = 50
+
+
+def _expected() -> list[str]:
+    return [f"all {n}" for n in range(EVENTS)] + [f"even {n}" for n in range(0, EVENTS, 2)]
+
+
+async def test_every_event_is_handed_off_exactly_once_per_rule(tmp_path: Path) -> None:
+    assert sorted(await _storm(tmp_path)) == sorted(_expected())
+
+
+async def test_the_storm_notices_rules_that_forget_what_they_fired_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(*_: object) -> None:
+        """Remember nothing."""
+
+    monkeypatch.setattr(Batch, "use_key", forget)
+    assert len(await _storm(tmp_path)) > len(_expected())
+
+
+async def _storm(tmp_path: Path) -> list[str]:
+    """Return the titles of what was handed off."""
+    store, dice = MemoryStore(), random.Random(6)
+    told = [n for n in range(EVENTS) for _ in range(2)]
+    dice.shuffle(told)
+    clock = FakeClock()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await _set_rules(store, clock, tmp_path)
+        left = told
+        for _ in range(20):
+            left = await _told_until_killed(store, clock, tmp_path, left, dice)
+            if not left:
+                break
+        assert not left, "the relay came up often enough"
+        return await _handed_off(store, clock, tmp_path)
+
+
+async def _set_rules(store: Any, clock: FakeClock, home: Path) -> None:
+    async with _relay(store, clock, home) as relay:
+        me = await _member(relay, "me", "operator")
+        for name, when in zip(RULES, ("true", "event.data.n % 2 == 0"), strict=True):
+            offer = {"to": "worker", "title": f"{name} ${{event.data.n}}"}
+            await me.call("put_trigger", {"on": "counted", "when": when, "offer": offer}, name=name)
+
+
+async def _told_until_killed(
+    store: Any, clock: FakeClock, home: Path, told: list[int], dice: random.Random
+) -> list[int]:
+    """Tell events, many at once, until a commit kills the relay; return what is still to be told."""
+    faulty = FaultyStore(store)
+    async with _relay(faulty, clock, home) as relay:
+        tellers = [await _member(relay, name, "agent") for name in ("teller", "other")]
+        for start in range(0, len(told), 100):
+            if dice.random() < 0.3:
+                faulty.fail_next(dice.choice((Fault.BEFORE_COMMIT, Fault.AFTER_COMMIT)))
+            some = told[start : start + 100]
+            answers = await asyncio.gather(
+                *(
+                    dice.choice(tellers).call(
+                        "emit", {"type": "counted", "event_id": f"e{n}", "data": {"n": n}}
+                    )
+                    for n in some
+                ),
+                return_exceptions=True,
+            )
+            failed = [n for n, a in zip(some, answers, strict=True) if isinstance(a, NodropError)]
+            if failed:
+                return failed + told[start + 100 :]
+    return []
+
+
+async def _handed_off(store: Any, clock: FakeClock, home: Path) -> list[str]:
+    async with _relay(store, clock, home) as relay:
+        me = await _member(relay, "me", "operator")
+        titles: list[str] = []
+        before: str | None = None
+        while True:
+            fields = {"limit": 500} | ({"before": before} if before else {})
+            page = (await me.call("list_handoffs", fields))["handoffs"]
+            if not page:
+                return titles
+            titles += [handoff["title"] for handoff in page]
+            before = page[-1]["id"]
+
+
+@asynccontextmanager
+async def _relay(store: Any, clock: FakeClock, home: Path) -> AsyncGenerator[Relay]:
+    signer = app.KeyFile(home / "relay.pem")
+    relay = await Relay.start(store, clock=clock, ids=app.SystemIds(), signer=signer)
+    await relay.ensure_team("default")
+    try:
+        yield relay
+    finally:
+        await relay.stop()
+
+
+async def _member(relay: Any, name: str, role: str) -> InProcessTransport:
+    secret = f"nd_{name}_secret"
+    await relay.ensure_token("default", agent=name, role=role, secret=secret)
+    return InProcessTransport(relay, await relay.authenticate(secret))
