@@ -71,7 +71,7 @@ def log_entries() -> str:
 def errors() -> str:
     """Every error code, and how it shows at each door."""
     rows = [
-        f"| `{e.code}` | {TABLE[e].http} | {TABLE[e].jsonrpc} | {TABLE[e].exit} "
+        f"| `{e.code}` | {TABLE[e].http} | {TABLE[e].jsonrpc} | {TABLE[e].a2a} | {TABLE[e].exit} "
         f"| {'yes' if e.retryable else 'no'} "
         f"| {e.title}. {e.next} |"
         for e in ALL
@@ -81,8 +81,8 @@ def errors() -> str:
         "`code` is part of the API and never changes; the sentence may. Over WebSocket the same\n"
         "problem document comes as `error`. Retryable ones may be repeated as they are, with the\n"
         "same `command_id`.\n\n"
-        "| code | HTTP | JSON-RPC | exit | retryable | what it means, what to do |\n"
-        "|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        "| code | HTTP | JSON-RPC | A2A | exit | retryable | what it means, what to do |\n"
+        "|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 
 

@@ -32,10 +32,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import uuid_utils
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from nodrop.client import private_file
+from nodrop.client import key_files, private_file
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.settings import find_home
 from nodrop.core.errors import (
@@ -45,6 +44,7 @@ from nodrop.core.errors import (
     UnauthenticatedError,
 )
 from nodrop.core.limits import DEFAULT, SECOND, Limits
+from nodrop.doors.a2a.door import A2ADoor
 from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.inprocess import InProcessTransport
@@ -136,25 +136,16 @@ class KeyFile:
     @property
     def public_key(self) -> str:
         """The public key, base64url."""
-        return _base64url(self._key.public_key().public_bytes_raw())
+        return _base64url(self.key.public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> str:
         """Return the signature of `message`, base64url."""
-        return _base64url(self._key.sign(message))
+        return _base64url(self.key.sign(message))
 
     @functools.cached_property
-    def _key(self) -> Ed25519PrivateKey:
-        if not self._path.exists():
-            made = Ed25519PrivateKey.generate().private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-            private_file.write(self._path, made, replace=False)
-        key = serialization.load_pem_private_key(self._path.read_bytes(), password=None)
-        if not isinstance(key, Ed25519PrivateKey):
-            raise TypeError(f"{self._path} holds no Ed25519 key")
-        return key
+    def key(self) -> Ed25519PrivateKey:
+        """The private key."""
+        return key_files.ed25519(self._path)
 
 
 def _base64url(data: bytes) -> str:
@@ -244,6 +235,30 @@ class _Address(msgspec.Struct, frozen=True, kw_only=True):
 # --- its doors -----------------------------------------------------------------------------------
 
 
+class A2A(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agents of a relay are to those who speak A2A."""
+
+    team: str = TEAM
+    home: Path | None = None
+    """Where the keys are that cards are signed with; unsigned where there is none."""
+    allowed: Collection[str] = ()
+    """HOST or HOST:PORT that the relay may call although it is not a public address."""
+
+    strict: bool = False
+    """Cards have the fields of A2A 1.0 only, and not those that clients of 0.3 look for."""
+    grpc_port: int | None = None
+    """Where gRPC is spoken too; 0 is any free one."""
+    grpc_agent: str = ""
+    """Whom a request over gRPC means that names no tenant."""
+
+    def keys(self) -> Sequence[Any]:
+        """Return the keys that cards are signed with."""
+        if self.home is None:
+            return ()
+        folder = self.home / "keys"
+        return (KeyFile(folder / "relay.pem").key, key_files.es256(folder / "cards.pem"))
+
+
 @asynccontextmanager
 async def listening(
     relay: Relay,
@@ -254,22 +269,29 @@ async def listening(
     origins: Collection[str] = (),
     tls: TLS | None = None,
     new_id: Callable[[], str] | None = None,
+    a2a: A2A | None = None,
 ) -> AsyncGenerator[str]:
     """Open the networked doors of `relay`; yields the address. Port 0 is any free one.
 
     `hosts` are further names that the relay is reached by, `origins` further sites whose pages may
-    call it.
+    call it, `a2a` what its agents are to the world outside.
 
     Raises:
         UnavailableError: the address cannot be listened on.
     """
     everywhere = host in ANY_ADDRESS
     http = HTTPDoor(relay)
-    mcp = MCPDoor(relay, functools.partial(InProcessTransport, relay))
+    way = functools.partial(InProcessTransport, relay)
+    mcp = MCPDoor(relay, way)
+    a2a = a2a or A2A()
+    agents = A2ADoor(
+        relay, way, team=a2a.team, keys=a2a.keys, allowed=a2a.allowed, strict=a2a.strict
+    )
     gate = Gate(
         http=http,
         websocket=WebSocketDoor(relay, new_id=new_id or SystemIds().new),
         mcp=mcp,
+        a2a=agents,
         hosts={*LOOPBACK, host, *hosts, *([socket.gethostname()] if everywhere else [])},
         addresses=everywhere,
         origins=origins,
@@ -281,9 +303,12 @@ async def listening(
     def before_shutdown() -> None:
         http.close()
         mcp.close()
+        agents.close()
 
     async with (
         mcp.running(),
+        agents.running(),
+        _grpc(agents, a2a, host, tls),
         listen(
             gate,
             host=host,
@@ -294,6 +319,20 @@ async def listening(
         ) as url,
     ):
         yield url
+
+
+@asynccontextmanager
+async def _grpc(door: A2ADoor, a2a: A2A, host: str, tls: TLS | None) -> AsyncGenerator[None]:
+    """Speak gRPC while the block runs, where that is wanted."""
+    if a2a.grpc_port is None:
+        yield
+        return
+    await door.service()  # says what to install, if it is not
+    from nodrop.doors.a2a.grpc import serving  # noqa: PLC0415  # needs the extra
+
+    pair = (tls.certificate, tls.key) if tls else None
+    async with serving(door, host=host, port=a2a.grpc_port, certificate=pair, agent=a2a.grpc_agent):
+        yield
 
 
 # --- nodrop up -----------------------------------------------------------------------------------
@@ -320,13 +359,15 @@ async def serve(
     keep_ms: int | None = None,
     limits: Limits = DEFAULT,
     triggers: Sequence[Mapping[str, Any]] | None = None,
+    allowed: Collection[str] = (),
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve the database in `home` until `stop` is set, or a signal asks to end.
 
     What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
-    rules that a file holds; None leaves all rules as they are.
+    rules that a file holds; None leaves all rules as they are. `allowed` are addresses that are not
+    public and may be called all the same.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -340,7 +381,14 @@ async def serve(
         async with (
             open_relay(database, home=home, team=team, ids=ids, limits=limits) as relay,
             listening(
-                relay, host=host, port=port, hosts=hosts, origins=origins, tls=tls, new_id=ids.new
+                relay,
+                host=host,
+                port=port,
+                hosts=hosts,
+                origins=origins,
+                tls=tls,
+                new_id=ids.new,
+                a2a=A2A(team=team, home=home, allowed=allowed),
             ) as url,
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)

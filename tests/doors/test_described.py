@@ -172,6 +172,9 @@ async def people_look_around(cast: Cast) -> None:
     await cast.requester("checkpoints")
     token = await cast.operator("create_token", {"agent": "support_agent"})
     await cast.operator("revoke_token", name=token["token_id"])
+    reach = {"public": True, "a2a": "https://agents.example/coder", "token": "s"}
+    assert (await cast.operator("set_reach", reach, name="code_agent"))["token"] is True
+    await cast.operator("get_reach", name="code_agent")
     await cast.operator("remove_agent", name="code_agent")
 
 

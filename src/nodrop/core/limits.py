@@ -177,6 +177,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Verified bearer tokens that are remembered until they expire."""
     allow_rules_max: int = 1_000
 
+    # Webhooks.
+    webhooks_per_handoff_max: int = 16
+    """Places that hear of one handoff over HTTP; one more is refused with `limit_reached`."""
+    webhook_ms_max: int = 24 * HOUR
+    """How long the relay tries to tell one of them something before it gives up, and notes that."""
+
     # Memory of what was done.
     remember_ms: int = 7 * DAY
     """Keys and command ids outlive settlement by this."""

@@ -21,6 +21,7 @@ from nodrop.wire.errors import document
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MCP_PATH: Final = "/mcp"
+_A2A_PATHS: Final = re.compile(r"(?:/teams/[^/]+)?/agents/|/\.well-known/|/a2a(?:/|$)|/search$")
 _POLICY_VIOLATION: Final = 1008
 
 
@@ -33,6 +34,7 @@ class Gate:
         http: ASGIApp,
         websocket: ASGIApp,
         mcp: ASGIApp | None = None,
+        a2a: ASGIApp | None = None,
         hosts: Collection[str] = LOOPBACK,
         addresses: bool = False,
         origins: Collection[str] = (),
@@ -44,7 +46,7 @@ class Gate:
         an address cannot be rebound. Pages of this relay's own origin may call it, and pages of
         `origins`. `refused` hears of what is turned away, and where it came from.
         """
-        self._doors = {"http": http, "websocket": websocket, "mcp": mcp or http}
+        self._doors = {"http": http, "websocket": websocket, "mcp": mcp or http, "a2a": a2a or http}
         self._hosts = frozenset(host.lower() for host in hosts)
         self._addresses = addresses
         self._origins = frozenset(origins)
@@ -52,8 +54,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
-        kind = scope["type"]
-        door = self._doors["mcp" if kind == "http" and scope["path"] == MCP_PATH else kind]
+        door = self._doors[_kind(scope)]
         headers = dict[bytes, bytes](scope["headers"])
         host, origin = headers.get(b"host", b""), headers.get(b"origin")
         if len(headers) != len(scope["headers"]) and (twice := _said_twice(scope)):
@@ -86,6 +87,16 @@ class Gate:
     def _is_own_page(self, origin: bytes, host: bytes) -> bool:
         text = origin.decode("latin-1").lower()
         return text in self._origins or text in {f"{s}://{_shown(host)}" for s in _SCHEMES}
+
+
+def _kind(scope: Scope) -> str:
+    """Return the door that a connection wants."""
+    path: str = scope["path"]
+    if scope["type"] != "http" or path.startswith("/v1/"):  # most are for these, and pass at once
+        return scope["type"]
+    if path == MCP_PATH:
+        return "mcp"
+    return "a2a" if _A2A_PATHS.match(path) else "http"
 
 
 def address_of(scope: Scope) -> str | None:

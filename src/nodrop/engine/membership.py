@@ -46,8 +46,8 @@ from nodrop.wire.view import View
 
 T = TypeVar("T")
 
-RESERVED: Final = frozenset({"relay"})
-"""Names that the log uses for the relay's own hand."""
+RESERVED: Final = frozenset({"relay", "anonymous"})
+"""Names that the log uses for the relay's own hand, and for callers without a token."""
 _FORGOTTEN_MS: Final = 7 * DAY
 """How long an invitation is remembered past its end."""
 
@@ -407,7 +407,7 @@ class Membership:
     def _check_name(self, agent: str | None) -> None:
         self._intake.agent(agent, "agent")
         if agent in RESERVED:
-            raise _invalid("agent", f"{agent} is the relay's own name")
+            raise _invalid("agent", f"{agent} is a name that the relay uses itself")
 
 
 _INVITED: Final = "Send `Authorization: Bearer INVITATION`; an operator makes one."

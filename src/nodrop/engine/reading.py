@@ -194,7 +194,13 @@ class Reading:
             type=request.type,
         )
         while True:
-            with self.logs.watch(caller.team) as changed:
+            # Whoever follows one handoff is woken by that one alone, however busy the team is.
+            following = (
+                self.handoffs.watch((caller.team, handoff_id))
+                if handoff_id
+                else self.logs.watch(caller.team)
+            )
+            with following as changed:
                 entries = await self._store.log(page)
                 if entries or self._clock.now() >= until:
                     return list(entries)
@@ -213,16 +219,20 @@ class Reading:
 
 UNBLOCKED: Final = "unblocked"
 """What somebody who asked waits for: no question is open any more."""
+HALTED: Final = "halted"
+"""What somebody who may have to answer waits for: an outcome, or a question."""
 
 
 def _goal(until: str) -> Callable[[Handoff], bool]:
     """Return what a waiter waits for: a rung, or the answer to a question."""
     if until == UNBLOCKED:
         return lambda handoff: handoff.question is None
+    if until == HALTED:
+        return lambda handoff: handoff.final or handoff.question is not None
     try:
         rung = Rung(until)
     except ValueError:
-        expected = ", ".join((*Rung, UNBLOCKED))
+        expected = ", ".join((*Rung, UNBLOCKED, HALTED))
         problem = Problem(path="until", message=f"expected one of {expected}")
         raise InvalidRequestError("nothing to wait for", errors=(problem,)) from None
     return lambda handoff: _reached(handoff, rung)

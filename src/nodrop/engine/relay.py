@@ -39,6 +39,7 @@ from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
 from nodrop.engine.pushing import Listening, Subscription, Turn, at_once, mail_of
 from nodrop.engine.queues import Queues
+from nodrop.engine.reach import Reaches
 from nodrop.engine.reading import Reading
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
@@ -50,6 +51,7 @@ from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Reply, Taking, process_id
 from nodrop.engine.tracing import Tracing
+from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.writing import Writing
 from nodrop.store import Key, Mail, Store, Team
 from nodrop.wire import directory, requests, views
@@ -79,7 +81,7 @@ class Relay:
         self.limits = limits
         self.refusals = Refusals(limits, now=clock.now, tell=tell)
         self._store = store
-        self._clock = clock
+        self.clock = self._clock = clock
         self._ids = ids
         self._signer = signer
         identity = self._identity = Identity(store, clock=clock, limits=limits)
@@ -162,6 +164,8 @@ class Relay:
             ids=ids,
             signer=signer,
         )
+        self.reaches = Reaches(self._engine, store, people=self._people, intake=intake)
+        self.webhooks = Webhooks(self._engine, store)
         self._pruning = Pruning(store, clock=clock, signer=signer)
         self._listeners: defaultdict[Key, set[Listening]] = defaultdict(set)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,7 +203,9 @@ class Relay:
         await relay._room.load(store)
         await relay._standings.load(teams)
         await relay._coordination.load()
+        await relay.reaches.load()
         await relay._engine.start()
+        await relay.webhooks.load()
         await relay._erasing.resume()
         return relay
 
@@ -411,6 +417,9 @@ class Relay:
             case requests.RevokeToken():
                 token_id = name or request.token_id
                 return Reply(answer=await self._people.revoke_token(caller, token_id))
+            case requests.SetReach() | requests.GetReach():
+                agent = name or request.agent
+                return Reply(answer=await self.reaches.call(caller, request, agent))
             case _:
                 return Reply(answer=await self._membership.call(caller, request, name))
 

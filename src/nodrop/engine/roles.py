@@ -47,6 +47,8 @@ _OPERATORS: Final = frozenset(
         "remove_trigger",
         "test_trigger",
         "digest_key",
+        "get_reach",
+        "set_reach",
     }
 )
 

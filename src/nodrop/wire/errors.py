@@ -15,6 +15,8 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     exit: int
     jsonrpc: int
     """Where a protocol on JSON-RPC, such as MCP, has no better place for it than its own error."""
+    a2a: int
+    """The error of A2A that comes nearest, by the code it has over JSON-RPC; `ErrorInfo` has ours."""
 
 
 EXIT_OK: Final = 0
@@ -32,10 +34,27 @@ REFUSED: Final = -32000
 """The relay's own refusals; `data` is the problem document, and its `code` says which."""
 
 
-def _row(http: int, exit_code: int) -> Mapping:
+INVALID_REQUEST: Final = -32600
+A2A_TASK_NOT_FOUND: Final = -32001
+A2A_UNSUPPORTED_OPERATION: Final = -32004
+_A2A_BY_EXIT: Final = {
+    EXIT_USAGE: INVALID_PARAMS,
+    EXIT_NOT_FOUND: A2A_TASK_NOT_FOUND,
+    EXIT_CONFLICT: A2A_UNSUPPORTED_OPERATION,
+    EXIT_FAILED: INVALID_REQUEST,
+    EXIT_TRY_AGAIN: INTERNAL_ERROR,
+}
+
+
+def _row(http: int, exit_code: int, *, a2a: int | None = None) -> Mapping:
     wrong = exit_code in {EXIT_USAGE, EXIT_NOT_FOUND}
     fault = INTERNAL_ERROR if http == _FAULT else REFUSED
-    return Mapping(http=http, exit=exit_code, jsonrpc=INVALID_PARAMS if wrong else fault)
+    return Mapping(
+        http=http,
+        exit=exit_code,
+        jsonrpc=INVALID_PARAMS if wrong else fault,
+        a2a=a2a or _A2A_BY_EXIT[exit_code],
+    )
 
 
 TABLE: Final[dict[type[NodropError], Mapping]] = {
@@ -53,8 +72,8 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.SignatureStaleError: _row(403, EXIT_FAILED),
     errors.ForbiddenError: _row(403, EXIT_FAILED),
     errors.NotFoundError: _row(404, EXIT_NOT_FOUND),
-    errors.NoMatchError: _row(404, EXIT_NOT_FOUND),
-    errors.AmbiguousReferenceError: _row(409, EXIT_CONFLICT),
+    errors.NoMatchError: _row(404, EXIT_NOT_FOUND, a2a=INVALID_PARAMS),
+    errors.AmbiguousReferenceError: _row(409, EXIT_CONFLICT, a2a=INVALID_PARAMS),
     errors.ConflictError: _row(409, EXIT_CONFLICT),
     errors.WrongStateError: _row(409, EXIT_CONFLICT),
     errors.StaleAttemptError: _row(409, EXIT_CONFLICT),
@@ -63,7 +82,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.AlreadyBlockedError: _row(409, EXIT_CONFLICT),
     errors.StaleQuestionError: _row(409, EXIT_CONFLICT),
     errors.AlreadyDecidedError: _row(409, EXIT_CONFLICT),
-    errors.IdempotencyConflictError: _row(409, EXIT_CONFLICT),
+    errors.IdempotencyConflictError: _row(409, EXIT_CONFLICT, a2a=INVALID_PARAMS),
     errors.InvitationUsedError: _row(409, EXIT_CONFLICT),
     errors.ContractMismatchError: _row(409, EXIT_CONFLICT),
     errors.LimitReachedError: _row(409, EXIT_CONFLICT),

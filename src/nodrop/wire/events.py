@@ -51,6 +51,7 @@ NAMES: Final[dict[type[Event], str]] = {
 TEAM_NAMES: Final = (
     "agent.registered.v1",
     "agent.removed.v1",
+    "agent.reach_set.v1",
     "token.created.v1",
     "token.revoked.v1",
     "key.added.v1",

@@ -1,4 +1,4 @@
-"""What the relay answers about keys, invitations and the rules of a team."""
+"""What the relay answers about keys, invitations, the rules of a team, and how agents are reached."""
 
 from nodrop.wire.view import View
 
@@ -66,3 +66,13 @@ class PolicyAnswer(View, frozen=True, kw_only=True):
 
     signatures: str
     allow: tuple[dict[str, str], ...]
+
+
+class ReachAnswer(View, frozen=True, kw_only=True):
+    """How an agent is reached beyond its team. `token` says whether there is one."""
+
+    agent: str
+    public: bool
+    a2a: str | None
+    token: bool
+    private: bool

@@ -225,6 +225,15 @@ _TABLE: Final = (
     ),
     _get("get_policy", "policy", r.GetPolicy, "policy"),
     Operation(name="set_policy", method="PUT", path="policy", request=r.SetPolicy, answer="policy"),
+    # Beyond the team.
+    _get("get_reach", "agents/{name}/reach", r.GetReach, "reach"),
+    Operation(
+        name="set_reach",
+        method="PUT",
+        path="agents/{name}/reach",
+        request=r.SetReach,
+        answer="reach",
+    ),
 )
 
 OPERATIONS: Final[dict[str, Operation]] = {operation.name: operation for operation in _TABLE}

@@ -402,11 +402,34 @@ class GetDigestKey(Request, frozen=True, kw_only=True):
     """The key of the team's body digests, for operators who verify bodies too."""
 
 
+# --- beyond the team ------------------------------------------------------------------------------
+
+
+class SetReach(Command, frozen=True, kw_only=True):
+    """How an agent is reached beyond its team. For operators."""
+
+    agent: str = ""
+    public: bool = False
+    """Callers without a token may hand it work over A2A."""
+    a2a: str | None = None
+    """Where it lives, if it is an A2A agent elsewhere: the relay delivers there."""
+    token: str | None = None
+    """What that agent wants as a bearer."""
+    private: bool = False
+    """That address may be one of a private network, or of this machine."""
+
+
+class GetReach(Request, frozen=True, kw_only=True):
+    """How an agent is reached beyond its team. For operators."""
+
+    agent: str = ""
+
+
 # --- reads --------------------------------------------------------------------------------------
 
 
 class GetHandoff(Request, frozen=True, kw_only=True):
-    """One handoff; with `wait`, when it has reached the rung `until`, or is `unblocked`."""
+    """One handoff; with `wait`, when it has reached the rung `until`, is `unblocked` or `halted`."""
 
     wait: Duration = 0
     until: str = "finished"

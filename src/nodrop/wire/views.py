@@ -86,6 +86,8 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     state: str
     holder: str | None
     due_at: str | None
+    version: int
+    """How many events made it what it is; every entry of its log has one."""
     attempt: int
     tries: int
     receipts: tuple[ReceiptView, ...]
@@ -318,6 +320,7 @@ ANSWERS: dict[str, type[View]] = {
     "key": key_views.KeyAnswer,
     "keys": key_views.KeysAnswer,
     "policy": key_views.PolicyAnswer,
+    "reach": key_views.ReachAnswer,
 }
 """The answer shapes that `wire.operations` names."""
 
@@ -346,6 +349,7 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
         state=str(h.state),
         holder=holder(h),
         due_at=_time(clocks.due_at(h, known.lease_until)),
+        version=h.version,
         attempt=h.attempt,
         tries=h.tries,
         receipts=tuple(map(_receipt, h.receipts)),
@@ -393,6 +397,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         state="",
         holder=None,
         due_at=None,
+        version=0,
         attempt=0,
         tries=0,
         receipts=(),

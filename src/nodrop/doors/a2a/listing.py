@@ -1,0 +1,96 @@
+"""Lists of tasks: latest change first, in pages, with A2A's own filters.
+
+The store lists by age, A2A by change, so the newest few are looked at together.
+"""
+
+from typing import Final
+
+from a2a.types import ListTasksRequest, ListTasksResponse, Task
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
+from a2a.utils.errors import InvalidParamsError
+from a2a.utils.task import (
+    ListTasksCursor,
+    decode_list_tasks_cursor,
+    encode_list_tasks_cursor,
+    validate_history_length,
+    validate_page_size,
+)
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from nodrop.doors.a2a import tasks
+from nodrop.doors.a2a.visit import View, Visit
+
+LOOKED_AT_MAX: Final = 1_000
+"""Handoffs among which a list is made: the newest of this caller at this agent."""
+_PAGE: Final = 200
+
+
+async def page(request: ListTasksRequest, visit: Visit) -> tuple[ListTasksResponse, list[View]]:
+    """Return a page of tasks without their histories, and the handoffs they are."""
+    validate_history_length(request)
+    size = DEFAULT_LIST_TASKS_PAGE_SIZE
+    if request.HasField("page_size"):
+        validate_page_size(request.page_size)
+        size = request.page_size
+    cursor = _cursor(request)
+    found = [(_key(handoff), handoff) for handoff in await _matching(request, visit)]
+    found.sort(key=lambda pair: pair[0].sort_key(), reverse=True)
+    left = [p for p in found if cursor is None or p[0].sort_key() < cursor.sort_key()]
+    shown = left[:size]
+    more = encode_list_tasks_cursor(shown[-1][0]) if len(left) > size else ""
+    handoffs = [handoff for _, handoff in shown]
+    answer = ListTasksResponse(
+        tasks=[_task(handoff, request) for handoff in handoffs],
+        next_page_token=more,
+        page_size=len(handoffs) if not shown else size,
+        total_size=len(found),
+    )
+    return answer, handoffs
+
+
+async def _matching(request: ListTasksRequest, visit: Visit) -> list[View]:
+    found: list[View] = []
+    fields: dict[str, str | int] = {"limit": _PAGE}
+    if visit.agent:
+        fields["to"] = visit.agent
+    if request.context_id:
+        fields["correlation_id"] = request.context_id
+    for _ in range(LOOKED_AT_MAX // _PAGE):
+        answer = await visit.way.call("list_handoffs", fields)
+        found += [h for h in answer["handoffs"] if _wanted(h, request, visit)]
+        if len(answer["handoffs"]) < _PAGE:
+            break
+        fields["before"] = answer["before"]
+    return found
+
+
+def _wanted(handoff: View, request: ListTasksRequest, visit: Visit) -> bool:
+    if not tasks.addressed_to(handoff, visit.agent):
+        return False
+    if request.status and tasks.STATES[handoff["state"]] != request.status:
+        return False
+    if request.HasField("status_timestamp_after"):
+        changed = tasks.timestamp(tasks.changed_at(handoff))
+        return changed.ToNanoseconds() >= request.status_timestamp_after.ToNanoseconds()
+    return True
+
+
+def _task(handoff: View, request: ListTasksRequest) -> Task:
+    task = tasks.task(handoff)
+    if not request.include_artifacts:
+        task.ClearField("artifacts")
+    return task
+
+
+def _key(handoff: View) -> ListTasksCursor:
+    changed: Timestamp = tasks.timestamp(tasks.changed_at(handoff))
+    return ListTasksCursor(timestamp_ns=changed.ToNanoseconds(), task_id=handoff["id"])
+
+
+def _cursor(request: ListTasksRequest) -> ListTasksCursor | None:
+    if not request.page_token:
+        return None
+    cursor = decode_list_tasks_cursor(request.page_token)
+    if cursor is None:
+        raise InvalidParamsError(message="no such page token")
+    return cursor

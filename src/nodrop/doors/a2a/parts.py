@@ -1,0 +1,134 @@
+"""Parts of messages and artifacts, and the JSON that a handoff carries instead.
+
+One plain data part, or one plain text, is the payload a native agent would get; anything richer
+keeps its parts as A2A writes them, so that they come out as they went in.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from a2a.types import Artifact, Message, Part
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+
+from nodrop.wire import canonical
+
+_SAFE_INTEGER: Final = 2**53
+_RICH: Final = ("metadata", "filename", "media_type")
+
+
+def plain(value: Any) -> Any:
+    """Return JSON as it was written: protobuf reads every number as a float."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: plain(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [plain(held) for held in value]
+    return value
+
+
+def payload(parts: Sequence[Part], *, typed: bool) -> tuple[Any, str]:
+    """Return the payload that parts mean, and the form they had.
+
+    Args:
+        parts: of one message.
+        typed: whether the recipient takes an object of its own; then a text that is one will do.
+    """
+    if len(parts) == 1 and not _rich(parts[0]):
+        (only,) = parts
+        if only.HasField("text"):
+            written = _object_in(only.text) if typed else None
+            return ({"text": only.text}, "text") if written is None else (written, "json")
+        data = plain(MessageToDict(only.data)) if only.HasField("data") else None
+        if isinstance(data, dict):
+            return data, "data"
+    texts = [part.text for part in parts if part.HasField("text")]
+    return {"text": "\n".join(texts), "parts": [plain(MessageToDict(p)) for p in parts]}, "parts"
+
+
+def restored(held: Any, form: str | None) -> list[Part]:
+    """Return the parts that a payload came from, or would have come from."""
+    if isinstance(held, dict):
+        if form == "text" and isinstance(held.get("text"), str):
+            return [Part(text=held["text"])]
+        if form == "json":
+            return [Part(text=canonical.dumps(held).decode())]
+        if form == "parts" and (parts := _parts(held.get("parts"))):
+            return parts
+    return of_value(held)
+
+
+def of_value(value: Any) -> list[Part]:
+    """Return a JSON value as parts: a text as one, anything else as data."""
+    return [Part(text=value)] if isinstance(value, str) else [ParseDict({"data": value}, Part())]
+
+
+def answer(parts: Sequence[Part]) -> Any:
+    """Return what parts say in answer to a question: a text, or data."""
+    held, form = payload(parts, typed=False)
+    return held["text"] if form == "text" else held
+
+
+def artifacts(result: Any, handoff_id: str) -> list[Artifact]:
+    """Return a result as artifacts.
+
+    An agent that knows A2A may return `{"artifacts": […]}`, `{"parts": […]}` or `{"message": {…}}`,
+    written as A2A writes them; every other result is one artifact.
+    """
+    if result is None:
+        return []
+    only = next(iter(result)) if isinstance(result, dict) and len(result) == 1 else None
+    if only == "artifacts" and (found := _artifacts(result["artifacts"], handoff_id)):
+        return found
+    said = (
+        result["message"].get("parts") if only == "message" and _is_object(result, only) else None
+    )
+    parts = _parts(result["parts"] if only == "parts" else said) or of_value(result)
+    return [Artifact(artifact_id=f"{handoff_id}-result", name="result", parts=parts)]
+
+
+def message(result: Any, handoff_id: str) -> Message | None:
+    """Return the message that a result asks to be answered with instead of a task."""
+    if not isinstance(result, dict) or set(result) != {"message"}:
+        return None
+    parts = _parts(result["message"].get("parts")) if _is_object(result, "message") else None
+    return Message(message_id=f"{handoff_id}-result", role="ROLE_AGENT", parts=parts or ()) or None
+
+
+def _is_object(result: dict[str, Any], name: str) -> bool:
+    return isinstance(result[name], dict)
+
+
+def _artifacts(listed: Any, handoff_id: str) -> list[Artifact] | None:
+    if not isinstance(listed, list):
+        return None
+    try:
+        found = [ParseDict(one, Artifact()) for one in listed]
+    except ParseError:
+        return None
+    for number, one in enumerate(found, start=1):
+        one.artifact_id = one.artifact_id or f"{handoff_id}-{number}"
+    return found if all(one.parts for one in found) else None
+
+
+def _parts(listed: Any) -> list[Part] | None:
+    if not isinstance(listed, list) or not listed:
+        return None
+    try:
+        return [ParseDict(one, Part()) for one in listed]
+    except ParseError:
+        return None
+
+
+def _rich(part: Part) -> bool:
+    return any(getattr(part, name) for name in _RICH)
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,82 @@
+"""Refusals of the relay as errors of A2A: the table of `wire.errors`, read once."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from a2a.utils import errors as a2a_errors
+from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
+
+from nodrop.core.errors import AlreadyFinishedError, NodropError, TooLargeError
+from nodrop.wire.errors import TABLE, retry_after
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+_BY_CODE: Final = {code: kind for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
+_SHOWN_CHARS_MAX: Final = 1_000
+
+
+def error(refusal: NodropError) -> A2AError:
+    """Return what A2A calls a refusal; our own code, and what to do, are in its details."""
+    kind = _BY_CODE[TABLE[type(refusal)].a2a]
+    data: dict[str, Any] = {
+        "code": refusal.code,
+        "retryable": str(refusal.retryable).lower(),
+        "next": refusal.next_step,
+    }
+    if (seconds := retry_after(refusal)) is not None:
+        data["retryAfterSeconds"] = str(seconds)
+    if refusal.errors and kind is a2a_errors.InvalidParamsError:
+        data["errors"] = [
+            {"field": problem.path, "message": problem.message[:_SHOWN_CHARS_MAX]}
+            for problem in refusal.errors
+        ]
+    return kind(message=refusal.detail[:_SHOWN_CHARS_MAX], data=data)
+
+
+def cancelling(refusal: NodropError) -> A2AError:
+    """Return the same for a cancellation: what has ended has an error of its own there."""
+    if isinstance(refusal, AlreadyFinishedError):
+        return a2a_errors.TaskNotCancelableError(message=refusal.detail)
+    return error(refusal)
+
+
+def refused(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Let a method raise A2A's errors instead of ours."""
+
+    @wraps(method)
+    async def translated(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await method(self, *args, **kwargs)
+        except NodropError as refusal:
+            raise error(refusal) from refusal
+
+    return translated
+
+
+def refused_stream(
+    method: Callable[Concatenate[S, P], AsyncGenerator[T]],
+) -> Callable[Concatenate[S, P], AsyncGenerator[T]]:
+    """Let a stream raise A2A's errors instead of ours."""
+
+    @wraps(method)
+    async def translated(self: S, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T]:
+        stream = method(self, *args, **kwargs)
+        try:
+            async for item in stream:
+                yield item
+        except NodropError as refusal:
+            raise error(refusal) from refusal
+        finally:
+            await stream.aclose()
+
+    return translated
+
+
+def too_large(bytes_max: int) -> A2AError:
+    """Return the refusal of a body that is not read to its end."""
+    return error(TooLargeError(f"the request is larger than {bytes_max} bytes"))

@@ -1,0 +1,49 @@
+"""A visit: one caller at the address of one agent, and its way to the relay."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from nodrop.engine.relay import Caller
+
+View = dict[str, Any]
+
+ANONYMOUS: Final = "anonymous"
+"""Whom the log names where a public agent was called without a token."""
+
+
+class Way(Protocol):
+    """How a caller's commands reach the relay."""
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> View:
+        """Return the answer in plain values.
+
+        Raises:
+            NodropError: the relay refused.
+        """
+        ...
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, whom for, and where."""
+
+    caller: Caller
+    agent: str
+    base: str
+    """The address at which the caller sees this relay, without a slash at the end."""
+    way: Way
+    grpc: str | None = None
+    """HOST:PORT of the gRPC binding, where it is open."""
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether nobody knows who it is."""
+        return self.caller.agent == ANONYMOUS

@@ -1,0 +1,152 @@
+"""Reach: how an agent is reached beyond its team, as an operator set it.
+
+Two facts per agent: whether callers without a token may hand it work, and where it lives if it is
+somebody else's A2A agent. What is done with them is for the doors. The secret that an agent
+elsewhere wants is kept, never shown.
+"""
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from nodrop.core.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    Problem,
+    UnavailableError,
+)
+from nodrop.engine.batch import Batch
+from nodrop.engine.engine import Engine, Job
+from nodrop.engine.intake import Intake
+from nodrop.engine.people import People, draft
+from nodrop.engine.shows import Caller
+from nodrop.store import Record, Store, Wanted
+from nodrop.wire import key_views, requests
+
+KIND: Final = "reach"
+_URL_CHARS_MAX: Final = 2_000
+_SCHEMES: Final = frozenset({"http", "https"})
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one agent is reached."""
+
+    team: str
+    agent: str
+    public: bool = False
+    a2a: str | None = None
+    """The address of its agent card, or of the folder that has one."""
+    token: str | None = None
+    private: bool = False
+    """An operator allowed the address although it is not a public one."""
+
+
+class Reaches:
+    """The reach of every agent that has one."""
+
+    def __init__(self, engine: Engine, store: Store, *, people: People, intake: Intake) -> None:
+        self._engine = engine
+        self._store = store
+        self._people = people
+        self._intake = intake
+        self._known: dict[tuple[str, str], Reach] = {}
+        self.changed = lambda: None
+        """Called when an agent elsewhere was added, moved or dropped."""
+
+    async def load(self) -> None:
+        """Read what the store knows."""
+        for record in await self._store.records(KIND):
+            self._know(msgspec.json.decode(record.json, type=Reach))
+
+    def get(self, team: str, agent: str) -> Reach:
+        """Return how an agent is reached; within its team only, where nobody said otherwise."""
+        return self._known.get((team, agent)) or Reach(team=team, agent=agent)
+
+    def elsewhere(self) -> list[Reach]:
+        """Return every agent that lives elsewhere."""
+        return [reach for reach in self._known.values() if reach.a2a is not None]
+
+    async def call(
+        self, caller: Caller, request: requests.SetReach | requests.GetReach, agent: str
+    ) -> key_views.ReachAnswer:
+        """Carry out an operation about reach."""
+        if not caller.operator:
+            raise ForbiddenError("how an agent is reached is an operator's business")
+        self._intake.agent(agent, "agent")
+        if isinstance(request, requests.GetReach):
+            if not self._people.known(caller.team, agent):
+                raise NotFoundError("no such agent")
+            return _view(self.get(caller.team, agent))
+        return await self._set(caller, request, agent)
+
+    async def _set(
+        self, caller: Caller, request: requests.SetReach, agent: str
+    ) -> key_views.ReachAnswer:
+        self._intake.text(request.token, "token")
+        reach = Reach(
+            team=caller.team,
+            agent=agent,
+            public=request.public,
+            a2a=None if request.a2a is None else _address(request.a2a),
+            token=request.token,
+            private=request.private,
+        )
+
+        def run(batch: Batch) -> Reach:
+            data = msgspec.json.encode(reach)
+            batch.keep_record(Record(team=caller.team, kind=KIND, id=agent, json=data))
+            self._people.admit(batch, caller.team, agent)
+            said = {
+                "agent": agent,
+                "public": reach.public,
+                "host": None if reach.a2a is None else urlsplit(reach.a2a).netloc,
+                "private": reach.private,
+            }
+            command_id = request.command_id
+            batch.write(draft(caller, batch, "agent.reach_set.v1", said, command_id=command_id))
+            return reach
+
+        try:
+            self._know(await self._engine.submit(Job(Wanted(), run)))
+        except UnavailableError:
+            await self.load()  # nobody knows whether it was kept
+            raise
+        finally:
+            self.changed()
+        return _view(reach)
+
+    def _know(self, reach: Reach) -> None:
+        self._known[reach.team, reach.agent] = reach
+
+
+def _address(url: str) -> str:
+    """Return an address that an agent card may be at."""
+    try:
+        parts = urlsplit(url)
+        sound = bool(
+            parts.scheme in _SCHEMES
+            and parts.hostname
+            and parts.port != 0
+            and parts.username is None
+            and len(url) <= _URL_CHARS_MAX
+            and url.isascii()
+            and url.isprintable()
+        )
+    except ValueError:
+        sound = False
+    if not sound:
+        problem = Problem(path="a2a", message="expected http(s)://HOST[:PORT]/… without a user")
+        raise InvalidRequestError("no address of an agent", errors=(problem,))
+    return url
+
+
+def _view(reach: Reach) -> key_views.ReachAnswer:
+    return key_views.ReachAnswer(
+        agent=reach.agent,
+        public=reach.public,
+        a2a=reach.a2a,
+        token=reach.token is not None,
+        private=reach.private,
+    )

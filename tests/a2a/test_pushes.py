@@ -1,0 +1,211 @@
+"""Push notifications: what the log says, told to a webhook until it has taken it, over crashes too."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+from a2a.types import (
+    AuthenticationInfo,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest,
+    TaskPushNotificationConfig,
+)
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
+
+from nodrop.doors.listener import listen
+
+DAY = 24 * 3_600_000
+
+
+class Hook:
+    """A webhook that can be told to refuse."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 200
+        self.got: asyncio.Queue[tuple[dict[str, str], Any]] = asyncio.Queue()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        self.got.put_nowait((headers, msgspec.json.decode(body)))
+
+    async def next(self) -> tuple[dict[str, str], Any]:
+        async with asyncio.timeout(20):
+            return await self.got.get()
+
+    async def told(self, count: int) -> list[str]:
+        """Return what the next few pushes say, in short."""
+        return [_short((await self.next())[1]) for _ in range(count)]
+
+    def config(self, **fields: Any) -> TaskPushNotificationConfig:
+        return TaskPushNotificationConfig(url=f"{self.url}/hook", **fields)
+
+
+def _short(event: Any) -> str:
+    if "artifactUpdate" in event:
+        return "artifact"
+    return event["statusUpdate"]["status"]["state"].removeprefix("TASK_STATE_").lower()
+
+
+@pytest.fixture
+async def hook() -> AsyncGenerator[Hook]:
+    hook = Hook()
+    async with listen(hook, host="127.0.0.1", port=0, frame_bytes_max=1_000_000) as url:
+        hook.url = url
+        yield hook
+
+
+async def work(office: Any, task_id: str, result: Any = "done") -> None:
+    coder = await office.member("coder")
+    await coder("take")
+    await coder("ack", task_id, attempt=1)
+    await coder("complete", task_id, attempt=1, result=result)
+
+
+async def test_a_webhook_hears_everything_in_order_and_its_last_word_settles(
+    office: Any, hook: Hook
+) -> None:
+    planner = await office.peer("planner", "coder")
+    request = office.asked("Fix it")
+    request.configuration.return_immediately = True
+    config = hook.config(
+        token="t0", authentication=AuthenticationInfo(scheme="Bearer", credentials="c0")
+    )
+    request.configuration.task_push_notification_config.CopyFrom(config)
+    task = [answer.task async for answer in planner.client.send_message(request)][0]
+    headers, first = await hook.next()
+    assert _short(first) == "submitted"
+    assert headers["content-type"] == "application/a2a+json"
+    assert (headers["authorization"], headers["x-a2a-notification-token"]) == ("Bearer c0", "t0")
+    await work(office, task.id)
+    assert await hook.told(4) == ["submitted", "working", "artifact", "completed"]
+    settled = await office.until(task.id, lambda h: h["settled_at"] is not None)
+    assert settled["state"] == "completed"
+
+
+async def test_what_a_webhook_does_not_take_is_sent_again_under_the_same_id(
+    office: Any, hook: Hook
+) -> None:
+    hook.status = 503
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it")
+    await planner.client.create_task_push_notification_config(hook.config(task_id=task.id, id="a"))
+    await work(office, task.id)
+    headers, event = await hook.next()
+    for wait_ms in (1_000, 2_000, 4_000):
+        await office.clock.somebody_sleeps(wait_ms)
+        assert hook.got.empty()
+        office.clock.advance(wait_ms)
+        again, same = await hook.next()
+        assert (again["webhook-id"], same) == (headers["webhook-id"], event)
+    hook.status = 204
+    await office.clock.somebody_sleeps(8_000)
+    office.clock.advance(8_000)
+    assert await hook.told(4) == ["submitted", "working", "artifact", "completed"]
+
+
+async def test_what_was_not_sent_before_a_restart_is_sent_after_it_and_nothing_twice(
+    office: Any, hook: Hook
+) -> None:
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it")
+    await planner.client.create_task_push_notification_config(hook.config(task_id=task.id, id="a"))
+    coder = await office.member("coder")
+    await coder("take")
+    assert await hook.told(1) == ["submitted"]
+    await coder("ack", task.id, attempt=1)
+    assert await hook.told(1) == ["working"]
+    hook.status = 503
+    await coder("complete", task.id, attempt=1, result=1)
+    before, _ = await hook.next()
+    await office.restart()
+    hook.status = 200
+    after, event = await hook.next()
+    assert (_short(event), after["webhook-id"]) == ("artifact", before["webhook-id"])
+    assert await hook.told(1) == ["completed"]
+    await office.until(task.id, lambda h: h["settled_at"] is not None)
+    await office.restart()
+    await office.member("me")
+    assert hook.got.empty()
+
+
+async def test_a_webhook_that_is_gone_for_a_day_is_given_up_and_the_log_says_so(
+    office: Any, hook: Hook
+) -> None:
+    hook.status = 500
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it", terms={"deadline": "30d"})
+    await planner.client.create_task_push_notification_config(hook.config(task_id=task.id, id="a"))
+    await (await office.member("coder"))("take")
+    await hook.next()
+    await office.clock.somebody_sleeps(1_000)
+    office.clock.advance(DAY)
+    await hook.next()
+    me = await office.member("me")
+    async with asyncio.timeout(20):
+        page = await me("log", handoff_id=task.id, type="handoff.noted.v1", wait="1s")
+    assert "gave up" in page["entries"][0]["body"]["text"]
+    hook.status = 200
+    await work(office, task.id)
+    assert hook.got.empty()
+
+
+async def test_configs_are_kept_listed_and_dropped_by_whose_they_are(
+    office: Any, hook: Hook
+) -> None:
+    planner, other = await office.peer("planner", "coder"), await office.peer("me", "coder")
+    task = await planner.task("Fix it")
+    client = planner.client
+    for name in ("b", "a"):
+        await client.create_task_push_notification_config(hook.config(task_id=task.id, id=name))
+    wanted = ListTaskPushNotificationConfigsRequest(task_id=task.id)
+    assert [c.id for c in (await client.list_task_push_notification_configs(wanted)).configs] == [
+        "a",
+        "b",
+    ]
+    # An operator sees the task; where others are told of it, and with which secrets, it does not.
+    assert not (await other.client.list_task_push_notification_configs(wanted)).configs
+    await office.restart()
+    planner = await office.peer("planner", "coder")
+    one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="a")
+    assert (await planner.client.get_task_push_notification_config(one)).url == f"{hook.url}/hook"
+    gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="a")
+    for _ in range(2):
+        await planner.client.delete_task_push_notification_config(gone)
+    refused = await planner.refused(planner.client.get_task_push_notification_config(one))
+    assert isinstance(refused, TaskNotFoundError)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://10.1.2.3/hook",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/hook",
+        "http://0.0.0.0/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://100.64.0.1/",
+        "http://localhost/hook",
+        "ftp://example.com/",
+        "http://user:secret@example.com/",
+        "http:///nothing",
+        "https://example.com:99999/",
+        "no address",
+    ],
+)
+async def test_nobody_makes_the_relay_call_what_only_it_can_reach(office: Any, url: str) -> None:
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it")
+    config = TaskPushNotificationConfig(task_id=task.id, url=url)
+    refused = await planner.refused(planner.client.create_task_push_notification_config(config))
+    assert isinstance(refused, InvalidParamsError)
