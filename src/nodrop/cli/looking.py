@@ -33,6 +33,17 @@ async def log(
             "--type", metavar="TYPE", help="A type such as handoff.failed.v1, or handoff.*"
         ),
     ] = None,
+    by: Annotated[str | None, typer.Option(metavar="AGENT", help="Only by this agent.")] = None,
+    chain: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only of this correlation id.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DURATION|TIME", help="Only from then on, such as 6h.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="DURATION|TIME", help="Only up to then.")
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="Only what holds these words.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
     security: Annotated[
         bool, typer.Option("--security", help="Who was refused what instead; for operators.")
@@ -43,7 +54,15 @@ async def log(
         await refusals.show(session, limit)
         return
     about = None if handoff is None else (await session.handoff(handoff))["id"]
-    fields = given(handoff_id=about, type=kind)
+    fields = given(
+        handoff_id=about,
+        type=kind,
+        actor=by,
+        correlation_id=chain,
+        since=since,
+        until=until,
+        text=text,
+    )
     lines, left = Lines(), limit
     while left is None or left > 0:
         asked = {**fields, "after": after, "wait": FOLLOW_SECONDS if follow else 0}

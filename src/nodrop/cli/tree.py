@@ -18,6 +18,7 @@ from nodrop.cli import (
     mcp,
     receiving,
     relay,
+    reporting,
     requesting,
     simulate,
     talking,
@@ -71,6 +72,8 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         looking.note,
         finding.agents,
         finding.find,
+        reporting.debrief,
+        reporting.export,
     ),
 }
 _DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {

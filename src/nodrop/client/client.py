@@ -128,8 +128,14 @@ class Client(Calls):
         correlation_id: str | None = None,
         actor: str | None = None,
         type: str | None = None,  # noqa: A002  # the field's name in the log
+        since: Due | None = None,
+        until: Due | None = None,
+        text: str | None = None,
     ) -> list[Entry]:
-        """Return a page of the team's log, beginning after the cursor (the last `seq` seen)."""
+        """Return a page of the team's log, beginning after the cursor (the last `seq` seen).
+
+        `since` and `until` are times, or how long ago; `text` is looked for in what may be seen.
+        """
         fields = given(
             after=after,
             wait=spelled_if(wait),
@@ -138,6 +144,9 @@ class Client(Calls):
             correlation_id=correlation_id,
             actor=actor,
             type=type,
+            since=spelled_if(since),
+            until=spelled_if(until),
+            text=text,
         )
         answer = await self.call("log", fields)
         return msgspec.convert(answer["entries"], list[Entry])

@@ -33,6 +33,7 @@ from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.identity import Identity
 from nodrop.engine.intake import Intake
+from nodrop.engine.log_search import LogSearch
 from nodrop.engine.membership import Membership
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock, Ids, Signer
@@ -126,6 +127,7 @@ class Relay:
             consequences=consequences,
         )
         self._tracing = Tracing(store)
+        self._log_search = LogSearch(store, reading=self._reading, shows=self._shows, clock=clock)
         self._coordination = Coordination(
             self._engine,
             store,
@@ -376,10 +378,7 @@ class Relay:
             case requests.GetInbox():
                 return await self._inbox(caller, request)
             case requests.GetLog():
-                entries = await self._reading.log(caller, request)
-                after = entries[-1].seq if entries else request.after
-                shown_entries = await self._shows.entries(caller, entries)
-                return Reply(answer=views.LogAnswer(entries=shown_entries, after=after))
+                return Reply(answer=await self._log_search.read(caller, request))
             case requests.GetCheckpoint():
                 made = await checkpoint(
                     self._store, caller.team, clock=self._clock, signer=self._signer

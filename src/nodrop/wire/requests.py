@@ -473,6 +473,11 @@ class GetLog(Request, frozen=True, kw_only=True):
     correlation_id: str | None = None
     actor: str | None = None
     type: str | None = None
+    since: Duration | None = None
+    """A time, or how long ago: only entries from then on."""
+    until: Duration | None = None
+    text: str | None = None
+    """Only entries that hold these words, as far as the caller may see them."""
 
 
 class GetTrace(Request, frozen=True, kw_only=True):

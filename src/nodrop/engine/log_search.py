@@ -1,0 +1,97 @@
+"""Finding things in the log: by time, and by what was said, among what the caller may see.
+
+Looks through so much and no more in one request: the cursor tells how far it came.
+"""
+
+import json
+from typing import Final
+
+from msgspec.structs import replace
+
+from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.engine.ports import Clock
+from nodrop.engine.reading import Reading
+from nodrop.engine.shows import Caller, Shows
+from nodrop.store import LogPage, Store
+from nodrop.wire import requests, views
+from nodrop.wire.times import parse_duration, parse_time
+
+_PAGE: Final = 500
+_LOOKED_AT_MAX: Final = 5_000
+"""Entries that one request looks at for a word."""
+
+
+class LogSearch:
+    """Reads the log for a caller."""
+
+    def __init__(self, store: Store, *, reading: Reading, shows: Shows, clock: Clock) -> None:
+        self._store = store
+        self._reading = reading
+        self._shows = shows
+        self._clock = clock
+
+    async def read(self, caller: Caller, request: requests.GetLog) -> views.LogAnswer:
+        """Return what the log holds after a cursor, as far as it is asked for."""
+        if request.since is not None:
+            first = await self._first(caller.team, self._moment(request.since, "since"))
+            request = replace(request, after=max(request.after, first - 1), since=None)
+        until = None if request.until is None else self._moment(request.until, "until")
+        if request.text is None:
+            entries = await self._reading.log(caller, request)
+            after = entries[-1].seq if entries else request.after
+            entries = [e for e in entries if until is None or e.at <= until]
+            return views.LogAnswer(entries=await self._shows.entries(caller, entries), after=after)
+        return await self._find(caller, request, request.text.casefold(), until)
+
+    async def _find(
+        self, caller: Caller, request: requests.GetLog, text: str, until: int | None
+    ) -> views.LogAnswer:
+        wanted = request.limit or _PAGE
+        found: list[views.EntryView] = []
+        after = request.after
+        for _ in range(_LOOKED_AT_MAX // _PAGE):
+            wait = request.wait if not found else 0
+            page = replace(request, after=after, limit=_PAGE, wait=wait)
+            entries = await self._reading.log(caller, page)
+            if not entries:
+                break
+            shown = await self._shows.entries(caller, entries)
+            for entry, view in zip(entries, shown, strict=True):
+                if until is not None and entry.at > until:
+                    return views.LogAnswer(entries=tuple(found), after=after)
+                after = entry.seq
+                if _says(view, text):
+                    found.append(view)
+                if len(found) == wanted:
+                    return views.LogAnswer(entries=tuple(found), after=after)
+        return views.LogAnswer(entries=tuple(found), after=after)
+
+    async def _first(self, team: str, since: int) -> int:
+        """Return the number of the first entry that was made at `since` or later."""
+        low, high = 1, (await self._store.head(team)).seq + 1
+        while low < high:
+            middle = (low + high) // 2
+            page = await self._store.log(LogPage(team=team, after=middle - 1, limit=1))
+            if page and page[0].at < since:
+                low = page[0].seq + 1
+            else:
+                high = middle
+        return low
+
+    def _moment(self, written: str | float, path: str) -> int:
+        """Return a point in time: as written, or so long ago."""
+        try:
+            if isinstance(written, str) and written[:4].isdecimal() and "-" in written:
+                return parse_time(written)
+            return self._clock.now() - parse_duration(written)
+        except (ValueError, OverflowError) as error:
+            problem = Problem(path=path, message=str(error))
+            raise InvalidRequestError(f"{path}: {error}", errors=(problem,)) from error
+
+
+def _says(entry: views.EntryView, text: str) -> bool:
+    """Whether an entry holds a word, as far as the reader may see it."""
+    said = [entry.type, entry.actor, entry.handoff_id or "", bytes(entry.data).decode()]
+    if entry.body is not None:
+        said.append(json.dumps(entry.body, ensure_ascii=False))
+    return any(text in part.casefold() for part in said)

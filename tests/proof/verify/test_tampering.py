@@ -1,0 +1,55 @@
+"""Random changes to a log: every one is found and named. The long run is a command."""
+
+import copy
+import random
+from pathlib import Path
+
+import pytest
+
+from nodrop.proof import tampering
+from nodrop.proof.tampering import KINDS, Evidence, evidence, first_bad, tampered, trial
+
+CHANGES = 40 * len(KINDS)
+
+
+@pytest.fixture
+async def found(tmp_path: Path) -> Evidence:
+    return await evidence(tmp_path, handoffs=4)
+
+
+async def test_every_change_is_found_and_named(found: Evidence) -> None:
+    report = trial(found, CHANGES, seed=20261116)
+    assert dict(report.tried) == dict.fromkeys(KINDS, 40)
+    assert (report.missed, report.misnamed) == ([], [])
+
+
+async def test_the_log_itself_holds(found: Evidence) -> None:
+    assert first_bad(found, found.entries) is None
+
+
+async def test_a_log_with_an_erased_body_still_holds(found: Evidence) -> None:
+    entries = copy.deepcopy(found.entries)
+    erased = [entry for entry in entries if entry["body"] is not None]
+    for entry in erased:
+        entry["body"] = None
+    assert len(erased) > 4
+    assert first_bad(found, entries) is None
+
+
+async def test_without_a_checkpoint_a_rewritten_log_would_pass(found: Evidence) -> None:
+    """The control: it is what was kept outside that finds these."""
+    rewritten, _ = tampered(found, "rewrite", random.Random(1))
+    assert first_bad(found, rewritten, checkpoint=False) is None
+    assert first_bad(found, rewritten) is not None
+
+
+async def test_a_verifier_that_looks_at_no_hash_misses_changes(
+    found: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Blind(tampering.Verifier):
+        @property
+        def holds(self) -> bool:
+            return False  # so nothing is ever read
+
+    monkeypatch.setattr(tampering, "Verifier", Blind)
+    assert len(trial(found, len(KINDS), seed=1).missed) == len(KINDS)
