@@ -32,7 +32,7 @@ Key: TypeAlias = tuple[str, str]
 """(team, id)."""
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of what goes in and out of a store."""
 
 
@@ -286,6 +286,10 @@ class Store(Protocol):
 
     async def handoffs(self, keys: Sequence[Key]) -> Sequence[Handoff]:
         """Return the handoffs there are, in no particular order."""
+        ...
+
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return what `handoffs` would, if that takes no waiting; None: ask there."""
         ...
 
     async def resolve(self, team: str, reference: str) -> Sequence[str]:

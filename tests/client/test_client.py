@@ -153,6 +153,7 @@ async def test_a_result_is_waited_for_and_settled(relay: "FakeTransport", handof
     relay.answer("get_handoff", {"handoff": ended(result={"n": 1})})
     relay.answer("settle", {"handoff": ended(settled_at="t")})
     assert await handoff.result(wait="30s") == {"n": 1}
+    await handoff.settle()
     assert relay.said() == ["get_handoff", "settle"]
     waited = sent(relay)
     assert waited.pop("wait") == 20.0
@@ -184,7 +185,7 @@ async def test_a_wait_that_runs_out_says_how_far_it_is(
 
 @pytest.mark.parametrize("state", ["failed", "rejected", "expired", "cancelled"])
 async def test_an_end_without_a_result_is_raised_and_settled(
-    relay: "FakeTransport", handoff: Handoff, state: str
+    relay: "FakeTransport", me: Client, handoff: Handoff, state: str
 ) -> None:
     relay.answer("get_handoff", {"handoff": ended(state, code="declined", reason="no time")})
     with pytest.raises(HandoffFailed, match=f"{state}: no time") as failed:
@@ -192,6 +193,7 @@ async def test_an_end_without_a_result_is_raised_and_settled(
     error = failed.value
     assert (error.code, error.reason, error.outcome.state) == ("declined", "no time", state)
     assert error.handoff is handoff
+    await me.flush()
     assert relay.said() == ["get_handoff", "settle"]
 
 
@@ -222,7 +224,20 @@ async def test_a_token_without_a_name_finds_out_whether_it_may_settle(
 ) -> None:
     relay.answer("get_handoff", {"handoff": ended(result=1)})
     relay.refuse("settle", ForbiddenError())
-    assert await Handoff(view(), Client(relay, agent=None)).result() == 1
+    me = Client(relay, agent=None)
+    assert await Handoff(view(), me).result() == 1
+    await me.flush()
+    assert relay.said() == ["get_handoff", "settle"]
+
+
+async def test_nobody_waits_for_an_outcome_to_be_settled_but_who_closes(
+    relay: "FakeTransport", me: Client, handoff: Handoff
+) -> None:
+    relay.answer("get_handoff", {"handoff": ended(result=1)})
+    assert await handoff.result() == 1
+    assert relay.said() == ["get_handoff"]
+    await me.close()
+    assert relay.said() == ["get_handoff", "settle"]
 
 
 async def test_a_result_is_not_lost_because_it_cannot_be_settled_now(
@@ -231,9 +246,13 @@ async def test_a_result_is_not_lost_because_it_cannot_be_settled_now(
     relay.answer("get_handoff", {"handoff": ended(result=1)})
     relay.refuse("settle", StoreFullError())
     assert await handoff.result() == 1
+    await handoff.settle()
+    assert handoff.view["settled_at"] is None
 
 
-async def test_a_redriven_handoff_is_followed(relay: "FakeTransport", handoff: Handoff) -> None:
+async def test_a_redriven_handoff_is_followed(
+    relay: "FakeTransport", me: Client, handoff: Handoff
+) -> None:
     relay.answer(
         "get_handoff",
         {"handoff": ended("failed", successor="h2")},
@@ -241,12 +260,13 @@ async def test_a_redriven_handoff_is_followed(relay: "FakeTransport", handoff: H
         {"handoff": {**ended(result=2), "id": "h2"}},
     )
     assert await handoff.result() == 2
+    await me.flush()
     assert [about for _, _, about in relay.calls] == ["h1", "h2", "h2", "h2"]
     assert handoff.id == "h2"
 
 
 async def test_a_chain_is_followed_without_losing_the_first_leg(
-    relay: "FakeTransport", handoff: Handoff
+    relay: "FakeTransport", me: Client, handoff: Handoff
 ) -> None:
     leg = {**ended(result="final"), "id": "h3"}
     relay.answer(
@@ -256,6 +276,7 @@ async def test_a_chain_is_followed_without_losing_the_first_leg(
     )
     outcome = await handoff.outcome(of="chain")
     assert (outcome.result, outcome.handoff.id, handoff.id) == ("final", "h3", "h1")
+    await me.flush()
     assert [about for _, _, about in relay.calls] == ["h1", "h2", "h3"]
 
 

@@ -129,6 +129,7 @@ async def test_the_seeds_story(place: Place, serving: Serving, agent: nodrop.Age
             "version": "1.2.3",
             "email": "msg_123",
         }
+        await handoff.settle()
         assert handoff.rung == "settled"
         assert tickets == [f"{handoff.id}:open-ticket"]
         types = [entry.type for entry in await me.log(handoff_id=handoff.id)]
@@ -172,6 +173,7 @@ async def test_a_chain_passes_on_to_its_end(place: Place, serving: Serving) -> N
         handoff = await me.hand_off("code_agent", payload={}, then=[{"to": "support_agent"}])
         assert await handoff.result(wait=WAIT, of="chain") == "fixed and reviewed"
         assert await handoff.result(wait=WAIT) == "fixed"
+        await me.flush()
         legs = await me.trace(handoff.correlation_id)
         assert [(leg.recipient, leg.state) for leg in legs] == [
             ("code_agent", "completed"),

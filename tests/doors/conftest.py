@@ -9,36 +9,35 @@ from nodrop.core.limits import DEFAULT
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
+from nodrop.engine.alarms import Alarm, Alarms
 from nodrop.engine.relay import Relay
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.asgi import WAIT_SECONDS_MAX, Visitor
 from nodrop.testing.clock import FakeClock
 
 
-class WatchedClock(FakeClock):
-    """Also tells who sleeps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sleeps: asyncio.Queue[int] = asyncio.Queue()
-
-    async def sleep_until(self, at: int) -> None:
-        self.sleeps.put_nowait(at - self.now())
-        await super().sleep_until(at)
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def clock() -> WatchedClock:
-    return WatchedClock()
-
-
-@pytest.fixture
-def somebody_waits(clock: WatchedClock) -> Callable[[int], Awaitable[None]]:
+def somebody_waits(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], Awaitable[None]]:
     """Return once somebody waits for so many milliseconds: a request is inside the relay."""
+    waits: asyncio.Queue[int] = asyncio.Queue()
+    set_alarm = Alarms.set
+
+    def watched(self: Alarms, at: int, ring: Callable[[], None]) -> Alarm:
+        waits.put_nowait(at - clock.now())
+        return set_alarm(self, at, ring)
+
+    monkeypatch.setattr(Alarms, "set", watched)
 
     async def wait(ms: int) -> None:
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while await clock.sleeps.get() != ms:
+            while await waits.get() != ms:
                 pass
 
     return wait

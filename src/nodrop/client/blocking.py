@@ -191,6 +191,7 @@ class BlockingClient(Twin):
     policy = blocking(Client.policy)
     set_policy = blocking(Client.set_policy)
     call = blocking(Calls.call)
+    flush = blocking(Calls.flush)
     close = blocking(Client.close)
 
     def follow_log(

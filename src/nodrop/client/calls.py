@@ -1,6 +1,7 @@
 """Commands and reads on their way to a transport: each command gets its id here, once."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 from nodrop.client.ids import new_id
@@ -48,6 +49,7 @@ class Calls:
         """Who is asking; None where only the relay knows whose token it is."""
         self.new_id = new_id
         """Where command ids come from."""
+        self._aside: set[asyncio.Task[None]] = set()
 
     async def call(
         self,
@@ -78,6 +80,18 @@ class Calls:
             # The relay was away for longer than a signature lasts; the command is the same one.
             signed = {**sent, "signature": self.signer.signature(operation, sent, handoff)}
             return await self.transport.call(operation, signed, handoff=handoff, name=name)
+
+    def say_aside(self, saying: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Have the relay told something that nobody waits for; `flush` does."""
+        task = asyncio.create_task(saying)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+        return task
+
+    async def flush(self) -> None:
+        """Return when the relay has heard everything that was said aside: what is settled."""
+        while self._aside:
+            await asyncio.wait(self._aside)
 
     async def _whole_id(self, reference: str) -> str:
         answer = await self.transport.call("get_handoff", {}, handoff=reference)

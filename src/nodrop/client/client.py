@@ -1,5 +1,7 @@
 """A requester: hands work off, follows it, reads inbox and log. The same over every transport."""
 
+import asyncio
+import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +21,10 @@ from nodrop.client.values import given, plain
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
 """How long one request of `follow_log` waits for the next entry."""
+FLUSH_SECONDS_MAX: Final = 5.0
+"""How long closing waits for the relay to hear of what is settled; it asks again otherwise."""
+
+_LOG: Final = logging.getLogger("nodrop.client")
 
 
 class Client(Calls):
@@ -491,6 +497,11 @@ class Client(Calls):
 
     async def close(self) -> None:
         """Give up the connection. `async with nodrop.connect(...)` does this."""
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS_MAX):
+                await self.flush()
+        except TimeoutError:
+            _LOG.warning("closed before the relay has heard of everything that is settled")
         await self.transport.close()
 
 

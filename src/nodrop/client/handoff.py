@@ -1,5 +1,6 @@
 """A handoff in the hands of whoever follows it: wait for it, take its result, withdraw it."""
 
+import asyncio
 import logging
 from typing import Any, Final, Literal
 
@@ -8,7 +9,7 @@ from nodrop.client.durations import Duration, Wait
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.shown import Ack, HandoffShown, Outcome, outcome_of
 from nodrop.client.values import given
-from nodrop.core.errors import ForbiddenError, SignatureInvalidError, UnavailableError
+from nodrop.core.errors import ForbiddenError, NodropError, SignatureInvalidError
 from nodrop.wire import signatures
 from nodrop.wire.keys import PublicKey
 
@@ -23,6 +24,8 @@ class Handoff(HandoffShown):
     def __init__(self, view: dict[str, Any], calls: Calls) -> None:
         super().__init__(view)
         self._calls = calls
+        self._settling: asyncio.Task[None] | None = None
+        """The relay is being told that it is settled."""
 
     async def refresh(self) -> "Handoff":
         """Read it again."""
@@ -55,14 +58,16 @@ class Handoff(HandoffShown):
         return outcome.result
 
     async def outcome(self, wait: Duration | None = None, of: Of = "handoff") -> Outcome:
-        """Wait for the end, whatever it is, and say to the relay that the requester has it.
+        """Wait for the end, whatever it is; the relay is told, aside, that the requester has it.
+
+        `settle`, `flush` of the client and closing it wait until the relay has heard that.
 
         Raises:
             WaitElapsed: it goes on.
         """
         ended = await self._reach("finished", wait, of)
         outcome = outcome_of(ended)
-        await ended.settle()
+        ended.settle_aside()
         return outcome
 
     async def verify(self, public_key: str, *, team: str = "default") -> None:
@@ -95,17 +100,30 @@ class Handoff(HandoffShown):
         bodies: list[dict[str, Any]] = [entry["body"] for entry in entries if entry.get("body")]
         return next((body for body in bodies if "signed" in body), None)
 
+    def settle_aside(self) -> None:
+        """Have the relay told that the requester has the outcome, and wait for nothing."""
+        if self._settling is None and self._is_ours_to_settle():
+            self._settling = self._calls.say_aside(self._say_settled())
+
     async def settle(self) -> None:
         """Say that the requester has the outcome. Whoever merely looks on settles nothing."""
+        if self._settling is not None:
+            await asyncio.wait({self._settling})
+        if self._is_ours_to_settle():
+            await self._say_settled()
+
+    def _is_ours_to_settle(self) -> bool:
+        """Whether the relay waits to hear that we, as far as we know its requester, have it."""
         if self.view.get("settled_at") is not None:
-            return
-        if self._calls.agent not in {None, self.origin}:
-            return
+            return False
+        return self._calls.agent in {None, self.origin}
+
+    async def _say_settled(self) -> None:
         try:
             self._view |= await self._calls.about(self.id, "settle", brief=True)
         except ForbiddenError:  # not known before where only the relay knows whose token it is
             return
-        except UnavailableError as error:
+        except NodropError as error:
             # The caller has what it waited for; that the relay will ask again is no harm.
             _LOG.warning("%s could not be settled: %s", self.ref, error)
 

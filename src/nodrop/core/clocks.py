@@ -29,10 +29,11 @@ def rank(handoff: Handoff) -> int:
 
 def due_at(handoff: Handoff, lease_until: int | None = None) -> int | None:
     """Return when the relay acts next if nobody else does; None once nothing is owed."""
-    times = [timer.at for timer in handoff.timers]
-    if lease_until is not None and handoff.live:
-        times.append(lease_until)
-    return min(times, default=None)
+    due = lease_until if handoff.live else None
+    for timer in handoff.timers:
+        if due is None or timer.at < due:
+            due = timer.at
+    return due
 
 
 def ran_out(handoff: Handoff, now: int) -> Timer | None:
@@ -53,9 +54,12 @@ def lease_until(handoff: Handoff, seen_at: int, limits: Limits, *, now: int) -> 
     if not handoff.live or handoff.heartbeat_ms is None:
         return None
     missed = limits.lease_heartbeats if handoff.ack else limits.lease_heartbeats_unacknowledged
-    of_attempt = (r for r in handoff.receipts if r.attempt == handoff.attempt)
-    signs = (r.at for r in of_attempt if r.rung in _SIGNS and r.at <= now)
-    return max((seen_at, *signs)) + missed * handoff.heartbeat_ms
+    last = seen_at
+    for receipt in handoff.receipts:
+        later = receipt.attempt == handoff.attempt and last < receipt.at <= now
+        if later and receipt.rung in _SIGNS:
+            last = receipt.at
+    return last + missed * handoff.heartbeat_ms
 
 
 def backoff_ms(backoff: Backoff, tries: int) -> int:
@@ -66,24 +70,31 @@ def backoff_ms(backoff: Backoff, tries: int) -> int:
 
 def running(handoff: Handoff, name: ClockName) -> Timer | None:
     """Return the clock called `name` if it runs."""
-    return next((t for t in handoff.timers if t.name is name), None)
+    for timer in handoff.timers:
+        if timer.name is name:
+            return timer
+    return None
 
 
 def armed(timers: Iterable[Timer], *added: Timer) -> tuple[Timer, ...]:
     """Return `timers` with `added`, each taking the place of its namesake."""
-    names = {(t.name, t.step) for t in added}
-    return (*(t for t in timers if (t.name, t.step) not in names), *added)
+    if not added:
+        return tuple(timers)
+    names = [(t.name, t.step) for t in added]
+    return (*[t for t in timers if (t.name, t.step) not in names], *added)
 
 
 def disarmed(timers: Iterable[Timer], *names: ClockName) -> tuple[Timer, ...]:
     """Return `timers` without those called `names`."""
-    return tuple(t for t in timers if t.name not in names)
+    return tuple([t for t in timers if t.name not in names])
 
 
 def steps_armed(
     timers: Iterable[Timer], terms: Terms, when: When, *, since: int
 ) -> tuple[Timer, ...]:
     """Return `timers` with the escalation steps of an episode that began at `since`."""
+    if not terms.escalation:
+        return tuple(timers)
     return armed(
         timers,
         *(
@@ -96,6 +107,8 @@ def steps_armed(
 
 def steps_disarmed(timers: Iterable[Timer], terms: Terms, *whens: When) -> tuple[Timer, ...]:
     """Return `timers` without the steps of episodes that are over."""
+    if not terms.escalation:
+        return tuple(timers)
     return tuple(
         t
         for t in timers

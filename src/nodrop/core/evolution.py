@@ -95,7 +95,8 @@ def after(handoff: Handoff, event: Event, state: State, *, by: str, at: int) -> 
     changes = _changes(handoff, event, version, by=by, at=at)
     if state in FINAL and handoff.state not in FINAL:
         changes = _ended(handoff, event, state, version, by=by, at=at) | changes
-    return replace(handoff, **{**changes, "version": version, "state": state})
+    changes["version"], changes["state"] = version, state
+    return replace(handoff, **changes)
 
 
 def _changes(
@@ -174,7 +175,7 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
             timers,
             Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
         )
-    kept = tuple(r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS)
+    kept = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
     receipt = Receipt(rung=Rung.DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
     return {
         "attempt": event.attempt,
@@ -475,5 +476,5 @@ def _ended(
 def _receipt(
     h: Handoff, rung: Rung, *, by: str, at: int, attempt: int | None = None
 ) -> dict[str, Any]:
-    kept = tuple(r for r in h.receipts if r.rung is not rung)
+    kept = [r for r in h.receipts if r.rung is not rung]
     return {"receipts": (*kept, Receipt(rung=rung, at=at, by=by, attempt=attempt))}

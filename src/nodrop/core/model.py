@@ -11,8 +11,12 @@ from typing import Final
 import msgspec
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of the core's values: immutable, compared by content, small at rest."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of the core's values: immutable, compared by content, small at rest.
+
+    Nothing that is made of what was there before can refer to itself, so the garbage collector
+    need not look at them (`gc=False`), of which a relay keeps many.
+    """
 
 
 class State(StrEnum):
@@ -382,7 +386,7 @@ class Handoff(Value, frozen=True, kw_only=True):
     @property
     def final(self) -> bool:
         """Whether an outcome exists."""
-        return self.state in FINAL
+        return self.outcome is not None
 
     @property
     def parked(self) -> bool:

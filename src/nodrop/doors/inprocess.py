@@ -135,6 +135,7 @@ class InProcessDeliveries:
         """Begin, with what an earlier stream of the same process left unacknowledged."""
         self._subscription = subscription
         try:
+            await subscription.prepare()
             await subscription.resume()
             subscription.grant(credit)
         except BaseException:

@@ -23,8 +23,13 @@ from nodrop.core.errors import InvalidRequestError, NodropError, TooLargeError, 
 from nodrop.wire.errors import document
 
 _SHUTDOWN_SECONDS_MAX: Final = 5
-_PING_SECONDS: Final = 15.0
-"""A connection that answers no ping for so long again is gone: noticed within 30 s."""
+_KEPT_BY_KERNEL: Final = sys.platform == "linux"
+"""Whether the kernel asks idle connections if they are still there, at no cost to this process."""
+_PROBE_SECONDS: Final = 15
+"""How long a connection is silent before the kernel asks: one that is gone is noticed within 30 s."""
+_PING_SECONDS: Final = 300.0 if _KEPT_BY_KERNEL else 15.0
+"""The same question to the client itself, which a proxy in between cannot answer in its place."""
+_PONG_SECONDS_MAX: Final = 15.0
 _KEEP_ALIVE_SECONDS: Final = 75
 """Longer than clients keep an idle connection, so that they never meet a closing one."""
 _UNREAD_MS_MAX: Final = 30_000
@@ -85,7 +90,7 @@ async def listen(
         proxy_headers=False,
         ws_max_size=frame_bytes_max,
         ws_ping_interval=_PING_SECONDS,
-        ws_ping_timeout=_PING_SECONDS,
+        ws_ping_timeout=_PONG_SECONDS_MAX,
         ws_per_message_deflate=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS_MAX,
@@ -353,6 +358,9 @@ def _bind(host: str, port: int) -> socket.socket:
         ) from None
     if sys.platform == "linux":  # inherited by every connection
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
     return listener
 
 

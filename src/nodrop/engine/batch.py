@@ -14,7 +14,7 @@ from nodrop.core import clocks, commands, machine, mail
 from nodrop.core.commands import Actor
 from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
-from nodrop.core.events import Event
+from nodrop.core.events import Acknowledged, Event, Updated
 from nodrop.core.following import undecided
 from nodrop.core.model import Handoff, State
 from nodrop.core.surroundings import Surroundings
@@ -25,7 +25,7 @@ from nodrop.wire.log import Draft
 T = TypeVar("T")
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
+class Happened(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event of the batch, for those who wait for it."""
 
     before: Handoff | None
@@ -43,7 +43,8 @@ class Batch:
     def __init__(self, loaded: Loaded, *, now: int) -> None:
         self.now = now
         self.happened: list[Happened] = []
-        self.bodies: dict[tuple[str, str, int], bytes] = {}
+        self.bodies: dict[tuple[str, str, int], bytes | None] = {}
+        """What came with the events; None where a view asks for words that were not said."""
         self._loaded = loaded
         self._handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
         self._drafts: list[Draft] = []
@@ -177,7 +178,7 @@ class Batch:
                 mail=items,
             )
         )
-        if body is not None:
+        if body is not None or isinstance(event, Acknowledged | Updated):
             self.bodies[after.team, after.id, after.version] = body
         if command_id is not None:
             place = Place(seq=0, handoff_id=after.id, version=after.version, type=name)

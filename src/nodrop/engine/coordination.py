@@ -5,6 +5,7 @@ from typing import Final
 
 from nodrop.engine.engine import Engine
 from nodrop.engine.events import Events
+from nodrop.engine.following import Following
 from nodrop.engine.groups import Groups
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
@@ -20,22 +21,20 @@ from nodrop.wire import requests
 from nodrop.wire import talk_requests as talk
 from nodrop.wire import trigger_requests as triggers
 
-_MINE: Final = frozenset(
-    {
-        requests.OfferGroup,
-        requests.GetGroup,
-        triggers.Emit,
-        triggers.PutTrigger,
-        triggers.RemoveTrigger,
-        triggers.TestTrigger,
-        triggers.ListTriggers,
-        talk.Say,
-        talk.TellStatus,
-        talk.ListMessages,
-        talk.SubscribeTopic,
-        talk.UnsubscribeTopic,
-        talk.ListTopics,
-    }
+_MINE: Final = (
+    requests.OfferGroup,
+    requests.GetGroup,
+    triggers.Emit,
+    triggers.PutTrigger,
+    triggers.RemoveTrigger,
+    triggers.TestTrigger,
+    triggers.ListTriggers,
+    talk.Say,
+    talk.TellStatus,
+    talk.ListMessages,
+    talk.SubscribeTopic,
+    talk.UnsubscribeTopic,
+    talk.ListTopics,
 )
 
 
@@ -49,6 +48,7 @@ class Coordination:
         *,
         writing: Writing,
         reading: Reading,
+        following: Following,
         shows: Shows,
         intake: Intake,
         room: Room,
@@ -62,6 +62,7 @@ class Coordination:
             engine,
             writing=writing,
             reading=reading,
+            following=following,
             shows=shows,
             intake=intake,
             room=room,
@@ -81,7 +82,9 @@ class Coordination:
         self, caller: Caller, request: requests.Request, name: str | None
     ) -> Reply | None:
         """Carry out an operation; None: it is somebody else's."""
-        return await self._carried_out(caller, request, name) if type(request) in _MINE else None
+        return (
+            await self._carried_out(caller, request, name) if isinstance(request, _MINE) else None
+        )
 
     async def _carried_out(  # one flat match over the operations
         self, caller: Caller, request: requests.Request, name: str | None

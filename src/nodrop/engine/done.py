@@ -6,7 +6,7 @@ from nodrop.core.model import Handoff
 from nodrop.store import Place
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class Done(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A command that was carried out: the handoff as it is now."""
 
     handoff: Handoff

@@ -52,7 +52,9 @@ _ALL: Final = 2**31
 
 
 class Job(Generic[T]):
-    """A decision to be made in some batch, and whoever waits for it."""
+    """A decision to be made in some batch, and whoever is told what came of it."""
+
+    __slots__ = ("alive", "fetches", "held", "refused", "run", "told", "wanted")
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class Job(Generic[T]):
         *,
         held: Key | None = None,
         alive: bool = False,
+        told: Callable[[T], None] = lambda _: None,
+        refused: Callable[[NodropError], None] = lambda _: None,
     ) -> None:
         self.wanted = wanted
         self.held = held
@@ -68,8 +72,11 @@ class Job(Generic[T]):
         self.alive = alive
         """It is that process itself that asks."""
         self.run = run
+        self.told = told
+        """Called with the answer once it is committed. Does not wait, and does not raise."""
+        self.refused = refused
+        """Called with the reason if it is not."""
         self.fetches = 0
-        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,14 +187,29 @@ class Engine:
     # --- what callers do ---
 
     def submit(self, job: Job[T]) -> asyncio.Future[T]:
-        """Have `job` decided in the next batch; its future holds the answer once committed."""
+        """Have `job` decided in the next batch; the future holds the answer once committed."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def told(answer: T) -> None:
+            if not future.done():  # else the caller went away; the commit stands
+                future.set_result(answer)
+
+        def refused(error: NodropError) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        job.told, job.refused = told, refused
+        self.post(job)
+        return future
+
+    def post(self, job: Job[Any]) -> None:
+        """Have `job` decided in the next batch, after those before it; it says whom to tell."""
         if self._stopping:
             raise UnavailableError("the relay is stopping")
         if len(self._queue) >= self.limits.queue_commands_max:
             raise QueueFullError(f"{len(self._queue)} commands wait for a commit")
         self._queue.append(job)
         self._wake.set()
-        return job.future
 
     def join(self, taker: Taker, *, free: int) -> None:
         """Let a connection wait for work."""
@@ -249,7 +271,7 @@ class Engine:
         now: int,
     ) -> None:
         async with self._store.transaction() as tx:
-            batch = Batch(await tx.load(_union(job.wanted for job in jobs)), now=now)
+            batch = Batch(await tx.load(_union(jobs)), now=now)
             await self._look_after(silent, tx, batch)
             if self._set_back:
                 await self._count_anew(tx, batch)
@@ -269,7 +291,7 @@ class Engine:
         self._note_leases(silent, batch)
         for key, body in batch.bodies.items():
             self._bodies.put(key, body)
-        await self._note_due(batch, now)
+        await self._note_due(changes, now)
         self._answer(jobs, answers, seqs)
         for taker, handoffs in served.values():
             self.takers.served(taker, handoffs)
@@ -302,12 +324,10 @@ class Engine:
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, MissingBodyError | MissingManifestError):
                 self._fetch_and_try_again(job, answer)
-            elif job.future.done():
-                continue  # the caller went away; the commit stands
             elif isinstance(answer, NodropError):
-                job.future.set_exception(answer)
+                job.refused(answer)
             else:
-                job.future.set_result(answer(seqs) if callable(answer) else answer)
+                job.told(answer(seqs) if callable(answer) else answer)
 
     def _fetch_and_try_again(
         self, job: Job[Any], missing: MissingBodyError | MissingManifestError
@@ -344,8 +364,7 @@ class Engine:
     @staticmethod
     def _refuse(jobs: Iterable[Job[Any]], error: NodropError) -> None:
         for job in jobs:
-            if not job.future.done():
-                job.future.set_exception(error)
+            job.refused(error)
 
     async def _serve(
         self,
@@ -398,7 +417,11 @@ class Engine:
     def _mark_outcomes(self, batch: Batch) -> None:
         """Record that an outcome is sent, in the commit of the outcome, where somebody waits."""
         for handoff in batch.touched:
-            if handoff.final and handoff.settled_at is None and self.on_outcome(handoff):
+            if (
+                handoff.outcome is not None
+                and handoff.settled_at is None
+                and self.on_outcome(handoff)
+            ):
                 batch.apply(
                     handoff.team,
                     handoff.id,
@@ -489,20 +512,21 @@ class Engine:
         """Know when each process must be looked after again."""
         for team, process in batch.processes_gone:
             self.leases.forget(team, process)
-        held = (h for p in silent for h in batch.held(p.team, p.id))
+        held = [h for p in silent for h in batch.held(p.team, p.id)]
         for handoff in (*held, *batch.touched):
+            if not handoff.live or handoff.process is None:
+                continue
             until = self.leases.until(handoff)
-            if until is not None and handoff.process is not None:
+            if until is not None:
                 self.leases.check_at(handoff.team, handoff.process, until)
 
-    async def _note_due(self, batch: Batch, now: int) -> None:
+    async def _note_due(self, changes: Changes, now: int) -> None:
         """Know the earliest due time: of what this batch changed, or of what was left."""
         if self._next_due is not None and self._next_due <= now:
             self._next_due = await self._store.next_due()
-        for handoff in batch.touched:
-            due = due_at(handoff)
-            if due is not None and (self._next_due is None or due < self._next_due):
-                self._next_due = due
+        due = min([row.due_at for row in changes.rows if row.due_at is not None], default=None)
+        if due is not None and (self._next_due is None or due < self._next_due):
+            self._next_due = due
         if self._earliest() != self._armed_at:
             self._rearm.set()
 
@@ -537,16 +561,20 @@ async def _nothing(*_: object) -> None:
     """Do nothing, where nobody has said what to do."""
 
 
-def _union(wanted: Iterable[Wanted]) -> Wanted:
+def _union(jobs: Iterable[Job[Any]]) -> Wanted:
+    """Return everything that `jobs` want loaded."""
     handoffs: set[Key] = set()
     keys: set[tuple[str, str, str]] = set()
     commands_: set[tuple[str, str, str]] = set()
     entries: set[tuple[str, int]] = set()
-    for w in wanted:
-        handoffs |= w.handoffs
-        keys |= w.keys
-        commands_ |= w.commands
-        entries |= w.entries
+    for job in jobs:
+        wanted = job.wanted
+        handoffs |= wanted.handoffs
+        commands_ |= wanted.commands
+        if wanted.keys:
+            keys |= wanted.keys
+        if wanted.entries:
+            entries |= wanted.entries
     return Wanted(
         handoffs=frozenset(handoffs),
         keys=frozenset(keys),

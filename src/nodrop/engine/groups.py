@@ -25,6 +25,7 @@ from nodrop.core.limits import SECOND
 from nodrop.core.model import Handoff, Join, Member, MemberOf, State
 from nodrop.engine.batch import Batch
 from nodrop.engine.engine import Engine, Job
+from nodrop.engine.following import Following
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
@@ -55,6 +56,7 @@ class Groups:
         *,
         writing: Writing,
         reading: Reading,
+        following: Following,
         shows: Shows,
         intake: Intake,
         room: Room,
@@ -65,6 +67,7 @@ class Groups:
         self._engine = engine
         self._writing = writing
         self._reading = reading
+        self._following = following
         self._shows = shows
         self._intake = intake
         self._room = room
@@ -259,7 +262,7 @@ class Groups:
     ) -> chain_views.GroupAnswer:
         """Return a group; with a wait, when it has closed."""
         found = await self._reading.resolve(caller, group_id)
-        handoff, elapsed = await self._reading.wait_for_rung(
+        handoff, elapsed = await self._following.wait(
             caller, found, requests.GetHandoff(wait=request.wait)
         )
         if handoff.join is None:

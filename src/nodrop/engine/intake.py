@@ -57,6 +57,7 @@ class Intake:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.legs_max = limits.legs_max
+        self._usual_backoff = _Reader(limits, 0).backoff(requests.BackoffSpec())
 
     # --- offers ---
 
@@ -64,7 +65,6 @@ class Intake:
         """Return the terms that an offer asks for."""
         read = _Reader(self._limits, now)
         limits = self._limits
-        backoff = offer.backoff or requests.BackoffSpec()
         terms = Terms(
             priority=read.priority(offer.priority, "priority"),
             accept_within_ms=read.duration(
@@ -77,12 +77,8 @@ class Intake:
             answer_within_ms=limits.answer_within_ms,
             outcome_within_ms=limits.outcome_within_ms,
             attempts_max=read.attempts(offer.attempts_max, "attempts_max"),
-            backoff=Backoff(
-                first_ms=read.duration(backoff.first, "backoff.first", limits.backoff_first_ms),
-                factor_percent=round(100 * read.between(backoff.factor, "backoff.factor", 1, 100)),
-                max_ms=read.duration(backoff.max, "backoff.max", limits.backoff_max_ms),
-            ),
-            escalation=tuple(read.escalations(offer.escalation)),
+            backoff=self._usual_backoff if offer.backoff is None else read.backoff(offer.backoff),
+            escalation=tuple(read.escalations(offer.escalation)) if offer.escalation else (),
             timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
         )
         self._check_offer(offer, read)
@@ -97,12 +93,15 @@ class Intake:
             read.digest(offer.contract_digest, "contract_digest")
             if offer.to is None:
                 read.wrong("to", "a contract is with one agent: name it")
-        for name, agent in (("from", offer.from_), ("to", offer.to)):
-            read.agent(agent, name)
-        for name in ("trigger", "title", "expected_outcome"):
-            read.text(getattr(offer, name), name)
-        for name in ("capability", "correlation_id", "parent_id", "idempotency_key"):
-            read.name(getattr(offer, name), name)
+        read.agent(offer.from_, "from")
+        read.agent(offer.to, "to")
+        read.text(offer.trigger, "trigger")
+        read.text(offer.title, "title")
+        read.text(offer.expected_outcome, "expected_outcome")
+        read.name(offer.capability, "capability")
+        read.name(offer.correlation_id, "correlation_id")
+        read.name(offer.parent_id, "parent_id")
+        read.name(offer.idempotency_key, "idempotency_key")
         if offer.traceparent is not None and not _TRACEPARENT.fullmatch(offer.traceparent):
             read.wrong("traceparent", "expected a W3C traceparent")
         if len(offer.watchers) > self._limits.watchers_max:
@@ -115,6 +114,8 @@ class Intake:
 
     def legs(self, offer: requests.Offer) -> tuple[Leg, ...]:
         """Return the legs to come."""
+        if not offer.then:
+            return ()
         read = _Reader(self._limits, 0)
         if len(offer.then) > self._limits.legs_max:
             read.wrong("then", f"at most {self._limits.legs_max} legs")
@@ -126,13 +127,15 @@ class Intake:
     def content(self, offer: requests.Offer, proved: Proved | None = None) -> bytes:
         """Return the body of an offer, and of what proves who made it."""
         texts = tuple(
-            LegText(
-                title=leg.title,
-                trigger=leg.trigger,
-                expected_outcome=leg.expected_outcome,
-                payload=leg.payload,
-            )
-            for leg in offer.then
+            [
+                LegText(
+                    title=leg.title,
+                    trigger=leg.trigger,
+                    expected_outcome=leg.expected_outcome,
+                    payload=leg.payload,
+                )
+                for leg in offer.then
+            ]
         )
         content = Content(
             trigger=offer.trigger,
@@ -239,6 +242,8 @@ class Intake:
 
     def name(self, name: str | None, path: str) -> None:
         """Refuse what cannot be a name: odd characters in one could pass for others."""
+        if name is None or NAME.fullmatch(name):
+            return
         read = _Reader(self._limits, 0)
         read.name(name, path)
         read.done()
@@ -429,6 +434,14 @@ class _Reader:
         if value is not None and not 1 <= value <= 1_000_000_000:  # noqa: PLR2004  # a queue's length
             self.wrong("position", "the first in the queue is 1")
         return value
+
+    def backoff(self, spec: requests.BackoffSpec) -> Backoff:
+        limits = self._limits
+        return Backoff(
+            first_ms=self.duration(spec.first, "backoff.first", limits.backoff_first_ms),
+            factor_percent=round(100 * self.between(spec.factor, "backoff.factor", 1, 100)),
+            max_ms=self.duration(spec.max, "backoff.max", limits.backoff_max_ms),
+        )
 
     def attempts(self, value: int | None, path: str) -> int:
         value = self._limits.attempts_max if value is None else value

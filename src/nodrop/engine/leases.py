@@ -64,6 +64,8 @@ class Leases:
 
     def until(self, handoff: Handoff) -> int | None:
         """Return when the process that holds `handoff` loses it; None where no lease runs."""
+        if not handoff.live or handoff.heartbeat_ms is None:
+            return None
         process = self._processes.get((handoff.team, handoff.process or ""))
         if process is None:
             return None

@@ -31,11 +31,13 @@ class Subscription:
         self,
         engine: Engine,
         taker: Taker,
+        prepare: Callable[[Taker], Coroutine[Any, Any, None]],
         resume: Callable[[Taker], Coroutine[Any, Any, None]],
         limits: Limits,
     ) -> None:
         self._engine = engine
         self._taker = taker
+        self._prepare = prepare
         self._resume = resume
         self._limits = limits
 
@@ -46,6 +48,10 @@ class Subscription:
             problem = Problem(path="n", message=f"between 1 and {most}")
             raise InvalidRequestError("no such credit", errors=(problem,))
         self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
+
+    async def prepare(self) -> None:
+        """Have at hand what an acknowledgement needs: then commands are decided as they come."""
+        await self._prepare(self._taker)
 
     async def resume(self) -> None:
         """Push again what this process holds unacknowledged."""

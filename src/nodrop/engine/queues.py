@@ -22,6 +22,10 @@ class Queues:
         self._working: dict[Key, set[str]] = {}
         self._reading: dict[Key, asyncio.Task[None]] = {}
 
+    def known(self, team: str, agent: str) -> bool:
+        """Whether an agent's work in progress is known."""
+        return (team, agent) in self._working
+
     async def know(self, team: str, agent: str) -> None:
         """Read an agent's work in progress, unless it is known. Whoever asks meanwhile waits."""
         key = (team, agent)
@@ -35,11 +39,15 @@ class Queues:
 
     def position(self, handoff: Handoff) -> int:
         """Return the place `handoff` would have: 1 is the one being worked on."""
-        working = self._working.get((handoff.team, handoff.recipient), set())
-        return len(working - {handoff.id}) + 1
+        working = self._working.get((handoff.team, handoff.recipient))
+        if not working:
+            return 1
+        return len(working) + (handoff.id not in working)
 
     def note(self, handoff: Handoff) -> None:
         """Count a handoff that changed."""
+        if handoff.version == 1:
+            return  # nobody has it yet
         for agent in handoff.asked:
             working = self._working.get((handoff.team, agent))
             if working is None:

@@ -4,12 +4,12 @@ A read with a wait watches first and looks then, so that nothing slips between t
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
-from nodrop.core.errors import AmbiguousReferenceError, InvalidRequestError, NotFoundError, Problem
+from nodrop.core.errors import AmbiguousReferenceError, NotFoundError
 from nodrop.core.machine import evolve
-from nodrop.core.model import Decision, Handoff, Rung
+from nodrop.core.model import Handoff
+from nodrop.engine.alarms import Alarms
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock
 from nodrop.engine.shows import Caller, require_sight
@@ -28,14 +28,14 @@ ID_CHARS: Final = 36
 class Reading:
     """Looks things up, and waits for them to change."""
 
-    def __init__(self, store: Store, *, clock: Clock, intake: Intake) -> None:
-        self.handoffs: Watchers[Key] = Watchers()
-        self.outcomes: Watchers[Key] = Watchers()
-        """Requesters that wait for an outcome on a connection right now."""
+    def __init__(self, store: Store, *, clock: Clock, alarms: Alarms, intake: Intake) -> None:
         self.inboxes: Watchers[Key] = Watchers()
         self.logs: Watchers[str] = Watchers()
+        self.handoffs: Watchers[Key] = Watchers()
+        """Those who follow the log of one handoff."""
         self._store = store
         self._clock = clock
+        self._alarms = alarms
         self._intake = intake
 
     # --- handoffs ---
@@ -59,33 +59,6 @@ class Reading:
         """Return a handoff that the caller may see."""
         found = await self._store.handoffs([(caller.team, handoff_id)])
         return require_sight(caller, found[0] if found else None)
-
-    async def wait_for_rung(
-        self, caller: Caller, handoff_id: str, request: requests.GetHandoff
-    ) -> tuple[Handoff, bool]:
-        """Return a handoff when it has reached a rung, or as it is when the wait is over."""
-        reached = _goal(request.until)
-        chain = _follows_chain(request.of)
-        until = self._intake.wait(request.wait, now=self._clock.now())
-        # Whoever waits wants the outcome, wherever it comes from; whoever looks wants this one.
-        follows = chain or request.wait != 0
-        while True:
-            key = (caller.team, handoff_id)
-            with self.handoffs.watch(key) as changed:
-                handoff = await self.find(caller, handoff_id)
-                onwards = _onwards(handoff, chain=chain)
-                if follows and onwards is not None:
-                    handoff_id = onwards
-                    continue
-                if reached(handoff):
-                    return handoff, False
-                if self._clock.now() >= until:
-                    return handoff, request.wait != 0
-                if caller.agent == handoff.origin and not caller.observer:
-                    with self.outcomes.watch(key):
-                        await self._first(changed, until)
-                else:
-                    await self._first(changed, until)
 
     async def list_handoffs(self, caller: Caller, request: requests.ListHandoffs) -> list[Handoff]:
         """Return a page of the caller's handoffs, newest first."""
@@ -210,51 +183,4 @@ class Reading:
 
     async def _first(self, changed: asyncio.Future[None], until: int) -> None:
         """Return when something changed or the time is up, whichever is first."""
-        alarm = asyncio.ensure_future(self._clock.sleep_until(until))
-        try:
-            await asyncio.wait({changed, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
-
-
-UNBLOCKED: Final = "unblocked"
-"""What somebody who asked waits for: no question is open any more."""
-HALTED: Final = "halted"
-"""What somebody who may have to answer waits for: an outcome, or a question."""
-
-
-def _goal(until: str) -> Callable[[Handoff], bool]:
-    """Return what a waiter waits for: a rung, or the answer to a question."""
-    if until == UNBLOCKED:
-        return lambda handoff: handoff.question is None
-    if until == HALTED:
-        return lambda handoff: handoff.final or handoff.question is not None
-    try:
-        rung = Rung(until)
-    except ValueError:
-        expected = ", ".join((*Rung, UNBLOCKED, HALTED))
-        problem = Problem(path="until", message=f"expected one of {expected}")
-        raise InvalidRequestError("nothing to wait for", errors=(problem,)) from None
-    return lambda handoff: _reached(handoff, rung)
-
-
-def _follows_chain(of: str) -> bool:
-    if of not in {"handoff", "chain"}:
-        problem = Problem(path="of", message="expected handoff or chain")
-        raise InvalidRequestError("nothing to wait for", errors=(problem,))
-    return of == "chain"
-
-
-def _onwards(handoff: Handoff, *, chain: bool) -> str | None:
-    """Return where a waiter goes on: to the successor, and along the chain if it follows that."""
-    if handoff.decision in {Decision.REDRIVEN, Decision.ACCEPTED_LATE}:
-        return handoff.successor
-    return handoff.next_leg if chain else None
-
-
-def _reached(handoff: Handoff, rung: Rung) -> bool:
-    """Whether waiting for `rung` is over: it is there, or nothing more will come before it."""
-    if any(receipt.rung is rung for receipt in handoff.receipts):
-        return True
-    early = {Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED}
-    return handoff.final and (rung in early or handoff.settled_at is not None)
+        await self._alarms.until(changed, until)

@@ -21,16 +21,22 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.mail import Kind
-from nodrop.core.model import Handoff, Rung
+from nodrop.core.model import Handoff
+from nodrop.engine.alarms import Alarms
+from nodrop.engine.answers import Answers
+from nodrop.engine.asking import Asking, Reply
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
 from nodrop.engine.consequences import Consequences
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.coordination import Coordination
+from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.erasing import Erasing
+from nodrop.engine.following import Following
+from nodrop.engine.holding import Holding
 from nodrop.engine.identity import Identity
 from nodrop.engine.intake import Intake
 from nodrop.engine.log_search import LogSearch
@@ -50,7 +56,7 @@ from nodrop.engine.rules import Rules
 from nodrop.engine.shows import Caller, Shows, shown_refusal
 from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
-from nodrop.engine.taking import Reply, Taking, process_id
+from nodrop.engine.taking import Taking, process_id
 from nodrop.engine.tracing import Tracing
 from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.writing import Writing
@@ -59,7 +65,7 @@ from nodrop.wire import directory, requests, views
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
 
-__all__ = ["Caller", "Listening", "Relay", "Reply", "Subscription"]
+__all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
 
 log = logging.getLogger("nodrop.relay")
 
@@ -106,7 +112,12 @@ class Relay:
         self._contracts = Contracts(
             self._register, self._standings, self._discovery, intake=intake, limits=limits
         )
-        self._reading = Reading(store, clock=clock, intake=intake)
+        alarms = self._alarms = Alarms(clock)
+        self._reading = Reading(store, clock=clock, alarms=alarms, intake=intake)
+        self._following = Following(
+            store, clock=clock, alarms=alarms, intake=intake, spawn=self._spawn
+        )
+        self._holding = Holding(self._engine, clock=clock)
         consequences = Consequences(
             self._engine, register=self._register, bodies=self._bodies, room=self._room, ids=ids
         )
@@ -121,6 +132,7 @@ class Relay:
             bodies=self._bodies,
             queues=self._queues,
             room=self._room,
+            holding=self._holding,
             clock=clock,
             ids=ids,
             signing=identity.signing,
@@ -133,6 +145,7 @@ class Relay:
             store,
             writing=self._writing,
             reading=self._reading,
+            following=self._following,
             shows=self._shows,
             intake=intake,
             room=self._room,
@@ -145,10 +158,28 @@ class Relay:
             self._engine,
             writing=self._writing,
             reading=self._reading,
+            holding=self._holding,
             shows=self._shows,
+            queues=self._queues,
             intake=intake,
             clock=clock,
+            alarms=alarms,
             spawn=self._spawn,
+        )
+        self._answers = Answers(
+            reading=self._reading,
+            writing=self._writing,
+            shows=self._shows,
+            discovery=self._discovery,
+        )
+        self._desk = Desk(
+            writing=self._writing,
+            following=self._following,
+            queues=self._queues,
+            shows=self._shows,
+            answers=self._answers,
+            spawn=self._spawn,
+            refuse=self._refuse,
         )
         self._people = People(
             self._engine,
@@ -173,7 +204,7 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._engine.on_commit = self._committed
         self._engine.on_stated = Statements(signer).sign
-        self._engine.on_outcome = lambda h: (h.team, h.id) in self._reading.outcomes
+        self._engine.on_outcome = self._following.is_awaited
 
     @classmethod
     async def start(
@@ -215,8 +246,10 @@ class Relay:
         """Stop serving. What was answered is kept; what was not is the caller's to repeat."""
         await self._standings.write(everything=True)
         await self._engine.stop()
-        for watchers in (self._reading.handoffs, self._reading.inboxes, self._reading.logs):
+        self._following.close()
+        for watchers in (self._reading.inboxes, self._reading.logs, self._reading.handoffs):
             watchers.wake_all()
+        self._alarms.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -271,9 +304,6 @@ class Relay:
         """
         if operation not in OPERATIONS:
             raise NotFoundError(f"no operation is called {operation!r}")
-        if isinstance(request, requests.Command):
-            self._intake.name(request.command_id, "command_id")
-        self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
         carried_out = self._carry_out(caller, operation, request, reference, name)
         if getattr(request, "wait", 0):
             return await self._access.revocations.unless_revoked(caller, carried_out)
@@ -288,10 +318,7 @@ class Relay:
         name: str | None,
     ) -> Reply:
         try:
-            self._access.require(caller, operation)
-            require_role(caller, operation)
-            if operation in COUNTED:
-                self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
+            self._admit(caller, operation, request)
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")
                 return await self._about_handoff(caller, operation, request, handoff_id, name)
@@ -304,6 +331,38 @@ class Relay:
         except Exception as error:
             log.exception("%s failed", operation)
             raise RelayFaultError from error
+
+    def ask(self, asking: Asking, reference: str | None) -> bool:
+        """Carry out an operation and tell `asking`, if it is one that needs no task; else `call`."""
+        if reference is None or not self._desk.takes(asking, reference):
+            return False
+        try:
+            self._admit(asking.caller, asking.operation, asking.request)
+            self._desk.begin(asking, reference)
+        except NodropError as error:
+            self._refuse(asking, error)
+        except Exception:
+            log.exception("%s failed", asking.operation)
+            asking.refuse(RelayFaultError())
+        return True
+
+    def leave(self, asking: Asking) -> None:
+        """Let go of what somebody waits for who is gone."""
+        self._desk.leave(asking)
+
+    def _admit(self, caller: Caller, operation: str, request: Request) -> None:
+        """Refuse one who may not ask for this, or not so soon."""
+        if isinstance(request, requests.Command):
+            self._intake.name(request.command_id, "command_id")
+        self._access.require(caller, operation)
+        require_role(caller, operation)
+        if operation in COUNTED:
+            self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
+        self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
+
+    def _refuse(self, asking: Asking, error: NodropError) -> None:
+        self.refuse(asking.caller, asking.operation, error)
+        asking.refuse(error)
 
     def refuse(self, caller: Caller, operation: str, error: NodropError) -> None:
         """Put a refusal into the security log, if it is about who asks."""
@@ -320,7 +379,8 @@ class Relay:
     ) -> Reply:
         match request:
             case requests.GetHandoff():
-                return await self._get_handoff(caller, request, handoff_id)
+                found, elapsed = await self._following.wait(caller, handoff_id, request)
+                return await self._answers.to_wait(caller, found, elapsed=elapsed)
             case requests.GetStep():
                 handoff = await self._reading.find(caller, handoff_id)
                 return Reply(answer=await self._shows.step(handoff, name or request.name))
@@ -347,11 +407,7 @@ class Relay:
                 done = await self._writing.command(caller, request, handoff_id)
             case _:
                 raise NotFoundError(f"no operation is called {operation!r}")
-        if isinstance(request, requests.Briefly) and request.brief:
-            handoff = await self._handoff_of(caller, done)
-            answer = views.BriefAnswer(handoff=self._shows.brief(handoff))
-            return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
-        return await self._show_done(caller, done)
+        return await self._answers.to_command(caller, request, done)
 
     async def _about_team(  # one flat match over the operations
         self, caller: Caller, request: Request, name: str | None
@@ -363,7 +419,7 @@ class Relay:
                 return await self._taking.take(caller, request)
             case requests.Heartbeat():
                 process = self._intake.process(request.process, caller.agent)
-                held = await self._writing.heartbeat(caller, process_id(caller, process))
+                held = await self._holding.heartbeat(caller, process_id(caller, process))
                 return Reply(answer=views.HeldAnswer(held=held))
             case requests.Note():
                 body = self._intake.note(request)
@@ -433,7 +489,7 @@ class Relay:
         if isinstance(done, Existing):
             handoff = await self._reading.find(caller, done.handoff_id)
             done = Done(handoff=handoff, replayed=True)
-        return await self._show_done(caller, done, offered=True)
+        return await self._answers.to_command(caller, request, done)
 
     async def _cancel(
         self, caller: Caller, request: requests.Cancel, handoff_id: str
@@ -447,39 +503,6 @@ class Relay:
                 if (await self._reading.find(caller, leg.id)).next_leg is None:
                     raise
         raise AlreadyFinishedError("its chain goes on faster than it can be withdrawn")
-
-    async def _show_done(
-        self, caller: Caller, done: Done | DoneBefore, *, offered: bool = False
-    ) -> Reply:
-        """Return the answer to a command; to a repeated one, what it was the first time."""
-        replayed = isinstance(done, DoneBefore)
-        handoff = await self._handoff_of(caller, done)
-        warnings = self._discovery.warnings(handoff) if offered else ()
-        view = await self._shows.handoff(handoff, reader=caller.agent, warnings=warnings)
-        repeated = isinstance(done, Done) and done.replayed
-        answer = views.HandoffAnswer(handoff=view, replayed=repeated)
-        return Reply(answer=answer, replayed=replayed or repeated)
-
-    async def _handoff_of(self, caller: Caller, done: Done | DoneBefore) -> Handoff:
-        """Return the handoff as the command left it."""
-        if isinstance(done, DoneBefore):
-            return (await self._reading.as_of(caller.team, done.places))[0]
-        return done.handoff
-
-    async def _get_handoff(
-        self, caller: Caller, request: requests.GetHandoff, handoff_id: str
-    ) -> Reply:
-        handoff, elapsed = await self._reading.wait_for_rung(caller, handoff_id, request)
-        unmarked = not any(r.rung is Rung.OUTCOME_DELIVERED for r in handoff.receipts)
-        owed = handoff.final and handoff.settled_at is None
-        if owed and unmarked and caller.agent == handoff.origin and not caller.observer:
-            # The outcome leaves with this answer, and the log says so first.
-            handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
-        if caller.observer:
-            [view] = await self._shows.outlines([handoff])
-        else:
-            view = await self._shows.handoff(handoff, reader=caller.agent)
-        return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
 
     async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
         found, truncated = await self._reading.trace(caller, correlation_id)
@@ -565,6 +588,7 @@ class Relay:
             self._spawn(self._standings.write())
         for handoff in committed.handoffs:
             self._queues.note(handoff)
+            self._following.committed(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
         for team in committed.teams:
             self._reading.logs.wake(team)

@@ -4,6 +4,7 @@ Who is turn-based (an assistant, a person at a terminal) has no id to repeat: wh
 by its content, for a while and as long as it is under way.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -47,8 +48,12 @@ _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
 
 def leaves(request: requests.Command | None) -> frozenset[str]:
     """Return the types of entries by which a repeat of `request` is known as one."""
-    kinds = type(request).__mro__ if request else ()
-    left = next((_LEAVES[kind] for kind in kinds if kind in _LEAVES), ())
+    return frozenset() if request is None else _left_by(type(request))
+
+
+@functools.cache
+def _left_by(command: type[requests.Command]) -> frozenset[str]:
+    left = next((_LEAVES[kind] for kind in command.__mro__ if kind in _LEAVES), ())
     return frozenset(wire_events.NAMES[kind] for kind in left)
 
 
@@ -73,8 +78,10 @@ def done_before(
         IdempotencyConflictError: the id was used for something else.
     """
     places = batch.places(caller.team, caller.agent, command_id)
+    if not places:
+        return ()
     another = about is not None and all(place.handoff_id != about for place in places)
-    if places and (another or leaves.isdisjoint(place.type for place in places)):
+    if another or leaves.isdisjoint(place.type for place in places):
         raise IdempotencyConflictError(
             f"command_id {command_id} was used for another command",
             next_step="Make a new command_id for every command.",
@@ -86,7 +93,8 @@ def done_before(
 
 _CONTENT: Final = "≡"
 """Begins the name that an offer's content is remembered by: no key that a caller can send."""
-_NOT_CONTENT: Final = ("command_id", "traceparent", "signature", "turn_based")
+_NOT_CONTENT: Final = ("command_id", "traceparent", "signature", "turn_based", "id", "op")
+"""Also what a frame has besides a request, which is read as it came."""
 
 
 class Unloaded(msgspec.Struct, frozen=True, kw_only=True):

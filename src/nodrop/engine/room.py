@@ -69,8 +69,8 @@ class Room:
     def note(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> None:
         """Count what a commit changed: each handoff as it was, and as it is."""
         for before, after in changed:
-            was, is_ = before is not None and not before.final, not after.final
-            if was and is_ and before is not None and before.recipient == after.recipient:
+            was, is_ = before is not None and before.outcome is None, after.outcome is None
+            if was == is_ and (before is None or before.recipient == after.recipient):
                 continue
             if was and before is not None:
                 self._less(self._asked, (before.team, before.origin))

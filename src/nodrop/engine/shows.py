@@ -58,7 +58,10 @@ def may_see(caller: Caller, handoff: Handoff) -> bool:
     """Whether `caller` is a party to `handoff`, or sees all of its team."""
     if handoff.team != caller.team:
         return False
-    return caller.sees_team or caller.agent in parties(handoff)
+    agent = caller.agent
+    if agent in (handoff.recipient, handoff.origin):  # most who ask are one of the two
+        return True
+    return caller.operator or caller.observer or agent in parties(handoff)
 
 
 def may_read(caller: Caller, handoff: Handoff) -> bool:
@@ -79,10 +82,15 @@ def parties(handoff: Handoff) -> set[str]:
 def require_sight(caller: Caller, handoff: Handoff | None) -> Handoff:
     """Return `handoff`; unknown and foreign ones cannot be told apart."""
     if handoff is None or not may_see(caller, handoff):
-        unseen = NotFoundError("no such handoff")
-        unseen.suspect = None if handoff is None else "foreign_handoff"
-        raise unseen
+        raise unseen(handoff)
     return handoff
+
+
+def unseen(handoff: Handoff | None) -> NotFoundError:
+    """Return the refusal of a look at what is not there, or not for the caller."""
+    error = NotFoundError("no such handoff")
+    error.suspect = None if handoff is None else "foreign_handoff"
+    return error
 
 
 class Shows:
@@ -102,7 +110,7 @@ class Shows:
         warnings: tuple[views.WarningView, ...] = (),
     ) -> views.HandoffView:
         """Return one handoff as `reader` sees it."""
-        shown = self._at_hand(handoff, reader=reader)
+        shown = self.at_hand(handoff, reader=reader)
         if shown is None:
             shown = (await self.handoffs([handoff], reader=reader))[0]
         return msgspec.structs.replace(shown, warnings=warnings) if warnings else shown
@@ -111,7 +119,7 @@ class Shows:
         """Return where a handoff is."""
         return views.brief_view(handoff, self._leases.until(handoff))
 
-    def _at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
+    def at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
         """Return a view that needs nothing from the store, as most do."""
         if h.question is not None or (h.answers and reader == h.recipient):
             return None

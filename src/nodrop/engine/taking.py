@@ -5,29 +5,25 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
-
 from nodrop.core.errors import InvalidRequestError, Problem, UnavailableError
 from nodrop.core.limits import SECOND
 from nodrop.core.model import Handoff, State
-from nodrop.engine.engine import Engine
+from nodrop.engine.alarms import Alarms
+from nodrop.engine.asking import Reply
+from nodrop.engine.engine import Engine, Job
+from nodrop.engine.holding import Holding
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock
 from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Subscription, Turn, at_once
+from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.waiters import Taker
 from nodrop.engine.writing import Writing
+from nodrop.store import Wanted
 from nodrop.wire import requests, views
 
 T = TypeVar("T")
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer, and whether it was given before."""
-
-    answer: views.View
-    replayed: bool = False
 
 
 class Taking:
@@ -39,17 +35,23 @@ class Taking:
         *,
         writing: Writing,
         reading: Reading,
+        holding: Holding,
         shows: Shows,
+        queues: Queues,
         intake: Intake,
         clock: Clock,
+        alarms: Alarms,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._engine = engine
         self._writing = writing
         self._reading = reading
+        self._holding = holding
         self._shows = shows
+        self._queues = queues
         self._intake = intake
         self._clock = clock
+        self._alarms = alarms
         self._spawn = spawn
         self._limits = engine.limits
 
@@ -83,18 +85,22 @@ class Taking:
                         again = await self._reading.as_of(caller.team, before.places)
                         return await self._show_taken(again, process, replayed=True)
                 self._engine.grant(taker, request.max)
-                await self._writing.barrier()
+                await self._barrier()
                 if not taken.done() and self._clock.now() < until:
-                    await self._wait_until(taken, until)
+                    await self._alarms.until(taken, until)
             finally:
                 self._engine.takers.leave(taker)
             if not taken.done():
-                await self._writing.barrier()  # a commit under way may still deliver to it
+                await self._barrier()  # a commit under way may still deliver to it
             handoffs = taken.result() if taken.done() else ()
             if handoffs is not None:
                 return await self._show_taken(handoffs, process)
             # A commit that gave it something failed. Whether it did is looked up by the command's
             # id; who sends none waits on, and what it was given is given again when it lapses.
+
+    async def _barrier(self) -> None:
+        """Return when a batch has been through that saw everything asked for until now."""
+        await self._engine.submit(Job(Wanted(), lambda _: None))
 
     async def _show_taken(
         self, handoffs: Sequence[Handoff], process: str, *, replayed: bool = False
@@ -102,13 +108,6 @@ class Taking:
         deliveries = await self._shows.deliveries(handoffs)
         answer = views.DeliveriesAnswer(deliveries=deliveries, process=process)
         return Reply(answer=answer, replayed=replayed)
-
-    async def _wait_until(self, future: asyncio.Future[Any], until: int) -> None:
-        alarm = asyncio.ensure_future(self._clock.sleep_until(until))
-        try:
-            await asyncio.wait({future, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
 
     def subscribe(
         self,
@@ -136,7 +135,7 @@ class Taking:
             doubt=lambda: self._spawn(self._clear_up(taker)),
         )
         self._engine.join(taker, free=0)
-        return Subscription(self._engine, taker, self._resume, self._limits)
+        return Subscription(self._engine, taker, self._prepare, self._resume, self._limits)
 
     async def _push(
         self,
@@ -153,9 +152,12 @@ class Taking:
                 few = handoffs[start : start + PUSHED_TOGETHER_MAX]
                 deliver(await self._shows.deliveries(few))
 
+    async def _prepare(self, taker: Taker) -> None:
+        await self._queues.know(taker.team, taker.agent)
+
     async def _resume(self, taker: Taker) -> None:
         """Send again what a process holds and never acknowledged: it may not have arrived."""
-        await self._writing.heartbeat(Caller(team=taker.team, agent=taker.agent), taker.process)
+        await self._holding.heartbeat(Caller(team=taker.team, agent=taker.agent), taker.process)
         await self._push_unacknowledged(taker)
 
     async def _clear_up(self, taker: Taker) -> None:
@@ -169,7 +171,7 @@ class Taking:
                 return
 
     async def _push_unacknowledged(self, taker: Taker) -> None:
-        held = await self._writing.held(taker.team, taker.process)
+        held = await self._holding.held(taker.team, taker.process)
         unseen = [h for h in held if h.live and h.state is State.DELIVERED]
         taker.free -= len(unseen)
         if unseen:

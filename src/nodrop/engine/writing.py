@@ -6,6 +6,7 @@ the same batch (`chains`).
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -17,6 +18,7 @@ from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
     CallerError,
     ForbiddenError,
+    NodropError,
     PayloadInvalidError,
     ResultInvalidError,
     StaleQuestionError,
@@ -30,6 +32,7 @@ from nodrop.engine.consequences import Consequences, covering
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Engine, Job
+from nodrop.engine.holding import Holding
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.proved import Proved
@@ -47,7 +50,7 @@ from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
-from nodrop.store import KeyUse, Process, Wanted
+from nodrop.store import KeyUse, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content, with_signature
@@ -72,6 +75,7 @@ class Writing:
         bodies: Bodies,
         queues: Queues,
         room: Room,
+        holding: Holding,
         clock: Clock,
         ids: Ids,
         signing: Signing,
@@ -84,6 +88,7 @@ class Writing:
         self._bodies = bodies
         self._queues = queues
         self._room = room
+        self._holding = holding
         self._clock = clock
         self._ids = ids
         self._signing = signing
@@ -144,10 +149,10 @@ class Writing:
                 )
             return Done(handoff=made)
 
-        wanted = _wanted(caller, request.command_id)
-        if key is not None:
-            keys = frozenset({(team, sender, key)})
-            wanted = msgspec.structs.replace(wanted, keys=keys)
+        wanted = Wanted(
+            keys=frozenset() if key is None else frozenset({(team, sender, key)}),
+            commands=_commands(caller, request.command_id),
+        )
         with self._room.reserved(team, sender, recipient):
             done = await self._engine.submit(Job(wanted, run))
             while isinstance(done, Unloaded):
@@ -222,7 +227,26 @@ class Writing:
         """Carry out a command whose meaning is all in the request."""
         if isinstance(request, requests.Ack):
             await self._queues.know(caller.team, caller.agent)
-        proved = self._signing.check(caller, type(request).__name__.lower(), request, handoff_id)
+        return await self._engine.submit(self._command(caller, request, handoff_id))
+
+    def post(
+        self,
+        caller: Caller,
+        request: requests.Command,
+        handoff_id: str,
+        *,
+        told: Callable[[Done | DoneBefore], None],
+        refused: Callable[[NodropError], None],
+    ) -> None:
+        """Have the same carried out with the next commit. Positions must be known for an ack."""
+        job = self._command(caller, request, handoff_id)
+        job.told, job.refused = told, refused
+        self._engine.post(job)
+
+    def _command(
+        self, caller: Caller, request: requests.Command, handoff_id: str
+    ) -> Job[Done | DoneBefore]:
+        proved = self._signing.check(caller, _name_of(type(request)), request, handoff_id)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = self._intake.command(request, now=batch.now)
@@ -234,8 +258,8 @@ class Writing:
             if isinstance(command, commands.Fail | commands.Release):
                 wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
                 around = msgspec.structs.replace(around, retry_wait_ms=wait)
-            if isinstance(command, commands.Complete):
-                self._check_result(handoff, command, caller)
+            if isinstance(request, requests.Complete):
+                self._check_result(handoff, request, caller)
             done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
@@ -244,20 +268,19 @@ class Writing:
             if isinstance(command, commands.Erase):
                 batch.keep_record(erasing.intended(done))
             if handoff.revivable and done.live and done.process is not None:
-                self._see(batch, caller, done.process, [done])  # it is back
+                self._holding.see(batch, caller, done.process, [done])  # it is back
             return self._followed(batch, handoff, done, getattr(command, "body", None))
 
-        return await self._about(caller, handoff_id, request, decide)
+        return self._job_about(caller, handoff_id, request, decide)
 
-    def _check_result(self, handoff: Handoff, command: commands.Complete, caller: Caller) -> None:
+    def _check_result(self, handoff: Handoff, request: requests.Complete, caller: Caller) -> None:
         if caller.agent != handoff.recipient:
             return  # the machine says why
         held_to = Candidate(
             agent=handoff.recipient, manifest_version=handoff.manifest_version or None
         )
-        result = canonical.loads(command.body)["result"]
         problems = self._register.problems(
-            handoff.team, held_to, handoff.capability, "output", result
+            handoff.team, held_to, handoff.capability, "output", request.result
         )
         if problems:
             raise ResultInvalidError(
@@ -436,46 +459,7 @@ class Writing:
         retries.pay(dead.team, dead.origin, now=now)
         return now + wait if wait else None
 
-    # --- leases ---
-
-    async def heartbeat(self, caller: Caller, process_id: str) -> tuple[tuple[str, int], ...]:
-        """Keep what a process holds; return (handoff id, attempt) of each delivery."""
-        # It is heard of when it arrives, however long the store keeps it waiting.
-        self._engine.leases.hear(caller.team, process_id, self._clock.now())
-
-        def run(batch: Batch) -> tuple[tuple[str, int], ...]:
-            rows = [h for h in batch.held(caller.team, process_id) if h.recipient == caller.agent]
-            self._see(batch, caller, process_id, rows)
-            held: list[tuple[str, int]] = []
-            for row in rows:
-                command = commands.Revive(process=process_id)
-                handoff = self._apply(batch, row.id, command, caller)
-                if handoff.live:
-                    held.append((handoff.id, handoff.attempt))
-            return tuple(held)
-
-        job = Job(Wanted(), run, held=(caller.team, process_id), alive=True)
-        return await self._engine.submit(job)
-
-    async def held(self, team: str, process_id: str) -> list[Handoff]:
-        """Return what a process holds, which does not keep it."""
-        job = Job(Wanted(), lambda batch: batch.held(team, process_id), held=(team, process_id))
-        return await self._engine.submit(job)
-
-    def _see(self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff]) -> None:
-        known = self._engine.leases.get(caller.team, process_id)
-        beats = [h.heartbeat_ms for h in rows if h.heartbeat_ms is not None]
-        heartbeat_ms = known.heartbeat_ms if known else min(beats, default=None)
-        if heartbeat_ms is None:
-            return  # it holds nothing that a heartbeat could keep
-        process = Process(
-            team=caller.team,
-            id=process_id,
-            agent=caller.agent,
-            heartbeat_ms=heartbeat_ms,
-            seen_at=batch.now,
-        )
-        batch.see(self._engine.leases.see(process))
+    # --- taking ---
 
     async def taken_before(self, caller: Caller, command_id: str) -> DoneBefore | None:
         """Return what a `take` of this id took, if it was carried out before."""
@@ -484,11 +468,7 @@ class Writing:
             places = done_before(batch, caller, command_id, leaves=_DELIVERED)
             return DoneBefore(places=tuple(places)) if places else None
 
-        return await self._engine.submit(Job(_wanted(caller, command_id), run))
-
-    async def barrier(self) -> None:
-        """Return when a batch has been through that saw everything asked for until now."""
-        await self._engine.submit(Job(Wanted(), lambda _: None))
+        return await self._engine.submit(Job(Wanted(commands=_commands(caller, command_id)), run))
 
     # --- shared ---
 
@@ -502,6 +482,19 @@ class Writing:
         entries: frozenset[tuple[str, int]] = frozenset(),
         keys: frozenset[tuple[str, str, str]] = frozenset(),
     ) -> Done | DoneBefore:
+        job = self._job_about(caller, handoff_id, request, decide, entries=entries, keys=keys)
+        return await self._engine.submit(job)
+
+    def _job_about(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.Command | None,
+        decide: Callable[[Batch, Handoff], Handoff],
+        *,
+        entries: frozenset[tuple[str, int]] = frozenset(),
+        keys: frozenset[tuple[str, str, str]] = frozenset(),
+    ) -> Job[Done | DoneBefore]:
         command_id = request.command_id if request else None
 
         def run(batch: Batch) -> Done | DoneBefore:
@@ -512,13 +505,13 @@ class Writing:
                 return DoneBefore(places=tuple(places))
             return Done(handoff=decide(batch, handoff))
 
-        wanted = msgspec.structs.replace(
-            _wanted(caller, command_id),
+        wanted = Wanted(
             handoffs=frozenset({(caller.team, handoff_id)}),
-            entries=entries,
             keys=keys,
+            commands=_commands(caller, command_id),
+            entries=entries,
         )
-        return await self._engine.submit(Job(wanted, run))
+        return Job(wanted, run)
 
     def _apply(
         self,
@@ -574,7 +567,14 @@ class Writing:
         return self._consequences.follow(batch, after, outcome)
 
 
-def _wanted(caller: Caller, command_id: str | None) -> Wanted:
+@functools.cache
+def _name_of(kind: type[requests.Command]) -> str:
+    """Return the operation that asks for a command of this kind."""
+    return kind.__name__.lower()
+
+
+def _commands(caller: Caller, command_id: str | None) -> frozenset[tuple[str, str, str]]:
+    """Return what the command must be looked up by: it may have been carried out before."""
     if command_id is None:
-        return Wanted()
-    return Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
+        return frozenset()
+    return frozenset({(caller.team, caller.agent, command_id)})

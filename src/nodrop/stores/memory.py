@@ -90,6 +90,11 @@ class MemoryStore:
         """Return the handoffs there are, in no particular order."""
         return [self._tables.rows[key].handoff for key in keys if key in self._tables.rows]
 
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return what `handoffs` would, if that takes no waiting; None: ask there."""
+        row = self._tables.rows.get(key)
+        return None if row is None else row.handoff
+
     async def resolve(self, team: str, reference: str) -> Sequence[str]:
         """Return at most two ids: of the handoff `sender/key`, or of those an id prefix fits."""
         sender, slash, key = reference.partition("/")

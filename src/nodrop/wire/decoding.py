@@ -54,6 +54,22 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
     return value
 
 
+def plainly_sound(data: bytes) -> bool:
+    """Whether `data` is JSON in which there is nothing that msgspec lets pass, nesting apart.
+
+    Cheap for many objects at once. False: each one is to be decoded strictly.
+    """
+    try:
+        return _plainly_sound(data, _decoder(object).decode(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def is_shallow(data: bytes, limits: Limits) -> bool:
+    """Whether `data`, an object, cannot nest deeper than its fields may."""
+    return data.count(b"{") + data.count(b"[") <= limits.json_levels_max + 1
+
+
 def peek(data: bytes, kind: type[T], limits: Limits) -> T:
     """Return the fields of `data` that a `kind` has. The rest is still to be decoded strictly.
 

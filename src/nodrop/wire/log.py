@@ -14,7 +14,7 @@ GENESIS: Final = "0" * 64
 """What the first entry of a team's log points back to."""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An entry before the store gave it its place."""
 
     team: str
@@ -31,7 +31,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """(reader, kind): the inboxes that this entry shows up in."""
 
 
-class Unsealed(msgspec.Struct, frozen=True, kw_only=True):
+class Unsealed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An entry in its place: exactly what its hash is taken over."""
 
     team: str
@@ -67,9 +67,15 @@ _HASHED: Final = Unsealed.__struct_fields__
 
 def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     """Return `draft` as the entry after `head`."""
-    unsealed = Unsealed(
+    unsealed = placed(draft, head.seq + 1, head.hash, body_digest)
+    return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
+
+
+def placed(draft: Draft, seq: int, prev_hash: str, body_digest: str | None) -> Unsealed:
+    """Return `draft` in its place."""
+    return Unsealed(
         team=draft.team,
-        seq=head.seq + 1,
+        seq=seq,
         at=draft.at,
         type=draft.type,
         actor=draft.actor,
@@ -79,26 +85,12 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
         command_id=draft.command_id,
         data=draft.data,
         body_digest=body_digest,
-        prev_hash=head.hash,
-    )
-    return Entry(
-        team=draft.team,
-        seq=unsealed.seq,
-        at=draft.at,
-        type=draft.type,
-        actor=draft.actor,
-        handoff_id=draft.handoff_id,
-        version=draft.version,
-        correlation_id=draft.correlation_id,
-        command_id=draft.command_id,
-        data=draft.data,
-        body_digest=body_digest,
-        prev_hash=head.hash,
-        hash=sha256(_ENCODER.encode(unsealed)),
+        prev_hash=prev_hash,
     )
 
 
-def hash_of(entry: Entry) -> str:
-    """Return the hash that `entry` must carry."""
-    unsealed = Unsealed(**{name: getattr(entry, name) for name in _HASHED})
-    return sha256(_ENCODER.encode(unsealed))
+def hash_of(entry: Unsealed) -> str:
+    """Return the hash that an entry must carry."""
+    if type(entry) is not Unsealed:
+        entry = Unsealed(**{name: getattr(entry, name) for name in _HASHED})
+    return sha256(_ENCODER.encode(entry))

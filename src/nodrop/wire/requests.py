@@ -11,7 +11,7 @@ import msgspec
 from nodrop.wire.times import Duration
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Base of every request."""
 
 

@@ -17,9 +17,9 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.doors.websocket import frames
-from nodrop.doors.websocket.frames import Credit, Frame, Hello, Id
+from nodrop.doors.websocket.frames import Call, Credit, Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
-from nodrop.engine.relay import Caller, Listening, Relay, Subscription
+from nodrop.engine.relay import Asking, Caller, Listening, Relay, Reply, Subscription
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.requests import Heartbeat, Request, Take
 from nodrop.wire.views import DeliveryView, ItemView
@@ -36,6 +36,25 @@ _NOTHING: Final = object()
 """In place of an answer that nobody asked for."""
 
 
+class _Asking(Asking):
+    """A frame that is answered over its connection."""
+
+    __slots__ = ("_connection", "id")
+
+    def __init__(self, connection: "Connection", call: Call) -> None:
+        super().__init__(connection.caller, call.operation, call.request)
+        self._connection = connection
+        self.id = call.id
+
+    def tell(self, reply: Reply) -> None:
+        """Take the answer."""
+        self._connection.told(self, reply.answer)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        self._connection.refused(self, error)
+
+
 class Connection:
     """A client that said hello."""
 
@@ -50,7 +69,7 @@ class Connection:
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
         self._relay = relay
-        self._caller = caller
+        self.caller = caller
         self._hello = hello
         self._process = process
         self._outbox = outbox
@@ -59,6 +78,9 @@ class Connection:
         """Done, with a close code, once the client must come back: it could not be told something,
         or what it was let in with is no longer good."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[_Asking] = set()
+        """Commands that need no task, until they are answered."""
+        self._closed = False
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
         if hello.inbox:
@@ -67,16 +89,24 @@ class Connection:
 
     def receive(self, data: bytes) -> None:
         """Begin what a WebSocket message asks for."""
+        calls = frames.read_at_once(data, self._relay.limits)
+        if calls is not None:
+            for call in calls:
+                self._begin(call)
+            return
         try:
             for frame in frames.split(data):
-                self._begin(frame)
+                self._look_closer(frame)
         except NodropError as error:
             self._outbox.put(frames.refusal(None, error))
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
+        self._closed = True
         self._outbox.close()
         self._unwatch()
+        for asking in self._asked:
+            self._relay.leave(asking)
         if self._subscription is not None:
             self._subscription.close()
         if self._listening is not None:
@@ -85,30 +115,58 @@ class Connection:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin(self, data: bytes) -> None:
+    def _look_closer(self, data: bytes) -> None:
+        """Begin what one frame asks for, or say what is wrong with it."""
         limits = self._relay.limits
         try:
             frame = peek(data, Frame, limits)
-            work = self._work(frame, data)
+            if frame.op == "hello":
+                problem = Problem(path="op", message="hello is said once, at the beginning")
+                raise InvalidRequestError(problem.message, errors=(problem,))
+            if frame.op == "credit":
+                self._begin(decode_strict(data, Credit, limits))
+            else:
+                self._begin(frames.read_call(frame, data, limits))
         except NodropError as error:
             self._outbox.put(frames.refusal(frames.read_id(data, limits), error))
+
+    def _begin(self, call: Call | Credit) -> None:
+        if len(self._asked) + len(self._tasks) >= self._in_flight_max:
+            full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
+            self._outbox.put(frames.refusal(call.id, full))
             return
-        task = asyncio.create_task(self._answer(frame.id, work))
+        if isinstance(call, Credit):
+            if self._subscription is None or call.id is not None:
+                self._spawn(self._answer(call.id, self._credit(call)))
+            else:
+                self._grant(call.n)
+            return
+        asking = _Asking(self, call)
+        self._asked.add(asking)
+        if not self._relay.ask(asking, call.reference):
+            self._asked.discard(asking)
+            self._spawn(self._answer(call.id, self._call(call)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _work(self, frame: Frame, data: bytes) -> Coroutine[Any, Any, object]:
-        if len(self._tasks) >= self._in_flight_max:
-            raise QueueFullError(f"{self._in_flight_max} commands wait on this connection")
-        limits = self._relay.limits
-        match frame.op:
-            case "hello":
-                problem = Problem(path="op", message="hello is said once, at the beginning")
-                raise InvalidRequestError(problem.message, errors=(problem,))
-            case "credit":
-                return self._credit(decode_strict(data, Credit, limits))
-            case _:
-                return self._call(frames.read_call(frame, data, limits))
+    def told(self, asking: "_Asking", answer: object) -> None:
+        """Send an answer: at once if there is room, else in its turn."""
+        self._asked.discard(asking)
+        if self._outbox.has_room:
+            self._outbox.put(frames.ok(asking.id, answer))
+        elif not self._closed:
+            self._spawn(self._answer(asking.id, _at_hand(answer)))
+
+    def refused(self, asking: "_Asking", error: NodropError) -> None:
+        """Send a refusal."""
+        self._asked.discard(asking)
+        if isinstance(error, UnauthenticatedError):
+            self._shut_out()  # it may have a better one, and sends this again if so
+        else:
+            self._outbox.put(frames.refusal(asking.id, error))
 
     async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
         try:
@@ -117,7 +175,7 @@ class Connection:
                 return
             message = frames.ok(frame_id, answer)
         except UnauthenticatedError:
-            self._shut_out()  # it may have a better one, and sends this again if so
+            self._shut_out()
             return
         except NodropError as error:
             message = frames.refusal(frame_id, error)
@@ -126,9 +184,9 @@ class Connection:
             message = frames.refusal(frame_id, RelayFaultError())
         self._outbox.put(message)
 
-    async def _call(self, call: frames.Call) -> object:
+    async def _call(self, call: Call) -> object:
         reply = await self._relay.call(
-            self._caller,
+            self.caller,
             call.operation,
             self._as_this_process(call.request),
             reference=call.reference,
@@ -145,21 +203,30 @@ class Connection:
     async def _credit(self, credit: Credit) -> object:
         if self._subscription is None:
             self._subscription = self._relay.subscribe(
-                self._caller,
+                self.caller,
                 process=self._process,
                 heartbeat_seconds=self._hello.heartbeat_seconds,
                 deliver=self._push_deliveries,
                 turn=self._outbox.turn,
             )
-            if self._hello.resume is not None and not await self._resumed(self._subscription):
+            if not await self._resumed(self._subscription):
                 return _NOTHING
         self._subscription.grant(credit.n)
         return _NOTHING if credit.id is None else {}
 
+    def _grant(self, n: int) -> None:
+        assert self._subscription is not None, "granted to a connection that takes deliveries"
+        try:
+            self._subscription.grant(n)
+        except NodropError as error:
+            self._outbox.put(frames.refusal(None, error))
+
     async def _resumed(self, subscription: Subscription) -> bool:
         """Push again what was not acknowledged. If the store cannot tell, the connection ends."""
         try:
-            await subscription.resume()
+            await subscription.prepare()
+            if self._hello.resume is not None:
+                await subscription.resume()
         except UnavailableError as error:
             log.warning("a process could not be resumed: %s", error)
             self._end(COME_BACK)
@@ -178,3 +245,7 @@ class Connection:
 
     def _push_item(self, item: ItemView) -> None:
         self._outbox.put(frames.item(item))
+
+
+async def _at_hand(answer: object) -> object:
+    return answer

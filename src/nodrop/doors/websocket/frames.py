@@ -1,19 +1,20 @@
 """What is said on the channel: the client's frames, and the relay's messages.
 
-A frame is flat: `{"id": 1, "op": "ack", "handoff_id": "0199…", "attempt": 1}`. It is read twice,
-first for what every frame has, then as the struct of its operation, so that unknown fields are
-refused here as everywhere.
+A frame is flat: `{"id": 1, "op": "ack", "handoff_id": "0199…", "attempt": 1}`. A message in which
+nothing needs a closer look is read at once, frame by frame, as the structs of their operations. In
+any other, each frame is read first for what every frame has, then as the struct of its operation,
+so that unknown fields are refused here as everywhere, and only with the frame that has them.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Any, Final, Union, cast
 
 import msgspec
 
 from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError, Problem
 from nodrop.core.limits import Limits
 from nodrop.wire import routes
-from nodrop.wire.decoding import decode_strict, peek
+from nodrop.wire.decoding import decode_strict, is_shallow, peek, plainly_sound
 from nodrop.wire.errors import Document, document
 from nodrop.wire.requests import Request
 from nodrop.wire.routes import ROUTES, Route
@@ -50,17 +51,24 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether the client wants to be told of outcomes and notices."""
 
 
-class Credit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Credit(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="op",
+    tag="credit",
+):
     """So many more deliveries may come."""
 
     id: Id = None
-    op: str = "credit"
     n: int
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A frame that asks for an operation."""
 
+    id: Id
     operation: str
     request: Request
     reference: str | None
@@ -101,6 +109,33 @@ _FRAMES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # --- reading -------------------------------------------------------------------------------------
 
 
+def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit] | None:
+    """Return the frames in a WebSocket message; None if one of them needs a closer look."""
+    if not plainly_sound(data):
+        return None
+    frames = split(data)
+    read: list[Call | Credit] = []
+    try:
+        for frame in frames:
+            said = _PLAIN.decode(frame)
+            if not is_shallow(frame, limits):
+                return None
+            if isinstance(said, Credit):
+                read.append(said)
+                continue
+            route = _PLAIN_KINDS[type(said)]
+            reference = said.handoff_id if route.operation.about_handoff else None
+            if reference == "" or (route.signs and said.signature is not None):
+                return None
+            name = route.operation.name
+            read.append(
+                Call(id=said.id, operation=name, request=said, reference=reference, name=None)
+            )
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return read
+
+
 def split(data: bytes) -> Iterable[bytes]:
     """Return the frames in a WebSocket message: itself, or the elements of an array.
 
@@ -136,7 +171,13 @@ def read_call(frame: Frame, data: bytes, limits: Limits) -> Call:
     request = route.signed(route.with_name(route.exact(said), name), data)
     name = name or route.name_in(request)
     route.check_address(reference=reference, name=name)
-    return Call(operation=route.operation.name, request=request, reference=reference, name=name)
+    return Call(
+        id=frame.id,
+        operation=route.operation.name,
+        request=request,
+        reference=reference,
+        name=name,
+    )
 
 
 def _route(frame: Frame) -> tuple[Route, str | None, str | None]:
@@ -154,22 +195,46 @@ def _route(frame: Frame) -> tuple[Route, str | None, str | None]:
     return route, found.reference or frame.handoff_id, found.name
 
 
+_ENVELOPE: Final[list[tuple[str, Any, Any]]] = [
+    ("id", Id, None),
+    ("op", str, ""),
+    ("handoff_id", str | None, None),
+    ("name", str | None, None),
+]
+
+
 def _kind(route: Route) -> type[Request]:
     """Return the struct of a frame for `route`: its request's fields, and what every frame has."""
     own = set(route.kind.__struct_fields__)
-    envelope: list[tuple[str, Any, Any]] = [
-        ("id", Id, None),
-        ("op", str, ""),
-        ("handoff_id", str | None, None),
-        ("name", str | None, None),
-    ]
-    fields = [field for field in envelope if field[0] not in own]
+    fields = [field for field in _ENVELOPE if field[0] not in own]
     name = route.kind.__name__
     kind = msgspec.defstruct(name, fields, bases=(route.kind,), frozen=True, kw_only=True)
     return cast("type[Request]", kind)
 
 
 _KINDS: Final = {name: _kind(route) for name, route in ROUTES.items()}
+
+
+def _plain_kind(route: Route) -> Any:
+    """Return the same, known by its `op`, for a frame that names nothing but its operation."""
+    fields = [("id", Id, None)]
+    if route.operation.about_handoff:
+        fields.append(("handoff_id", str))  # pyright: ignore[reportArgumentType]  # required
+    return msgspec.defstruct(
+        route.kind.__name__,
+        fields,
+        bases=(route.kind,),
+        frozen=True,
+        kw_only=True,
+        tag_field="op",
+        tag=route.operation.name,
+    )
+
+
+_PLAIN_KINDS: Final[dict[Any, Route]] = {
+    _plain_kind(route): route for route in ROUTES.values() if not route.named
+}
+_PLAIN: Final = msgspec.json.Decoder(Union[(Credit, *_PLAIN_KINDS)])  # made from the table
 
 
 # --- writing -------------------------------------------------------------------------------------

@@ -35,6 +35,11 @@ class Outbox:
         self._in_line = 0
         self._closed = False
 
+    @property
+    def has_room(self) -> bool:
+        """Whether something can be put without waiting for a turn."""
+        return not self._in_line and self._bytes <= self._bytes_max // _ROOMY
+
     async def turn(self) -> bool:
         """Return when there is room, first come, first served; False: it is closed.
 
@@ -43,6 +48,8 @@ class Outbox:
         """
         if self._in_line >= TURNS_MAX:
             self._overflow()
+        if self.has_room:
+            return not self._closed
         self._in_line += 1
         try:
             async with self._line:

@@ -64,6 +64,7 @@ class Caller:
     async def outcome(self, ask: str, handoff: Handoff) -> None:
         """Wait for what becomes of it, and settle it."""
         outcome = await _until_able(lambda: handoff.outcome(of="chain"))
+        await self._client.flush()
         self._record.write(Told(ask=ask, state=outcome.state, result=outcome.result))
 
 

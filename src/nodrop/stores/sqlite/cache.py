@@ -24,6 +24,10 @@ class Cache:
             self._handoffs[key] = handoff  # a dict keeps the order of insertion: now the latest
         return handoff
 
+    def look(self, key: Key) -> Handoff | None:
+        """Return the handoff under `key`, if it is here; no use that counts. From any thread."""
+        return self._handoffs.get(key)
+
     def keep(self, handoffs: Iterable[Handoff]) -> None:
         """Take `handoffs` in, each in the place of what was under its key."""
         for handoff in handoffs:

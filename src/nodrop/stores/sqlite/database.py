@@ -210,6 +210,10 @@ class Database:
             found.update({(handoff.team, handoff.id): handoff for handoff in read})
         return [handoff for handoff in found.values() if handoff is not None]
 
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return a handoff as it was last committed, if it is in the cache. From any thread."""
+        return self._cache.look(key)
+
     def next_due(self) -> int | None:
         """Return the earliest due time of all."""
         return self._value("select min(due_at) from handoff where due_at is not null")

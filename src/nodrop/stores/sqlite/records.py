@@ -12,7 +12,7 @@ import msgspec
 from nodrop.core.contract import Agent
 from nodrop.core.model import Handoff
 from nodrop.store import Horizon, Row
-from nodrop.wire.log import Entry
+from nodrop.wire.log import Entry, Unsealed
 
 Columns = tuple[Any, ...]
 V = TypeVar("V", bound=msgspec.Struct)
@@ -40,7 +40,7 @@ def handoff_columns(row: Row) -> Columns:
         handoff.team,
         handoff.id,
         handoff.version,
-        str(handoff.state),
+        handoff.state.value,
         handoff.attempt,
         handoff.sender,
         handoff.origin,
@@ -69,10 +69,23 @@ def party_columns(handoff: Handoff) -> Iterable[Columns]:
     return [(handoff.team, agent, handoff.id) for agent in agents]
 
 
-def entry_columns(entry: Entry) -> Columns:
+def entry_columns(entry: Unsealed, hash_: str) -> Columns:
     """Return a row of `entry`. Its data is text, so that it can be read with any SQLite tool."""
-    row = columns_of(entry)
-    return (*row[:_DATA], str(bytes(entry.data), "utf-8"), *row[_DATA + 1 :])
+    return (
+        entry.team,
+        entry.seq,
+        entry.at,
+        entry.type,
+        entry.actor,
+        entry.handoff_id,
+        entry.version,
+        entry.correlation_id,
+        entry.command_id,
+        str(bytes(entry.data), "utf-8"),
+        entry.body_digest,
+        entry.prev_hash,
+        hash_,
+    )
 
 
 def read_entry(row: Columns) -> Entry:
@@ -84,7 +97,7 @@ def read_entry(row: Columns) -> Entry:
 _DATA: Final = Entry.__struct_fields__.index("data")
 
 
-def body_key(entry: Entry) -> tuple[str, str, int]:
+def body_key(entry: Unsealed) -> tuple[str, str, int]:
     """Return where the body of `entry` is kept: (team, handoff_id, number)."""
     if entry.handoff_id is None or entry.version is None:
         return (entry.team, "", entry.seq)

@@ -152,6 +152,10 @@ class SQLiteStore:
         """Return the handoffs there are, in no particular order."""
         return await self._visit(self._database.handoffs, keys)
 
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return what `handoffs` would, if that takes no waiting; None: ask there."""
+        return self._database.at_hand(key)
+
     async def resolve(self, team: str, reference: str) -> Sequence[str]:
         """Return at most two ids: of the handoff `sender/key`, or of those an id prefix fits."""
         return await self._visit(self._database.resolve, team, reference)

@@ -16,7 +16,7 @@ from nodrop.stores.sqlite.records import (
     party_columns,
 )
 from nodrop.wire.canonical import keyed_digest
-from nodrop.wire.log import Draft, Head, seal
+from nodrop.wire.log import Draft, hash_of, placed
 
 
 def write_entries(connection: Connection, drafts: Sequence[Draft]) -> None:
@@ -26,23 +26,30 @@ def write_entries(connection: Connection, drafts: Sequence[Draft]) -> None:
     bodies: list[Columns] = []
     items: list[Columns] = []
     for draft in drafts:
-        head, digest_key = ends[draft.team]
-        digest = keyed_digest(digest_key, draft.body) if draft.body is not None else None
-        entry = seal(draft, head, digest)
-        ends[draft.team] = (Head(seq=entry.seq, hash=entry.hash), digest_key)
-        entries.append(entry_columns(entry))
-        if draft.body is not None:
-            bodies.append((*body_key(entry), draft.body))
-        shown = (entry.at, entry.actor, entry.type, entry.handoff_id, entry.version)
-        readers = set(draft.mail)  # one may be told for two reasons
-        items.extend((entry.team, reader, entry.seq, kind, *shown) for reader, kind in readers)
-    connection.executemany(_INSERT_ENTRY, entries)
-    connection.executemany("insert into body values (?, ?, ?, ?)", bodies)
-    connection.executemany("insert into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)", items)
-    connection.executemany(
+        end = ends[draft.team]
+        body = draft.body
+        digest = keyed_digest(end.digest_key, body) if body is not None else None
+        entry = placed(draft, end.seq + 1, end.hash, digest)
+        end.seq, end.hash = entry.seq, hash_of(entry)
+        entries.append(entry_columns(entry, end.hash))
+        if body is not None:
+            bodies.append((*body_key(entry), body))
+        for reader, kind in set(draft.mail):  # one may be told for two reasons
+            shown = (entry.at, entry.actor, entry.type, entry.handoff_id, entry.version)
+            items.append((entry.team, reader, entry.seq, kind, *shown))
+    _write(connection, _INSERT_ENTRY, entries)
+    _write(connection, "insert into body values (?, ?, ?, ?)", bodies)
+    _write(connection, "insert into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)", items)
+    _write(
+        connection,
         "update team set head_seq = ?, head_hash = ? where id = ?",
-        [(head.seq, head.hash, team) for team, (head, _) in ends.items()],
+        [(end.seq, end.hash, team) for team, end in ends.items()],
     )
+
+
+def _write(connection: Connection, statement: str, rows: Sequence[Columns]) -> None:
+    if rows:
+        connection.executemany(statement, rows)
 
 
 def write_handoffs(
@@ -52,8 +59,9 @@ def write_handoffs(
 
     `strangers` are the handoffs whose parties may not be known yet.
     """
-    connection.executemany(_UPSERT_HANDOFF, map(handoff_columns, rows))
-    connection.executemany(
+    _write(connection, _UPSERT_HANDOFF, [handoff_columns(row) for row in rows])
+    _write(
+        connection,
         "insert into party values (?, ?, ?) on conflict do nothing",
         [row for handoff in strangers for row in party_columns(handoff)],
     )
@@ -61,44 +69,62 @@ def write_handoffs(
 
 def write_others(connection: Connection, changes: Changes) -> None:
     """Write what `changes` has besides entries and rows."""
-    connection.executemany(
+    _write(
+        connection,
         "insert or replace into idempotency_key values (?, ?, ?, ?, ?)",
-        map(columns_of, changes.keys),
+        [columns_of(use) for use in changes.keys],
     )
-    connection.executemany(
+    _write(
+        connection,
         "insert or replace into process values (?, ?, ?, ?, ?)",
-        map(columns_of, changes.processes),
+        [columns_of(process) for process in changes.processes],
     )
-    connection.executemany("delete from process where team = ? and id = ?", changes.processes_gone)
-    connection.executemany(
+    _write(connection, "delete from process where team = ? and id = ?", changes.processes_gone)
+    _write(
+        connection,
         "insert or replace into agent values (?, ?, ?, ?)",
-        (agent_columns(agent) for agent, _ in changes.agents),
+        [agent_columns(agent) for agent, _ in changes.agents],
     )
-    connection.executemany(
+    _write(
+        connection,
         # A version is what was sent first under its number: it does not change afterwards.
         "insert into manifest values (?, ?, ?, ?) on conflict do nothing",
-        ((agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents),
+        [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents],
     )
-    connection.executemany(
+    _write(
+        connection,
         "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
-        map(columns_of, changes.tokens),
+        [columns_of(token) for token in changes.tokens],
     )
-    connection.executemany(
+    _write(
+        connection,
         "insert or replace into record (team, kind, id, json) values (?, ?, ?, ?)",
-        map(columns_of, changes.records),
+        [columns_of(record) for record in changes.records],
     )
-    connection.executemany(
-        "delete from record where team = ? and kind = ? and id = ?", changes.records_gone
+    _write(
+        connection,
+        "delete from record where team = ? and kind = ? and id = ?",
+        changes.records_gone,
     )
 
 
-def _end(connection: Connection, team: str) -> tuple[Head, bytes]:
+class _End:
+    """Where the log of a team ends, entry after entry."""
+
+    __slots__ = ("digest_key", "hash", "seq")
+
+    def __init__(self, seq: int, hash_: str, digest_key: bytes) -> None:
+        self.seq = seq
+        self.hash = hash_
+        self.digest_key = digest_key
+
+
+def _end(connection: Connection, team: str) -> _End:
     row = connection.execute(
         "select head_seq, head_hash, digest_key from team where id = ?", (team,)
     ).fetchone()
     assert row is not None, "a team is created before it is written to"
-    seq, hash_, digest_key = row
-    return Head(seq=seq, hash=hash_), digest_key
+    return _End(*row)
 
 
 _INSERT_ENTRY: Final = "insert into entry values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -25,6 +25,17 @@ class ListContract(Setting):
         assert await store.handoffs([(OTHER_TEAM, handoff_id(1))]) == []
         assert await store.handoffs([]) == []
 
+    async def test_what_is_at_hand_is_as_it_was_committed(self, store: Store) -> None:
+        """A store may have nothing at hand; what it has is no older than the last commit."""
+        told = story(offered())
+        await commit(store, told)
+        assert store.at_hand((TEAM, handoff_id(1))) in (told.handoff, None)
+        later = story(DELIVERED, after=told.handoff)
+        await commit(store, later)
+        assert store.at_hand((TEAM, handoff_id(1))) in (later.handoff, None)
+        assert store.at_hand((TEAM, handoff_id(2))) is None
+        assert store.at_hand((OTHER_TEAM, handoff_id(1))) is None
+
     async def test_a_row_replaces_the_one_before_it(self, store: Store) -> None:
         """Every field of the handoff is the later one's."""
         told = story(offered())

@@ -1,0 +1,62 @@
+"""The answers to commands and to waiting, where a view may have to ask the store."""
+
+from nodrop.core.model import Handoff, Rung
+from nodrop.engine.asking import Reply
+from nodrop.engine.discovery import Discovery
+from nodrop.engine.done import Done, DoneBefore
+from nodrop.engine.reading import Reading
+from nodrop.engine.shows import Caller, Shows
+from nodrop.engine.writing import Writing
+from nodrop.wire import requests, views
+from nodrop.wire.requests import Request
+
+
+class Answers:
+    """Makes replies of what was done and found."""
+
+    def __init__(
+        self,
+        *,
+        reading: Reading,
+        writing: Writing,
+        shows: Shows,
+        discovery: Discovery,
+    ) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._shows = shows
+        self._discovery = discovery
+
+    async def to_command(self, caller: Caller, request: Request, done: Done | DoneBefore) -> Reply:
+        """Return the answer to a command; to a repeated one, what it was the first time."""
+        replayed = isinstance(done, DoneBefore)
+        if isinstance(done, DoneBefore):
+            handoff = (await self._reading.as_of(caller.team, done.places))[0]
+        else:
+            handoff = done.handoff
+        if isinstance(request, requests.Briefly) and request.brief:
+            brief = views.BriefAnswer(handoff=self._shows.brief(handoff))
+            return Reply(answer=brief, replayed=replayed)
+        warnings = self._discovery.warnings(handoff) if isinstance(request, requests.Offer) else ()
+        view = await self._shows.handoff(handoff, reader=caller.agent, warnings=warnings)
+        repeated = isinstance(done, Done) and done.replayed
+        answer = views.HandoffAnswer(handoff=view, replayed=repeated)
+        return Reply(answer=answer, replayed=replayed or repeated)
+
+    async def to_wait(self, caller: Caller, handoff: Handoff, *, elapsed: bool) -> Reply:
+        """Return the answer to one who waited for a handoff, or merely looked."""
+        if caller.observer:
+            [view] = await self._shows.outlines([handoff])
+        else:
+            if owes_outcome(handoff, caller.agent):
+                # The outcome leaves with this answer, and the log says so first.
+                handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
+            view = await self._shows.handoff(handoff, reader=caller.agent)
+        return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+
+def owes_outcome(handoff: Handoff, reader: str) -> bool:
+    """Whether showing a handoff to `reader` is the first that its requester sees of the outcome."""
+    if handoff.outcome is None or handoff.settled_at is not None or reader != handoff.origin:
+        return False
+    return all([receipt.rung is not Rung.OUTCOME_DELIVERED for receipt in handoff.receipts])  # noqa: C419  # a list is quicker for so few

@@ -1,0 +1,129 @@
+"""The desk: what is asked for most, carried out without a task for each who asks.
+
+Commands about a handoff that need nothing but its row, and waiting for a handoff to get somewhere.
+Everything else, and everything that turns out to need the store, goes the long way round: `Relay`.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from nodrop.core.errors import NodropError, RelayFaultError
+from nodrop.core.model import Handoff
+from nodrop.engine.answers import Answers, owes_outcome
+from nodrop.engine.asking import Asking, Reply
+from nodrop.engine.done import Done, DoneBefore
+from nodrop.engine.following import Following
+from nodrop.engine.queues import Queues
+from nodrop.engine.reading import ID_CHARS
+from nodrop.engine.shows import Shows
+from nodrop.engine.writing import Writing
+from nodrop.wire import requests, views
+
+log = logging.getLogger("nodrop.relay")
+
+PLAIN: Final = frozenset({"ack", "update", "complete", "fail", "settle", "checkpoint", "note"})
+"""Commands whose meaning is all in the request and the handoff's row."""
+WAITING: Final = "get_handoff"
+
+
+class Desk:
+    """Takes what can be carried out at once, or at the next commit."""
+
+    def __init__(
+        self,
+        *,
+        writing: Writing,
+        following: Following,
+        queues: Queues,
+        shows: Shows,
+        answers: Answers,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        refuse: Callable[[Asking, NodropError], None],
+    ) -> None:
+        self._writing = writing
+        self._following = following
+        self._queues = queues
+        self._shows = shows
+        self._answers = answers
+        self._spawn = spawn
+        self._refuse = refuse
+
+    def takes(self, asking: Asking, reference: str | None) -> bool:
+        """Whether what is asked for can be carried out here."""
+        if reference is None or len(reference) != ID_CHARS or "/" in reference:
+            return False
+        operation = asking.operation
+        if operation == "ack":
+            return self._queues.known(asking.caller.team, asking.caller.agent)
+        return operation in PLAIN or operation == WAITING
+
+    def begin(self, asking: Asking, handoff_id: str) -> None:
+        """Carry out what this desk takes.
+
+        Raises:
+            NodropError: why not. Of everything later, whoever asks is told.
+        """
+        request = asking.request
+        if isinstance(request, requests.GetHandoff):
+            asking.follower = self._following.follow(
+                asking.caller,
+                handoff_id,
+                request,
+                told=partial(self._tell_found, asking),
+                refused=partial(self._refuse, asking),
+            )
+            return
+        assert isinstance(request, requests.Command), "the rest are commands"
+        self._writing.post(
+            asking.caller,
+            request,
+            handoff_id,
+            told=partial(self._tell_done, asking),
+            refused=partial(self._refuse, asking),
+        )
+
+    def leave(self, asking: Asking) -> None:
+        """Let go of what somebody waits for who is gone."""
+        if asking.follower is not None:
+            self._following.leave(asking.follower)
+
+    def _tell_done(self, asking: Asking, done: Done | DoneBefore) -> None:
+        request = asking.request
+        if isinstance(done, DoneBefore):
+            self._look_up(asking, self._answers.to_command(asking.caller, request, done))
+        elif isinstance(request, requests.Briefly) and request.brief:
+            brief = views.BriefAnswer(handoff=self._shows.brief(done.handoff))
+            asking.tell(Reply(answer=brief))
+        else:
+            view = self._shows.at_hand(done.handoff, reader=asking.caller.agent)
+            if view is None:
+                self._look_up(asking, self._answers.to_command(asking.caller, request, done))
+            else:
+                asking.tell(Reply(answer=views.HandoffAnswer(handoff=view)))
+
+    def _tell_found(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told
+        caller = asking.caller
+        view = None
+        if not caller.observer and not owes_outcome(handoff, caller.agent):
+            view = self._shows.at_hand(handoff, reader=caller.agent)
+        if view is None:
+            self._look_up(asking, self._answers.to_wait(caller, handoff, elapsed=elapsed))
+        else:
+            answer = views.HandoffAnswer(handoff=view, wait_elapsed=elapsed)
+            asking.tell(Reply(answer=answer))
+
+    def _look_up(self, asking: Asking, answer: Coroutine[Any, Any, Reply]) -> None:
+        """Answer once the store has said what the answer needs."""
+
+        async def tell() -> None:
+            try:
+                asking.tell(await answer)
+            except NodropError as error:
+                self._refuse(asking, error)
+            except Exception:
+                log.exception("%s failed", asking.operation)
+                asking.refuse(RelayFaultError())
+
+        self._spawn(tell())
