@@ -16,7 +16,7 @@ PEERS := .venv-bench/.stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types imports unit coverage prove bench fmt docs constraints clean
+.PHONY: help run test lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -43,6 +43,15 @@ unit: $(DEV) ## The tests (ARGS="..." goes to pytest, WORKERS=n sets the process
 coverage: $(DEV) ## The tests in one process, with branch coverage
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report
+
+# The TCK is yours: a folder with its branch 1.0-dev, and an environment in which it is installed.
+TCK ?=
+TCK_PYTHON ?= $(TCK)/.venv/bin/python
+conformance: $(DEV) ## The A2A TCK against a relay (TCK=folder, TCK_PYTHON=its Python)
+	$(BIN)/python tests/conformance/run.py --tck "$(TCK)" --python "$(TCK_PYTHON)" $(ARGS)
+
+test-a2a-js: $(DEV) ## The JavaScript SDK of A2A against a relay (needs node and npm)
+	$(BIN)/python tests/conformance/javascript.py
 
 # Seeds are fixed, so that a finding can be looked at again. A quiet machine takes about three hours.
 PROVE := $(BIN)/nodrop chaos

@@ -360,6 +360,7 @@ async def serve(
     limits: Limits = DEFAULT,
     triggers: Sequence[Mapping[str, Any]] | None = None,
     allowed: Collection[str] = (),
+    grpc_port: int | None = None,
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -367,7 +368,7 @@ async def serve(
 
     What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
     rules that a file holds; None leaves all rules as they are. `allowed` are addresses that are not
-    public and may be called all the same.
+    public and may be called all the same; on `grpc_port` A2A is spoken too.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -388,7 +389,7 @@ async def serve(
                 origins=origins,
                 tls=tls,
                 new_id=ids.new,
-                a2a=A2A(team=team, home=home, allowed=allowed),
+                a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
             ) as url,
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)

@@ -13,7 +13,7 @@ from nodrop.doors.listener import listen
 PUBLIC = "93.184.215.14"
 
 
-async def secret(scope: Any, receive: Any, send: Any) -> None:
+async def secret(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"only the relay can reach this"})
 
@@ -73,7 +73,7 @@ async def test_an_operator_allows_one_address_and_no_other() -> None:
 
 
 async def test_an_answer_without_an_end_is_not_read_to_it() -> None:
-    async def endless(scope: Any, receive: Any, send: Any) -> None:
+    async def endless(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(200):
             await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})

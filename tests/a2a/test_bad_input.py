@@ -161,7 +161,7 @@ async def test_unknown_and_foreign_tasks_are_not_found(office: Any, method: str)
     planner, stranger = await office.http("planner"), await office.member("stranger")
     foreign = (await stranger("offer", to="coder", payload={}))["handoff"]["id"]
     before = await office.entries()
-    answers = []
+    answers: list[Any] = []
     for task_id in (UNKNOWN, foreign, foreign[:10], "", "x" * 5_000, "a/b", "\u0000"):
         params = {"id": task_id}
         answer = await planner.post(f"{AGENT}/", json=call(method, params), headers=CURRENT)

@@ -124,11 +124,6 @@ async def add(office: Any, abroad: Abroad, **more: Any) -> Callable[..., Any]:
     return me
 
 
-async def looked_again(office: Any, *, at_most_ms: int = 15_000) -> None:
-    """Let whoever asks for news of a task ask once more."""
-    office.clock.advance(at_most_ms)
-
-
 async def ended(office: Any, task_id: str) -> Any:
     """Return a handoff once it has ended, while time passes."""
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -158,9 +153,7 @@ async def test_a_handoff_is_sent_once_and_its_result_comes_back(
     assert abroad.tokens == {"Bearer s3cret"}
     abroad.say("TASK_STATE_WORKING", "on the way")
     office.clock.advance(500)
-    updated = await office.until(
-        handoff["id"], lambda h: (h["ack"] or {})["status"] == "on the way"
-    )
+    updated = await office.until(handoff["id"], said="on the way")
     assert updated["state"] == "accepted"
     abroad.finish()
     done = await ended(office, handoff["id"])
@@ -195,7 +188,7 @@ async def test_a_question_from_elsewhere_is_asked_here_and_the_answer_goes_back(
     planner = await office.member("planner")
     handoff_id = (await planner("offer", to="traveller", payload={"text": "Go"}))["handoff"]["id"]
     await abroad.reached()
-    blocked = await office.until(handoff_id, lambda h: h["state"] == "blocked")
+    blocked = await office.until(handoff_id, state="blocked")
     assert blocked["question"]["asked"] == "planner"
     abroad.next_state = "TASK_STATE_WORKING"
     await planner("answer", handoff_id, seq=blocked["question"]["seq"], answer="By train")
@@ -212,7 +205,7 @@ async def test_a_restart_of_the_relay_sends_nothing_twice(office: Any, abroad: A
     planner = await office.member("planner")
     handoff_id = (await planner("offer", to="traveller", payload={}))["handoff"]["id"]
     await abroad.reached()
-    await office.until(handoff_id, lambda h: h["state"] == "accepted")
+    await office.until(handoff_id, state="accepted")
     await office.restart(down_ms=60_000)
     abroad.finish()
     done = await ended(office, handoff_id)
@@ -228,7 +221,7 @@ async def test_a_message_whose_answer_got_lost_is_sent_again_under_the_same_id(
     planner = await office.member("planner")
     handoff_id = (await planner("offer", to="traveller", payload={}))["handoff"]["id"]
     await abroad.reached()
-    await office.until(handoff_id, lambda h: h["state"] == "offered" and h["attempt"] == 1)
+    await office.until(handoff_id, state="offered", attempt=1)
     abroad.lose_answers = False
     abroad.next_state = "TASK_STATE_COMPLETED"
     done = await ended(office, handoff_id)
@@ -247,7 +240,7 @@ async def test_mail_for_an_agent_that_is_away_is_kept_until_it_is_there(office: 
     await office.clock.somebody_sleeps(1_000)
     office.clock.advance(1_000)
     await office.clock.somebody_sleeps(2_000)
-    waiting = await office.until(handoff_id, lambda h: h["state"] == "offered")
+    waiting = await office.until(handoff_id, state="offered")
     assert waiting["attempt"] == 0
     abroad.next_state = "TASK_STATE_COMPLETED"
     async with living(abroad, port):
@@ -282,7 +275,7 @@ async def test_a_result_that_comes_after_somebody_else_took_over_changes_nothing
     planner, coder = await office.member("planner"), await office.member("coder")
     handoff_id = (await planner("offer", to="traveller", payload={}))["handoff"]["id"]
     await abroad.reached()
-    await office.until(handoff_id, lambda h: h["state"] == "accepted")
+    await office.until(handoff_id, state="accepted")
     await me("reassign", handoff_id, to="coder")
     abroad.finish(text="too late")
     await coder("take")
@@ -321,7 +314,7 @@ async def test_dropping_an_agent_elsewhere_ends_the_deliveries(office: Any, abro
     me = await add(office, abroad)
     await me("offer", to="traveller", payload={})
     await abroad.reached()
-    await me("set_reach", name="traveller", a2a=None)
+    await me("set_reach", name="traveller", a2a="")
     planner = await office.member("planner")
     second = (await planner("offer", to="traveller", payload={}))["handoff"]
     assert [w["code"] for w in second["warnings"]] == ["recipient_asleep"]

@@ -61,7 +61,7 @@ async def test_a_question_is_input_required_and_the_next_message_is_its_answer(p
     answering = asyncio.ensure_future(
         planner.task("Production", wait=True, task_id=task_id, message_id="m2")
     )
-    blocked = await office.until(task_id, lambda h: h["state"] == "accepted")
+    blocked = await office.until(task_id, state="accepted")
     assert blocked["question"] is None
     assert (await coder("get_handoff", task_id))["handoff"]["answers"] == {
         "Where to?": "Production"
@@ -79,7 +79,7 @@ async def test_an_agent_that_never_comes_is_a_failure_with_its_reason_and_a_dead
     office, planner = peer
     task = await planner.task("Anybody?", terms={"deadline": "1h"})
     office.clock.advance(HOUR)
-    await office.until(task.id, lambda h: h["state"] == "expired")
+    await office.until(task.id, state="expired")
     failed = await planner.get(task)
     assert office.state(failed) == "failed"
     assert failed.status.message.parts[0].text
@@ -105,11 +105,10 @@ async def test_a_subscriber_is_told_everything_in_order_and_the_stream_ends_with
     office, planner = peer
     task = await planner.task("Tell me")
     coder = await office.member("coder")
-    told = []
+    wanted = SubscribeToTaskRequest(id=task.id)
 
-    async def listen() -> None:
-        async for event in planner.listening.subscribe(SubscribeToTaskRequest(id=task.id)):
-            told.append(event)
+    async def listen() -> list[Any]:
+        return [event async for event in planner.listening.subscribe(wanted)]
 
     async with asyncio.timeout(20):
         listening = asyncio.ensure_future(listen())
@@ -117,8 +116,7 @@ async def test_a_subscriber_is_told_everything_in_order_and_the_stream_ends_with
         await coder("ack", task.id, attempt=1)
         await coder("update", task.id, attempt=1, status="half")
         await coder("complete", task.id, attempt=1, result="all")
-        await listening
-    shown = office.kinds(told)
+        shown = office.kinds(await listening)
     # It may have been told of some of it as what was there when it began to listen.
     everything = ["task:submitted", "submitted", "working", "working", "artifact", "completed"]
     assert shown[-2:] == everything[-2:]

@@ -47,7 +47,7 @@ def test_every_verb_of_the_interface_is_there() -> None:
     recipient += ["fail", "reject", "release"]
     proof = ["verify", "chaos", "simulate", "bench"]
     assert sorted(VERBS) == sorted(
-        [*start, *requester, *recipient, "track", "log", "note", "agents", "find", *proof]
+        [*start, *requester, *recipient, "track", "log", "note", "find", *proof]
     )
 
 

@@ -394,8 +394,10 @@ async def test_agents_and_chains_are_found(relay: "FakeTransport", me: Client) -
     assert [(a.agent_id, a.connected) for a in await me.agents()] == [("code_agent", True)]
     assert await me.find(capability="cooking") == []
     assert sent(relay, 1) == {"capability": "cooking"}
-    relay.answer("trace", {"handoffs": [view(), view("accepted")]})
-    assert [h.state for h in await me.trace("c1")] == ["offered", "accepted"]
+    traced = {"state": "open", "breaks": [], "handoffs": [view(), view("accepted")]}
+    relay.answer("trace", traced)
+    trace = await me.trace("c1")
+    assert ([h.state for h in trace], trace.state) == (["offered", "accepted"], "open")
 
 
 async def test_a_note_is_about_a_handoff_or_the_team(relay: "FakeTransport", me: Client) -> None:

@@ -72,16 +72,19 @@ async def main() -> None:
             grpc_port=0,
             grpc_agent=NAME,
         )
-        async with app.open_relay(home / "tck.db", home=home) as relay:
-            async with app.listening(relay, a2a=outside) as url:
-                await relay.ensure_token("default", agent=NAME, role="agent", secret=TOKEN)
-                public = SetReach(agent=NAME, public=True)  # the TCK sends no token
-                await relay.call(operator_of("default"), "set_reach", public, name=NAME)
-                working = asyncio.create_task(agent.serve(url, token=TOKEN, grace=0))
-                print(f"{url}/agents/{NAME}", flush=True)
-                await asyncio.to_thread(sys.stdin.read)
-                agent.stop()
-                await working
+        async with (
+            app.open_relay(home / "tck.db", home=home) as relay,
+            app.listening(relay, a2a=outside) as url,
+        ):
+            await relay.ensure_token("default", agent=NAME, role="agent", secret=TOKEN)
+            public = SetReach(agent=NAME, public=True)  # the TCK sends no token
+            await relay.call(operator_of("default"), "set_reach", public, name=NAME)
+            working = asyncio.create_task(agent.serve(url, token=TOKEN, grace=0))
+            sys.stdout.write(f"{url}/agents/{NAME}\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.read)
+            agent.stop()
+            await working
 
 
 if __name__ == "__main__":

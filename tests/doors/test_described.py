@@ -159,6 +159,25 @@ async def dead_letters_are_decided_about(cast: Cast) -> None:
     await cast.operator("accept", {}, id=late)
 
 
+async def a_team_coordinates(cast: Cast) -> None:
+    offers = {"a": {"to": "code_agent", "title": "one"}, "b": {"to": "support", "title": "two"}}
+    group = await cast.requester("offer_group", {"offers": offers, "join": "any"})
+    await cast.requester("get_group", name=group["group"]["id"])
+    rule = {"on": "email.*", "when": "true", "offer": {"to": "code_agent", "title": "${event.id}"}}
+    await cast.operator("put_trigger", rule, name="mail")
+    await cast.requester("emit", {"type": "email.received", "event_id": "e1", "data": {"n": 1}})
+    await cast.requester("triggers")
+    await cast.operator("test_trigger", {"trigger": "mail"})
+    await cast.operator("remove_trigger", name="mail")
+    await cast.requester("subscribe_topic", {}, name="mobile")
+    await cast.requester("topics")
+    await cast.worker("tell_status", {"status": "stuck", "topic": "mobile"})
+    said = await cast.worker("say", {"text": "hello", "to": "inbox_monitor"})
+    await cast.requester("say", {"text": "yes?", "thread": said["thread"]})
+    await cast.requester("messages")
+    await cast.requester("unsubscribe_topic", name="mobile")
+
+
 async def people_look_around(cast: Cast) -> None:
     await cast.worker("agents")
     await cast.worker("agents", query="?capability=bug_triage&limit=3&input=%7B%7D")
@@ -210,6 +229,7 @@ async def test_every_operation_answers_as_it_is_described(
     await terms_are_agreed_on_and_declined(cast)
     await work_is_given_back_passed_on_and_cancelled(cast)
     await dead_letters_are_decided_about(cast)
+    await a_team_coordinates(cast)
     await people_look_around(cast)
     await somebody_joins_with_a_key(cast, stranger)
     assert cast.asked_for == OPERATIONS.keys()

@@ -64,7 +64,7 @@ async def test_an_older_client_shakes_hands_and_needs_no_session(web: httpx2.Asy
     assert "inbox" in result["instructions"]
     headers = {**MINE, "mcp-protocol-version": "2025-06-18"}
     listed = await web.post("/mcp", json=request("tools/list"), headers=headers)
-    assert len(listed.json()["result"]["tools"]) == 11
+    assert len(listed.json()["result"]["tools"]) == 12
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,11 @@ BODIES: dict[str, Any] = {
     "register": {"agent_id": "code_agent"},
     "create_token": {"agent": "inbox_monitor"},
     "contract": {"capability": "bug_triage"},
+    "offer_group": {"offers": {"a": {"to": "code_agent", "title": "forged"}}},
+    "emit": {"type": "forged"},
+    "put_trigger": {"on": "forged", "offer": {"to": "code_agent", "title": "forged"}},
+    "say": {"text": "forged", "to": "code_agent"},
+    "tell_status": {"status": "forged"},
 }
 """What the operations need to be taken seriously."""
 ATTEMPT = {"attempt": 1}

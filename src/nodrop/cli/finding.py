@@ -23,9 +23,12 @@ _SHAPE: Final = "JSON|@FILE|-"
 
 async def agents(
     session: Session,
+    context: typer.Context,
     capability: Annotated[str | None, typer.Option(help="Only who offers this.")] = None,
 ) -> None:
     """List the agents of the team, what they offer, and what waits for them."""
+    if context.invoked_subcommand is not None:
+        return
     answer = await session.call("agents", given(capability=capability))
     while (after := answer.get("after")) is not None:
         more = await session.call("agents", {"after": after})

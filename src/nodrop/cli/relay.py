@@ -51,6 +51,17 @@ async def up(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Another bound, as in docs/limits.md; repeatable."),
     ] = None,
+    allow_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Let webhooks be called there although it is not a public address; repeatable.",
+        ),
+    ] = None,
+    grpc: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Speak A2A over gRPC too, on this port; 0 is any."),
+    ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
     ] = False,
@@ -66,10 +77,12 @@ async def up(
             "--tls-cert": tls_cert and tls_cert.resolve(),
             "--tls-key": tls_key and tls_key.resolve(),
             "--keep": keep,
+            "--grpc": grpc,
         }
         options = [part for flag, value in flags.items() if value for part in (flag, str(value))]
         options += [part for name in hostname or () for part in ("--hostname", name)]
         options += [part for bound in limit or () for part in ("--limit", bound)]
+        options += [part for place in allow_address or () for part in ("--allow-address", place)]
         _as_service(session, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
@@ -84,6 +97,8 @@ async def up(
             hosts=hostname or (),
             tls=app.TLS(certificate=tls_cert, key=tls_key or tls_cert) if tls_cert else None,
             limits=values.limits(limit or (), path="--limit"),
+            allowed=allow_address or (),
+            grpc_port=grpc,
             keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
             triggers=written_triggers(),
             ready=lambda served: _tell(served, home, as_json=session.as_json),

@@ -16,6 +16,7 @@ from nodrop.cli import (
     keys,
     looking,
     mcp,
+    reach,
     receiving,
     relay,
     reporting,
@@ -29,7 +30,7 @@ from nodrop.cli import (
 )
 from nodrop.cli.demo.story import demo
 from nodrop.cli.setup.connect import setup
-from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, verb
+from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, CONNECTION, WITHOUT_TOKEN, verb
 
 _START: Final = "Start here"
 _PROOF: Final = "See it hold"
@@ -70,7 +71,6 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         tracing.trace,
         looking.log,
         looking.note,
-        finding.agents,
         finding.find,
         reporting.debrief,
         reporting.export,
@@ -82,6 +82,12 @@ _DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {
     "redrive": deadletters.dlq_redrive,
     "discard": deadletters.dlq_discard,
     "accept": deadletters.dlq_accept,
+}
+_AGENTS: Final[dict[str, Callable[..., Any]]] = {
+    "add": reach.agents_add,
+    "drop": reach.agents_drop,
+    "open": reach.agents_open,
+    "close": reach.agents_close,
 }
 _KEYS: Final[dict[str, Callable[..., Any]]] = {
     "list": keys.keys_list,
@@ -126,6 +132,13 @@ def _tree() -> typer.Typer:
     for name, function in _DEAD_LETTERS.items():
         letters.command(name)(verb(function))
     tree.add_typer(letters, name="dlq", rich_help_panel="See what happens")
+    agents = typer.Typer(invoke_without_command=True)
+    agents.callback()(verb(finding.agents))
+    for name, function in _AGENTS.items():
+        # `--token` is the agent's there, and not the caller's.
+        options = WITHOUT_TOKEN if name == "add" else CONNECTION
+        agents.command(name)(verb(function, options=options))
+    tree.add_typer(agents, name="agents", rich_help_panel="See what happens")
     ring = typer.Typer(no_args_is_help=True, help="Keys: list them, replace one, revoke one.")
     for name, function in _KEYS.items():
         ring.command(name)(verb(function))

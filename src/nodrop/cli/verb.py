@@ -54,6 +54,8 @@ AT_HOME: Final = ("as_json", "home")
 """For a verb that is a relay itself."""
 AS_NAMED: Final = tuple(name for name in _OPTIONS if name != "agent")
 """For a verb whose argument is the agent."""
+WITHOUT_TOKEN: Final = tuple(name for name in _OPTIONS if name != "token")
+"""For a verb that means somebody else's token by that."""
 ALONE: Final = ("as_json",)
 """For a verb that brings everything with it."""
 

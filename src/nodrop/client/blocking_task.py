@@ -59,6 +59,7 @@ class BlockingTask(Twin, TaskShown):
     park = blocking(Task.park)
     checkpoint = blocking(Task.checkpoint)
     note = blocking(Task.note)
+    tell = blocking(Task.tell)
     record = blocking(Task.record)
 
     def once(self, name: str, fn: Action) -> Any:

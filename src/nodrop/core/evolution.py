@@ -458,9 +458,10 @@ def _ended(
         length_ms=h.terms.outcome_within_ms,
     )
     timers = (outcome,)
-    if state is State.EXPIRED:
+    replaced = state in DEAD and bool(h.legs) and h.legs[0].fallback  # which comes first
+    if state is State.EXPIRED and not replaced:
         timers = steps_armed(timers, h.terms, When.OVERDUE, since=h.terms.deadline_at)
-    if state in DEAD:
+    if state in DEAD and not replaced:
         timers = steps_armed(timers, h.terms, When.DEAD, since=at)
     return {
         **_detached(h),

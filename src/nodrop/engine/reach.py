@@ -85,13 +85,14 @@ class Reaches:
         self, caller: Caller, request: requests.SetReach, agent: str
     ) -> key_views.ReachAnswer:
         self._intake.text(request.token, "token")
+        known = self.get(caller.team, agent)
         reach = Reach(
             team=caller.team,
             agent=agent,
-            public=request.public,
-            a2a=None if request.a2a is None else _address(request.a2a),
-            token=request.token,
-            private=request.private,
+            public=known.public if request.public is None else request.public,
+            a2a=known.a2a if request.a2a is None else _address(request.a2a),
+            token=known.token if request.token is None else request.token or None,
+            private=known.private if request.private is None else request.private,
         )
 
         def run(batch: Batch) -> Reach:
@@ -121,8 +122,10 @@ class Reaches:
         self._known[reach.team, reach.agent] = reach
 
 
-def _address(url: str) -> str:
-    """Return an address that an agent card may be at."""
+def _address(url: str) -> str | None:
+    """Return an address that an agent card may be at; None: none."""
+    if not url:
+        return None
     try:
         parts = urlsplit(url)
         sound = bool(

@@ -30,6 +30,9 @@ ENDINGS: Final[Mapping[str, str]] = {
 }
 """Entries that are an outcome, and the state each leads to."""
 
+_DEAD: Final = frozenset(
+    {"handoff.failed.v1", "handoff.rejected.v1", "handoff.expired.v1"}
+)
 _SUCCESSIONS: Final = ("handoff.redriven.v1", "handoff.accepted_late.v1")
 _FINDINGS_MAX: Final = 1_000
 """Findings told of one kind. A log this broken needs no longer list."""
@@ -205,13 +208,13 @@ def _headless(handoffs: Mapping[str, _Handoff]) -> Iterable[Finding]:
 
 
 def _lost_successors(handoffs: Mapping[str, _Handoff]) -> Iterable[Finding]:
-    """A completed leg owes the next one, and a redrive its successor, in the same commit."""
+    """An outcome owes the leg that follows from it, and a redrive its successor, in the same commit."""
     for handoff in handoffs.values():
         for line in handoff.lines:
             successor = None
             if line["type"] in _SUCCESSIONS:
                 successor = line["data"]["successor"]
-            elif line["type"] == "handoff.completed.v1" and handoff.said("legs"):
+            elif _owes_leg(line["type"], handoff.said("legs") or ()):
                 successor = _next_leg(handoff)
             else:
                 continue
@@ -219,6 +222,13 @@ def _lost_successors(handoffs: Mapping[str, _Handoff]) -> Iterable[Finding]:
             if after is None or after.offer is None:
                 what = "what was to follow it was never stored"
                 yield Finding(what=what, handoff_id=handoff.id, seq=line["seq"])
+
+
+def _owes_leg(ending: str, legs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a leg follows: after a result one that is no fallback, else a fallback that is next."""
+    if ending == "handoff.completed.v1":
+        return any(not leg.get("fallback") for leg in legs)
+    return ending in _DEAD and bool(legs) and bool(legs[0].get("fallback"))
 
 
 def _next_leg(handoff: _Handoff) -> str | None:

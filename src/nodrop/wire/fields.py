@@ -39,7 +39,6 @@ _FIELDS: Final[Mapping[str, Schema]] = {
         ("command_id", "idempotency_key", "capability", "correlation_id", "process", "code"), _NAME
     ),
     **dict.fromkeys(("trigger", "title", "expected_outcome", "status", "reason", "label"), _TEXT),
-    **dict.fromkeys(("on", "detached", "reassign", "raise_priority"), _LATER),
     **dict.fromkeys(("supersedes", "group"), _LATER),
     "signature": {
         "type": ["string", "null"],
@@ -91,6 +90,11 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("Block", "name"): _TEXT,
     ("AllowSpec", "from"): _AGENT_OR_ANY,
     ("AllowSpec", "to"): _AGENT_OR_ANY,
+    ("Say", "supersedes"): _POSITIVE,
+    ("TellStatus", "supersedes"): _POSITIVE,
+    ("GetLog", "until"): {},
+    ("GetLog", "text"): _TEXT,
+    ("PutTrigger", "when"): {"minLength": 1, "maxLength": 1_000},
     ("TellStatus", "status"): _WORDS,
     ("TellStatus", "text"): _TEXT,
     ("ListMessages", "from"): {},

@@ -406,16 +406,16 @@ class GetDigestKey(Request, frozen=True, kw_only=True):
 
 
 class SetReach(Command, frozen=True, kw_only=True):
-    """How an agent is reached beyond its team. For operators."""
+    """How an agent is reached beyond its team. What is left out stays. For operators."""
 
     agent: str = ""
-    public: bool = False
+    public: bool | None = None
     """Callers without a token may hand it work over A2A."""
     a2a: str | None = None
-    """Where it lives, if it is an A2A agent elsewhere: the relay delivers there."""
+    """Where it lives, if it is an A2A agent elsewhere: the relay delivers there. Empty: nowhere."""
     token: str | None = None
-    """What that agent wants as a bearer."""
-    private: bool = False
+    """What that agent wants as a bearer. Empty: nothing."""
+    private: bool | None = None
     """That address may be one of a private network, or of this machine."""
 
 

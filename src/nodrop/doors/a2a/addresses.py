@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Collection, Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import httpcore
@@ -83,13 +83,14 @@ class _Guard(httpcore.AsyncNetworkBackend):
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
-        self._inner = httpcore.AnyIOBackend()
+        # Its type is another one where anyio is missing, which it is not.
+        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
         self,
         host: str,
         port: int,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the base class's own
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
@@ -98,11 +99,6 @@ class _Guard(httpcore.AsyncNetworkBackend):
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from error
         return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        raise httpcore.ConnectError("not over the network")
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)

@@ -115,7 +115,7 @@ async def _read(request: Request) -> _Search:
 
 def _search(asked: _Search, entries: list[View], seen: Seen) -> View:
     words = re.findall(r"\w+", asked.query.text.lower())[:_WORDS_MAX]
-    found = [
+    found: list[View] = [
         {**entry, "score": score, "source": seen.base}
         for entry in entries
         if _passes(entry, asked.query.filter) and (score := _score(entry, words)) > 0

@@ -7,8 +7,8 @@ and its mail is kept as anybody's is.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 from a2a.types import AgentCard
@@ -17,7 +17,7 @@ from nodrop.core.errors import NodropError
 from nodrop.core.limits import DEFAULT, SECOND
 from nodrop.doors.a2a.errand import Delivery, Errand
 from nodrop.doors.a2a.remote import AwayError, Remote
-from nodrop.doors.a2a.visit import View, Way
+from nodrop.doors.a2a.visit import Deliveries, View, WorkWay
 from nodrop.engine.ports import Clock
 from nodrop.engine.reach import Reach
 
@@ -32,24 +32,6 @@ _NAME_CHARS_MAX: Final = DEFAULT.name_chars_max
 _STEPS: Final = "a2a."
 
 
-class Deliveries(Protocol):
-    """What comes for an agent."""
-
-    def __aiter__(self) -> AsyncIterator[View]: ...
-    def grant(self, n: int) -> None: ...
-    async def close(self) -> None: ...
-
-
-class WorkWay(Way, Protocol):
-    """A way to the relay on which work comes, too."""
-
-    async def deliveries(
-        self, *, process: str, heartbeat_seconds: float, credit: int
-    ) -> Deliveries: ...
-
-    async def close(self) -> None: ...
-
-
 class Courier:
     """Carries for one agent."""
 
@@ -61,6 +43,9 @@ class Courier:
         self._process = f"a2a-{reach.agent}"
         self._running: dict[tuple[str, int], tuple[Errand, asyncio.Task[None]]] = {}
         self._away = asyncio.Event()
+        self._idle = asyncio.Event()
+        """Nothing is taken."""
+        self._wait_ms = PROBE_MS
 
     async def run(self) -> None:
         """Carry for as long as nobody stops it."""
@@ -69,20 +54,24 @@ class Courier:
                 await self._publish(await self._found())
                 self._away.clear()
                 await self._work()
+                await self._pause()
         finally:
             await self._stop_all()
             await self._remote.close()
 
     async def _found(self) -> AgentCard:
         """Return the agent's card once the agent is there."""
-        wait_ms = PROBE_MS
         while True:
             try:
                 return await self._remote.look()
             except AwayError as error:
                 log.info("%s is away: %s", self.reach.agent, error)
-            await self._clock.sleep_until(self._clock.now() + wait_ms)
-            wait_ms = min(wait_ms * 2, PROBE_MS_MAX)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Leave the agent alone for a while, longer each time until something arrives again."""
+        wait_ms, self._wait_ms = self._wait_ms, min(self._wait_ms * 2, PROBE_MS_MAX)
+        await self._clock.sleep_until(self._clock.now() + wait_ms)
 
     async def _publish(self, card: AgentCard) -> None:
         """Let the agent be found by what its card says, unless somebody said more about it."""
@@ -100,10 +89,11 @@ class Courier:
         """Take and carry until the agent is away."""
         for delivery in await self._held():
             self._begin(delivery)
+        self._idle.clear()
         stream = await self._way.deliveries(
             process=self._process, heartbeat_seconds=HEARTBEAT_SECONDS, credit=TOGETHER_MAX
         )
-        parts = [
+        parts: list[asyncio.Task[Any]] = [
             asyncio.create_task(self._take(stream)),
             asyncio.create_task(self._beat()),
             asyncio.create_task(self._away.wait()),
@@ -117,6 +107,7 @@ class Courier:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
             await stream.close()
+            self._idle.set()
 
     async def _take(self, stream: Deliveries) -> None:
         async for found in stream:
@@ -161,20 +152,29 @@ class Courier:
                 free()  # it came again
             return
         errand = Errand(delivery, self._way, self._remote, self._clock)
-        task = asyncio.create_task(errand.run(), name=f"nodrop errand {delivery.key[0]}")
+        task = asyncio.create_task(self._carry(errand), name=f"nodrop errand {delivery.key[0]}")
         self._running[delivery.key] = (errand, task)
 
         def done(ended: asyncio.Task[None]) -> None:
             del self._running[delivery.key]
             if free is not None:
                 free()
-            if ended.cancelled() or (error := ended.exception()) is None:
-                return
-            self._away.set()  # whatever it was, not the next one at once
-            if not isinstance(error, AwayError | NodropError):
-                log.error("an errand failed", exc_info=error)
+            if not ended.cancelled() and (error := ended.exception()) is not None:
+                self._away.set()  # whatever it was, not the next one at once
+                log.error("an errand of %s failed", self.reach.agent, exc_info=error)
 
         task.add_done_callback(done)
+
+    async def _carry(self, errand: Errand) -> None:
+        try:
+            await errand.run()
+            self._wait_ms = PROBE_MS
+        except AwayError as error:
+            log.info("%s is away: %s", self.reach.agent, error)
+            self._away.set()
+            # Not before nothing is taken any more: it would come straight back.
+            await self._idle.wait()
+            await errand.give_back(error)
 
     async def _beat(self) -> None:
         while True:

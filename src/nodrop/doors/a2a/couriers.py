@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from nodrop.core.errors import NodropError
 from nodrop.doors.a2a.addresses import Addresses
-from nodrop.doors.a2a.courier import Courier, WorkWay
+from nodrop.doors.a2a.courier import Courier
 from nodrop.doors.a2a.remote import Remote
+from nodrop.doors.a2a.visit import WorkWay
 from nodrop.engine.reach import Reach
 from nodrop.engine.relay import Caller, Relay
 

@@ -5,6 +5,7 @@ relay that nobody speaks A2A with does without it.
 """
 
 import asyncio
+import importlib
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -25,7 +26,7 @@ from nodrop.core.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from nodrop.doors.a2a.visit import ANONYMOUS, Visit, Way
+from nodrop.doors.a2a.visit import ANONYMOUS, Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire.decoding import peek
 from nodrop.wire.errors import document
@@ -60,7 +61,7 @@ class A2ADoor:
     def __init__(
         self,
         relay: Relay,
-        way: Callable[[Caller], Way],
+        way: Callable[[Caller], WorkWay],
         *,
         team: str,
         keys: Callable[[], Sequence[Any]],
@@ -158,8 +159,6 @@ class A2ADoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
-            if self._closed:
-                raise UnavailableError("the relay is stopping")
             await self._answer(scope, receive, send)
         except UnauthenticatedError as error:
             await _refuse(send, error, _CHALLENGE)
@@ -174,6 +173,8 @@ class A2ADoor:
             await _refuse(send, RelayFaultError())
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._closed:
+            raise UnavailableError("the relay is stopping")
         headers = Headers(scope["headers"])
         base = f"{scope['scheme']}://{headers.get(b'host', b'').decode('latin-1')}"
         service = await self.service()
@@ -352,7 +353,7 @@ def _address(scope: Scope | None) -> str | None:
 
 
 def _import() -> None:
-    pass  # takes a while, and needs the extra
+    importlib.import_module("nodrop.doors.a2a.service")  # takes a while, and needs the extra
 
 
 async def _refuse(

@@ -15,8 +15,14 @@ from a2a.types import Message, Part, Task, TaskState
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
-from nodrop.core.errors import AlreadyFinishedError, NodropError, NotFoundError, StaleAttemptError
-from nodrop.doors.a2a import extension, parts
+from nodrop.core.errors import (
+    AlreadyFinishedError,
+    ForbiddenError,
+    NodropError,
+    NotFoundError,
+    StaleAttemptError,
+)
+from nodrop.doors.a2a import extension, parts, tasks
 from nodrop.doors.a2a.remote import AwayError, RefusedError, Remote
 from nodrop.doors.a2a.visit import View, Way
 from nodrop.engine.ports import Clock
@@ -29,7 +35,8 @@ LOOK_MS_MAX: Final = 15_000
 """How rarely an agent is asked that tells nothing by itself: some count requests per minute."""
 LISTEN_SECONDS_MAX: Final = 60.0
 _REASON_CHARS_MAX: Final = 2_000
-_GONE: Final = (StaleAttemptError, AlreadyFinishedError, NotFoundError)
+_GONE: Final = (StaleAttemptError, AlreadyFinishedError, NotFoundError, ForbiddenError)
+"""It has another attempt, an end, or another recipient."""
 _ASKS: Final = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
 _UNDER_WAY: Final = frozenset({TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING})
 
@@ -67,15 +74,12 @@ class Errand:
         """Carry it out.
 
         Raises:
-            AwayError: the agent is not there; the handoff is back in its inbox.
+            AwayError: the agent is not there; it is to be given back.
         """
         try:
             if self._handoff["state"] != "accepted":
                 await self._tell("ack")
             await self._carry()
-        except AwayError as error:
-            await self._drop(error)
-            raise
         except _GONE as error:
             log.info("%s went on without us: %s", self._handoff["id"], error)
             await self.withdraw()
@@ -116,6 +120,7 @@ class Errand:
             await self._record(f"a2a.sent.{number}", message_id)
             answer = await self._remote.send(self._message(message_id))
             if isinstance(answer, Task):
+                self.task_id = answer.id
                 await self._record(f"a2a.task.{number}", answer.id)
         else:
             answer = await self._remote.task(known)
@@ -205,7 +210,8 @@ class Errand:
         what = "It wants to be logged in" if login else "It wants to know more"
         await self._tell("block", question=words or what, name=f"a2a-{self._attempt}", park=True)
 
-    async def _drop(self, error: AwayError) -> None:
+    async def give_back(self, error: AwayError) -> None:
+        """Put the handoff back into its inbox: there is nobody to carry it to."""
         try:
             await self._tell("release", reason=f"the agent elsewhere is away: {error}")
         except NodropError as refused:
@@ -251,11 +257,10 @@ class Errand:
 
 def said_to(handoff: View) -> list[Part]:
     """Return a handoff in parts: as it came over A2A, or in words for whoever reads only those."""
-    came = (handoff["metadata"] or {}).get("a2a") or {}
-    payload = handoff["payload"]
-    if came.get("form"):
-        return parts.restored(payload, came["form"])
-    if isinstance(payload, dict) and set(payload) == {"text"}:
+    payload: Any = handoff["payload"]
+    if form := tasks.form(handoff):
+        return parts.restored(payload, form)
+    if parts.is_object(payload) and set(payload) == {"text"}:
         return [Part(text=str(payload["text"]))]
     names = ("title", "trigger", "expected_outcome")
     words = [f"{name}: {handoff[name]}" for name in names if handoff[name]]

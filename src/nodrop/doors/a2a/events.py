@@ -153,4 +153,4 @@ def _metadata(entry: View) -> Struct:
 
 def _body(entry: View) -> dict[str, Any]:
     body = entry["body"]
-    return body if isinstance(body, dict) else {}
+    return body if parts.is_object(body) else {}

@@ -7,7 +7,7 @@ from a2a.types import Message, SendMessageRequest
 from google.protobuf.json_format import MessageToDict
 
 from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.doors.a2a.parts import plain
+from nodrop.doors.a2a.parts import is_list, is_object, plain
 from nodrop.wire.requests import Offer
 
 URI: Final = "urn:nodrop:a2a:handoff:v1"
@@ -48,7 +48,7 @@ def terms(request: SendMessageRequest) -> dict[str, Any]:
         if URI not in place:
             continue
         found = plain(MessageToDict(place))[URI]
-        if not isinstance(found, dict):
+        if not is_object(found):
             problem = Problem(path=f"metadata.{URI}", message="expected an object")
             raise InvalidRequestError("the extension's fields are no object", errors=(problem,))
         said |= {_snake(name): _ours(_snake(name), value) for name, value in found.items()}
@@ -68,18 +68,18 @@ def without(message: Message) -> dict[str, Any]:
 
 def shown(fields: Any) -> Any:
     """Return fields of ours as A2A spells names."""
-    if isinstance(fields, dict):
+    if is_object(fields):
         return {_camel(name): shown(value) for name, value in fields.items()}
-    return [shown(value) for value in fields] if isinstance(fields, list) else fields
+    return [shown(value) for value in fields] if is_list(fields) else fields
 
 
 def _ours(name: str, value: Any) -> Any:
     """Return what a term says with names as we spell them, where they are ours."""
     if name not in _NESTED:
         return value
-    if isinstance(value, dict):
+    if is_object(value):
         return {_snake(field): _ours(name, held) for field, held in value.items()}
-    return [_ours(name, held) for held in value] if isinstance(value, list) else value
+    return [_ours(name, held) for held in value] if is_list(value) else value
 
 
 def _snake(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -26,6 +26,7 @@ from nodrop.doors.a2a.handler import VISIT
 from nodrop.doors.a2a.visit import Visit
 
 T = TypeVar("T")
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 _VISIT: ContextVar[Visit] = ContextVar("visit")
 _VERSION: Final = "a2a-version"
@@ -58,7 +59,7 @@ async def serving(
     limits = [("grpc.max_receive_message_length", door.frame_bytes_max), ("grpc.so_reuseport", 0)]
     server = grpc.aio.server(options=limits)
     handler = _Servicer(service.handler, _Contexts(), door, agent)
-    a2a_pb2_grpc.add_A2AServiceServicer_to_server(handler, server)
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(handler, server)  # pyright: ignore[reportUnknownMemberType]  # generated, without hints
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if certificate is None:
@@ -80,7 +81,7 @@ async def serving(
 class _Contexts(GrpcServerCallContextBuilder):
     """Contexts that know who asks."""
 
-    def build(self, context: grpc.aio.ServicerContext) -> ServerCallContext:
+    def build(self, context: Context) -> ServerCallContext:
         headers = _metadata(context)
         extensions = headers.get(HTTP_EXTENSION_HEADER.lower())
         return ServerCallContext(
@@ -102,24 +103,24 @@ class _Servicer(GrpcHandler):
     async def _handle_unary(
         self,
         request: Any,
-        context: grpc.aio.ServicerContext,
+        context: Context,
         handler_func: Callable[[ServerCallContext], Awaitable[T]],
         default_response: T,
     ) -> T:
         await self._enter(request, context)
-        return await super()._handle_unary(request, context, handler_func, default_response)
+        return await super()._handle_unary(request, context, handler_func, default_response)  # pyright: ignore[reportUnknownMemberType]  # the SDK leaves its context bare
 
     async def _handle_stream(
         self,
         request: Any,
-        context: grpc.aio.ServicerContext,
+        context: Context,
         handler_func: Callable[[ServerCallContext], AsyncIterable[T]],
     ) -> AsyncIterable[T]:
         await self._enter(request, context)
-        async for item in super()._handle_stream(request, context, handler_func):
+        async for item in super()._handle_stream(request, context, handler_func):  # pyright: ignore[reportUnknownMemberType]  # the same
             yield item
 
-    async def _enter(self, request: Any, context: grpc.aio.ServicerContext) -> None:
+    async def _enter(self, request: Any, context: Context) -> None:
         """Know who calls, or end the call."""
         headers = _metadata(context)
         try:
@@ -130,12 +131,12 @@ class _Servicer(GrpcHandler):
         except UnauthenticatedError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.detail)
         except NodropError as error:
-            await self.abort_context(refusals.error(error), context)
+            await self.abort_context(refusals.error(error), context)  # pyright: ignore[reportUnknownMemberType]  # the same
         except A2AError as error:
-            await self.abort_context(error, context)
+            await self.abort_context(error, context)  # pyright: ignore[reportUnknownMemberType]  # the same
 
 
-def _metadata(context: grpc.aio.ServicerContext) -> dict[str, str]:
+def _metadata(context: Context) -> dict[str, str]:
     found = context.invocation_metadata() or ()
     return {name.lower(): value for name, value in found if isinstance(value, str)}
 

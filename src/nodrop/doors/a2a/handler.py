@@ -8,7 +8,10 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers import RequestHandler, validate_request_params
+from a2a.server.request_handlers import (
+    RequestHandler,
+    validate_request_params,  # pyright: ignore[reportUnknownVariableType]  # the SDK's own hint is bare
+)
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
@@ -71,8 +74,8 @@ class Handler(RequestHandler):
         handoff = await self._accept(params, context)
         if not params.configuration.return_immediately:
             handoff = await self._halted(visit, handoff)
-            result = (handoff["outcome"] or {}).get("result")
-            if (said := parts.message(result, handoff["id"])) is not None:
+            said = parts.message(tasks.result(handoff), handoff["id"])
+            if said is not None:
                 await self._settle(visit, handoff)
                 said.context_id = handoff["correlation_id"]
                 return said
@@ -227,14 +230,14 @@ class Handler(RequestHandler):
 
     async def _shown(self, visit: Visit, handoff: View, wanted: Any) -> Task:
         """Return a handoff as a task, with as much of its history as is wanted."""
-        limited = wanted is not None and wanted.HasField("history_length")
+        limited = wanted if wanted is not None and wanted.HasField("history_length") else None
         told: list[Message] = []
-        if not limited or wanted.history_length > 0:
+        if limited is None or limited.history_length > 0:
             told = await self._history(visit, handoff)
         if handoff["outcome"] is not None:
             await self._settle(visit, handoff)
         task = tasks.task(handoff, history=told)
-        return apply_history_length(task, wanted) if limited else task
+        return apply_history_length(task, limited)
 
     async def _history(self, visit: Visit, handoff: View) -> list[Message]:
         fields = {"handoff_id": handoff["id"], "limit": _HISTORY_ENTRIES_MAX}
@@ -298,7 +301,9 @@ class Handler(RequestHandler):
     @validate_request_params
     @refused
     async def on_get_extended_agent_card(
-        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
+        self,
+        params: GetExtendedAgentCardRequest,  # noqa: ARG002  # says nothing that the visit does not
+        context: ServerCallContext,
     ) -> AgentCard:
         """Return the card that whoever may hand the agent work sees."""
         return await self._publishing.extended(visit_of(context))

@@ -5,7 +5,7 @@ keeps its parts as A2A writes them, so that they come out as they went in.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 from a2a.types import Artifact, Message, Part
@@ -17,15 +17,23 @@ _SAFE_INTEGER: Final = 2**53
 _RICH: Final = ("metadata", "filename", "media_type")
 
 
+def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is a list."""
+    return isinstance(value, list)
+
+
 def plain(value: Any) -> Any:
     """Return JSON as it was written: protobuf reads every number as a float."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
         return int(value)
-    if isinstance(value, dict):
+    if is_object(value):
         return {name: plain(held) for name, held in value.items()}
-    if isinstance(value, list):
-        return [plain(held) for held in value]
-    return value
+    return [plain(held) for held in value] if is_list(value) else value
 
 
 def payload(parts: Sequence[Part], *, typed: bool) -> tuple[Any, str]:
@@ -41,7 +49,7 @@ def payload(parts: Sequence[Part], *, typed: bool) -> tuple[Any, str]:
             written = _object_in(only.text) if typed else None
             return ({"text": only.text}, "text") if written is None else (written, "json")
         data = plain(MessageToDict(only.data)) if only.HasField("data") else None
-        if isinstance(data, dict):
+        if is_object(data):
             return data, "data"
     texts = [part.text for part in parts if part.HasField("text")]
     return {"text": "\n".join(texts), "parts": [plain(MessageToDict(p)) for p in parts]}, "parts"
@@ -49,7 +57,7 @@ def payload(parts: Sequence[Part], *, typed: bool) -> tuple[Any, str]:
 
 def restored(held: Any, form: str | None) -> list[Part]:
     """Return the parts that a payload came from, or would have come from."""
-    if isinstance(held, dict):
+    if is_object(held):
         if form == "text" and isinstance(held.get("text"), str):
             return [Part(text=held["text"])]
         if form == "json":
@@ -78,30 +86,35 @@ def artifacts(result: Any, handoff_id: str) -> list[Artifact]:
     """
     if result is None:
         return []
-    only = next(iter(result)) if isinstance(result, dict) and len(result) == 1 else None
-    if only == "artifacts" and (found := _artifacts(result["artifacts"], handoff_id)):
+    only, held = _only(result)
+    if only == "artifacts" and (found := _artifacts(held, handoff_id)):
         return found
-    said = (
-        result["message"].get("parts") if only == "message" and _is_object(result, only) else None
-    )
-    parts = _parts(result["parts"] if only == "parts" else said) or of_value(result)
-    return [Artifact(artifact_id=f"{handoff_id}-result", name="result", parts=parts)]
+    if only == "message" and is_object(held):
+        held = held.get("parts")
+    parts = _parts(held) if only in {"parts", "message"} else None
+    return [
+        Artifact(artifact_id=f"{handoff_id}-result", name="result", parts=parts or of_value(result))
+    ]
 
 
 def message(result: Any, handoff_id: str) -> Message | None:
     """Return the message that a result asks to be answered with instead of a task."""
-    if not isinstance(result, dict) or set(result) != {"message"}:
+    only, held = _only(result)
+    if only != "message" or not is_object(held) or not (parts := _parts(held.get("parts"))):
         return None
-    parts = _parts(result["message"].get("parts")) if _is_object(result, "message") else None
-    return Message(message_id=f"{handoff_id}-result", role="ROLE_AGENT", parts=parts or ()) or None
+    return Message(message_id=f"{handoff_id}-result", role="ROLE_AGENT", parts=parts)
 
 
-def _is_object(result: dict[str, Any], name: str) -> bool:
-    return isinstance(result[name], dict)
+def _only(result: Any) -> tuple[str | None, Any]:
+    """Return the one field of an object that has one, and what it holds."""
+    if is_object(result) and len(result) == 1:
+        ((name, held),) = result.items()
+        return name, held
+    return None, None
 
 
 def _artifacts(listed: Any, handoff_id: str) -> list[Artifact] | None:
-    if not isinstance(listed, list):
+    if not is_list(listed):
         return None
     try:
         found = [ParseDict(one, Artifact()) for one in listed]
@@ -113,7 +126,7 @@ def _artifacts(listed: Any, handoff_id: str) -> list[Artifact] | None:
 
 
 def _parts(listed: Any) -> list[Part] | None:
-    if not isinstance(listed, list) or not listed:
+    if not is_list(listed) or not listed:
         return None
     try:
         return [ParseDict(one, Part()) for one in listed]

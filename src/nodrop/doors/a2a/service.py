@@ -19,7 +19,7 @@ from nodrop.doors.a2a.handler import VISIT, Handler
 from nodrop.doors.a2a.publishing import Publishing
 from nodrop.doors.a2a.pushing import Pushing
 from nodrop.doors.a2a.signing import CardKeys, PrivateKey
-from nodrop.doors.a2a.visit import Way
+from nodrop.doors.a2a.visit import WorkWay
 from nodrop.engine.relay import Caller, Relay
 
 
@@ -32,7 +32,7 @@ class Service:
     def __init__(
         self,
         relay: Relay,
-        way: Callable[[Caller], Way],
+        way: Callable[[Caller], WorkWay],
         *,
         team: str,
         keys: Sequence[PrivateKey],

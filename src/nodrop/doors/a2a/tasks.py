@@ -56,15 +56,19 @@ _SHOWN: Final = (
 
 def task(handoff: View, *, history: Sequence[Message] = ()) -> Task:
     """Return a handoff as the task it is."""
-    result = (handoff["outcome"] or {}).get("result")
     return Task(
         id=handoff["id"],
         context_id=handoff["correlation_id"],
         status=status(handoff),
-        artifacts=parts.artifacts(result, handoff["id"]),
+        artifacts=parts.artifacts(result(handoff), handoff["id"]),
         history=history,
         metadata=metadata(handoff),
     )
+
+
+def result(handoff: View) -> Any:
+    """Return what came of a handoff; None as long as nothing has."""
+    return None if handoff["outcome"] is None else handoff["outcome"].get("result")
 
 
 def status(handoff: View) -> TaskStatus:
@@ -101,6 +105,11 @@ def asked(handoff: View) -> Message:
         extensions=came.get("extensions") or (),
         reference_task_ids=came.get("reference_task_ids") or (),
     )
+
+
+def form(handoff: View) -> str | None:
+    """Return the form that a payload had when it came over A2A; None: it did not."""
+    return _came(handoff).get("form")
 
 
 def addressed_to(handoff: View, agent: str) -> bool:
@@ -171,8 +180,8 @@ def question_text(question: View) -> str:
 
 
 def _came(handoff: View) -> dict[str, Any]:
-    came = (handoff["metadata"] or {}).get("a2a")
-    return came if isinstance(came, dict) else {}
+    came = handoff["metadata"].get("a2a")
+    return came if parts.is_object(came) else {}
 
 
 def _struct(values: Mapping[str, Any] | None) -> Struct | None:

@@ -1,6 +1,6 @@
 """A visit: one caller at the address of one agent, and its way to the relay."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -29,6 +29,34 @@ class Way(Protocol):
         Raises:
             NodropError: the relay refused.
         """
+        ...
+
+
+class Deliveries(Protocol):
+    """What comes for an agent."""
+
+    def __aiter__(self) -> AsyncIterator[View]: ...
+
+    def grant(self, n: int) -> None:
+        """Let `n` more come."""
+        ...
+
+    async def close(self) -> None:
+        """Let nothing more come."""
+        ...
+
+
+class WorkWay(Way, Protocol):
+    """A way to the relay on which work comes, too."""
+
+    async def deliveries(
+        self, *, process: str, heartbeat_seconds: float, credit: int
+    ) -> Deliveries:
+        """Take work as `process`."""
+        ...
+
+    async def close(self) -> None:
+        """Give it up."""
         ...
 
 

@@ -4,6 +4,7 @@ from nodrop.core.errors import AlreadyDecidedError, CallerError, WrongStateError
 from nodrop.core.limits import HOUR, MINUTE
 from nodrop.proof.simulate.audit import Audit
 from nodrop.proof.simulate.line import Line
+from nodrop.proof.simulate.trail import RELAY
 from nodrop.proof.simulate.violation import Violation
 from nodrop.proof.simulate.world import World
 from nodrop.wire import requests
@@ -39,7 +40,8 @@ class Person:
                 await self._answer(view)
 
     async def _decide(self, letter: HandoffView) -> None:
-        ways = {"redrive": 40, "discard": 40, "note": 20}
+        group = letter.to == RELAY  # which is not tried again as a whole
+        ways = {"redrive": 0 if group else 40, "discard": 40, "note": 20}
         if letter.late_result:
             ways["accept"] = 200
         try:

@@ -3,12 +3,15 @@
 from contextlib import suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from nodrop.core.errors import (
     AlreadyDecidedError,
     AlreadyFinishedError,
     CallerError,
     NoMatchError,
     StaleQuestionError,
+    WrongStateError,
 )
 from nodrop.core.limits import HOUR, MINUTE, SECOND
 from nodrop.proof.simulate.audit import Audit
@@ -43,6 +46,7 @@ class Requester:
         world.spawn(world.every(lambda: chance.about(2 * MINUTE), self._offer))
         world.spawn(world.every(lambda: chance.uniform(20 * SECOND, 10 * MINUTE), self._read_inbox))
         world.spawn(world.every(lambda: chance.about(3 * HOUR), self._leave))
+        world.spawn(world.every(lambda: chance.about(15 * MINUTE), self._fan_out))
 
     async def _leave(self) -> None:
         self._away_until = self._world.now + self._chance.randint(MINUTE, 2 * HOUR)
@@ -81,14 +85,8 @@ class Requester:
             legs = chance.randint(1, 3)
             fields["then"] = tuple(self._leg() for _ in range(legs))
         if chance.strikes(0.4):
-            fields["escalation"] = tuple(
-                requests.EscalationSpec(
-                    when=chance.choice(_WHENS),
-                    after=chance.choice((0, 60, 600, 3_600)),
-                    notify=chance.choice(("me", self.name, *self._workers)),
-                )
-                for _ in range(chance.randint(1, 4))
-            )
+            steps = chance.randint(1, 4)
+            fields["escalation"] = tuple(self._step() for _ in range(steps))
         return requests.Offer(
             to=None if routed else chance.choice((*self._workers, "latecomer")),
             capability=CAPABILITY if routed else None,
@@ -105,15 +103,64 @@ class Requester:
             **fields,
         )
 
+    def _step(self) -> requests.EscalationSpec:
+        """Return a step of the ladder: tell somebody, give it away, or put it first."""
+        chance = self._chance
+        step = requests.EscalationSpec(
+            when=chance.choice(_WHENS), after=chance.choice((0, 60, 600, 3_600))
+        )
+        match chance.randint(1, 10):
+            case 1 | 2:
+                return replace(step, reassign=requests.ElsewhereSpec(to=chance.choice(self._workers)))
+            case 3:
+                return replace(step, reassign=requests.ElsewhereSpec(capability=CAPABILITY))
+            case 4:
+                return replace(step, raise_priority=chance.choice(("high", "urgent")))
+            case _:
+                return replace(step, notify=chance.choice(("me", self.name, *self._workers)))
+
     def _leg(self) -> requests.LegSpec:
         chance = self._chance
+        on = "failed" if chance.strikes(0.25) else "completed"
+        mapped = {"was": "${payload}", "n": "${origin.n}"} if chance.strikes(0.2) else None
         if chance.strikes(0.1):
-            return requests.LegSpec(capability="nobody_can")
+            return requests.LegSpec(capability="nobody_can", on=on)
         if chance.strikes(0.3):
-            return requests.LegSpec(capability=CAPABILITY, attempts_max=2)
+            return requests.LegSpec(capability=CAPABILITY, attempts_max=2, on=on, payload=mapped)
         return requests.LegSpec(
-            to=chance.choice(self._workers), deadline=chance.choice((None, 900))
+            to=chance.choice(self._workers),
+            deadline=chance.choice((None, 900)),
+            on=on,
+            payload=mapped,
+            detached=chance.strikes(0.1),
         )
+
+    # --- groups ---
+
+    async def _fan_out(self) -> None:
+        """Hand several off together, and wait until they are joined."""
+        await self._back()
+        chance = self._chance
+        count = chance.randint(1, 4)
+        offers = {
+            f"m{n}": replace(self._new_offer(), idempotency_key=None, command_id=None)
+            for n in range(count)
+        }
+        join = chance.choice(("all", "any", "quorum"))
+        group = requests.OfferGroup(
+            offers=offers,
+            join=join,
+            quorum=chance.randint(1, count) if join == "quorum" else None,
+        )
+        try:
+            answer = await self._line(group, "offer_group")
+        except NoMatchError:
+            return
+        self._world.figures["groups offered"] += 1
+        self._audit.answered(answer.group.id)
+        for member in answer.group.members.values():
+            self._audit.answered(member.id)
+        self._world.spawn(self._follow(answer.group.id))
 
     # --- outcomes ---
 
@@ -150,14 +197,14 @@ class Requester:
             else:
                 to = chance.choice(self._workers)
                 await self._line(requests.Reassign(to=to), "reassign", handoff_id)
-        except (AlreadyFinishedError, NoMatchError):
-            return
+        except (AlreadyFinishedError, NoMatchError, WrongStateError):
+            return  # the last: nobody else can be given a group
 
     async def _decide(self, dead: HandoffView) -> None:
         chance = self._chance
         await self._world.clock.sleep(chance.uniform(0, 30 * MINUTE))
         try:
-            if chance.strikes(0.7):
+            if chance.strikes(0.7) and dead.to != "relay":  # a group is not tried again as a whole
                 redrive = requests.Redrive(to=chance.choice((None, *self._workers)))
                 view = (await self._line(redrive, "redrive", dead.id)).handoff
                 self._audit.answered(view.successor)

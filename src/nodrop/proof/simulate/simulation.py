@@ -27,6 +27,7 @@ from nodrop.wire.views import HandoffsAnswer, HandoffView
 Progress = Callable[[float], None]
 """Told how many of the hours have passed."""
 REPORT_STEPS: Final = 1_000
+DAYS_AFTER: Final = 7
 
 
 def run(
@@ -53,7 +54,7 @@ class Simulation:
         self._steps = 0
 
     async def run(self) -> Report:
-        """Let the day pass, and the day after, when nobody is there."""
+        """Let the day pass, and the days after, when nobody is there."""
         others = asyncio.all_tasks()
         try:
             await self._open()
@@ -63,7 +64,8 @@ class Simulation:
             await self._pass_time(self._world.now + HOUR)
             self._world.stop()
             await self._nemesis.relent()
-            await self._pass_time(self._world.now + DAY + HOUR)
+            # A fallback and a step that redrives have as much time as what they carry on.
+            await self._pass_time(self._world.now + DAYS_AFTER * DAY + HOUR)
             shown = await self._shown()
             self._check_ended(shown)
             return self._report(shown, None)
@@ -146,10 +148,10 @@ class Simulation:
                 return shown
 
     def _check_ended(self, shown: list[HandoffView]) -> None:
-        """After a day without anybody every deadline has passed."""
+        """After so many days without anybody every deadline has passed."""
         for view in shown:
             if view.outcome is None:
-                raise Violation(f"{view.id} is {view.state} a day after everybody left")
+                raise Violation(f"{view.id} is {view.state} {DAYS_AFTER} days after everybody left")
 
     def _report(self, shown: list[HandoffView], violation: str | None) -> Report:
         books = self._audit.ledger(shown) if violation is None else None

@@ -225,7 +225,7 @@ _OF_RECIPIENT: Final = frozenset(
     {"accepted", "updated", "blocked", "step_recorded", "checkpointed", "completed"}
 )
 _IN_THE_MARGIN: Final = frozenset(
-    {"checkpointed", "outcome_delivered", "nudged", "rearmed", "noted"}
+    {"checkpointed", "outcome_delivered", "nudged", "rearmed", "noted", "member_moved"}
 )
 _TELL: Final[Mapping[str, Callable[[Trail, Mapping[str, Any], int], None]]] = {
     "offered": Trail.offered,
@@ -248,6 +248,7 @@ _TELL: Final[Mapping[str, Callable[[Trail, Mapping[str, Any], int], None]]] = {
     "accepted_late": Trail.decision,
     "discarded": Trail.decision,
     "erased": Trail.erasure,
+    "joined": Trail.decision,
     "late_result_kept": Trail.late,
     "late_answer_kept": Trail.late,
     "ready": Trail.ready,
