@@ -13,18 +13,23 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 RUNTIME := .venv/.stamp
 DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
+FRAMEWORKS := .venv-frameworks/.stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
+.PHONY: help run test test-frameworks lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
 run: $(RUNTIME) ## Set up, then start a relay (ARGS="..." goes to `nodrop up`)
 	$(BIN)/nodrop up $(ARGS)
 
 test: lint types imports unit ## Set up, then check everything
+
+test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 830 MB the first time)
+	.venv-frameworks/bin/basedpyright --project tests_frameworks
+	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests_frameworks
 
 lint: $(DEV) ## Formatting, lint, spelling
 	$(BIN)/ruff format --check
@@ -93,7 +98,7 @@ constraints: ## Renew constraints.txt within the bounds of pyproject.toml (with 
 	rm -rf $(PINNING)
 
 clean: ## Remove the environment and everything generated
-	rm -rf .venv .venv-bench $(PINNING) dist build .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-frameworks $(PINNING) dist build .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
@@ -110,6 +115,12 @@ $(PEERS): pyproject.toml
 	@echo "Installing the peers ..."
 	@$(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python $(PIP_INSTALL) -e '.[bench]'
+	@touch $@
+
+$(FRAMEWORKS): pyproject.toml
+	@echo "Installing the frameworks ..."
+	@$(PYTHON) -m venv .venv-frameworks
+	@.venv-frameworks/bin/python $(PIP_INSTALL) -e '.[frameworks]' pytest pytest-timeout anyio basedpyright
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python

@@ -1,5 +1,6 @@
 """Questions and counters, asked and answered over every door."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -99,3 +100,24 @@ async def test_countered_terms_are_declined(inbox_monitor: Any, code_agent: Any)
     declined = await inbox_monitor("decline", offered["id"], seq=seq, reason="too late")
     assert declined["handoff"]["outcome"]["code"] == "declined"
     assert declined["handoff"]["outcome"]["reason"] == "too late"
+
+
+async def test_whoever_may_be_asked_can_wait_for_the_question(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    handoff_id = await accepted(inbox_monitor, code_agent)
+    waiting = asyncio.ensure_future(
+        inbox_monitor("get_handoff", handoff_id, wait=20, until="blocked")
+    )
+    await code_agent("block", handoff_id, attempt=1, question="Which app version?")
+    async with asyncio.timeout(20):
+        assert (await waiting)["handoff"]["question"]["question"] == "Which app version?"
+
+
+async def test_who_waits_for_a_question_learns_that_none_will_come(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    handoff_id = await accepted(inbox_monitor, code_agent)
+    await code_agent("complete", handoff_id, attempt=1, result=None)
+    seen = await inbox_monitor("get_handoff", handoff_id, wait=20, until="blocked")
+    assert (seen["handoff"]["state"], seen.get("wait_elapsed", False)) == ("completed", False)

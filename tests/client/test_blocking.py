@@ -164,3 +164,28 @@ def test_an_interrupted_wait_is_cancelled_on_the_loop(portal: Portal) -> None:
     thread.join(10)
     assert cancelled.wait(10)
     assert len(caught) == 1
+
+
+async def test_one_loop_can_await_what_another_does(portal: Portal) -> None:
+    async def where() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    async with asyncio.timeout(10):
+        there = await portal.awaited(where())
+        assert there is not asyncio.get_running_loop()
+        assert await Portal(asyncio.get_running_loop()).awaited(where()) is not there
+
+
+async def test_what_another_loop_waits_for_can_be_interrupted(portal: Portal) -> None:
+    begun = threading.Event()
+
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    waiting = asyncio.ensure_future(portal.awaited(endless()))
+    async with asyncio.timeout(10):
+        assert await asyncio.to_thread(begun.wait, 10)
+        portal.interrupt()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting

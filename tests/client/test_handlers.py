@@ -12,6 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
+import nodrop
 from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.endings import Fail
 from nodrop.client.handlers import Handler
@@ -443,3 +444,25 @@ def test_whatever_can_be_called_can_handle() -> None:
 def test_async_and_plain_functions_are_told_apart() -> None:
     assert Handler(names).is_async
     assert not Handler(plain).is_async
+
+
+def test_a_schema_may_be_said_outright_or_as_a_type() -> None:
+    async def handle(task: nodrop.Task) -> Any:
+        return task.payload
+
+    agent = nodrop.Agent("counter")
+    agent.capability("count", input_schema={"type": "integer"}, output_schema=list[int])(handle)
+    (declared,) = agent.manifest()["capabilities"]
+    assert declared["input_schema"] == {"type": "integer"}
+    assert declared["output_schema"] == {"type": "array", "items": {"type": "integer"}}
+
+
+def test_what_is_not_said_outright_comes_from_the_hints() -> None:
+    async def handle(n: int) -> str:
+        return str(n)
+
+    agent = nodrop.Agent("counter")
+    agent.capability("count", output_schema={"type": "string", "maxLength": 3})(handle)
+    (declared,) = agent.manifest()["capabilities"]
+    assert declared["input_schema"]["properties"] == {"n": {"type": "integer"}}
+    assert declared["output_schema"] == {"type": "string", "maxLength": 3}

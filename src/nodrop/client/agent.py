@@ -70,6 +70,8 @@ class Agent:
         reliability_sla: float | None = None,
         concurrency: int | None = None,
         tags: Iterable[str] = (),
+        input_schema: Any = None,
+        output_schema: Any = None,
     ) -> Callable[[F], F]:
         """Make a function, async or plain, the handler of a capability.
 
@@ -82,6 +84,8 @@ class Agent:
             reliability_sla: the share of handoffs the agent claims to complete.
             concurrency: how many run at once.
             tags: words to find it by.
+            input_schema: what payloads look like, where the hints do not say: a schema or a type.
+            output_schema: what results look like, likewise.
 
         Raises:
             TypeError: a parameter or the result has no JSON form.
@@ -96,6 +100,8 @@ class Agent:
                 reliability_sla=reliability_sla,
                 concurrency=concurrency,
                 tags=tags,
+                input_schema=input_schema,
+                output_schema=output_schema,
             )
             self._add(capability)
             return function

@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from nodrop.client.durations import Duration, seconds
 from nodrop.client.handlers import Handler
+from nodrop.client.hints import Hint, Mode, document
 from nodrop.client.values import given
 
 
@@ -22,6 +23,8 @@ class Capability:
         reliability_sla: float | None = None,
         concurrency: int | None = None,
         tags: Iterable[str] = (),
+        input_schema: Any = None,
+        output_schema: Any = None,
     ) -> None:
         self.name = name
         self.handler = Handler(function)
@@ -30,19 +33,31 @@ class Capability:
         self._timeout_seconds = None if timeout is None else seconds(timeout)
         self._reliability_sla = reliability_sla
         self._tags = list(tags)
+        self._input_schema = _schema(input_schema, "validation") or self.handler.input_schema()
+        self._output_schema = _schema(output_schema, "serialization") or (
+            self.handler.output_schema()
+        )
 
     def declared(self) -> dict[str, Any]:
         """Return its part of the manifest: only what was said."""
         return given(
             name=self.name,
             description=self._description,
-            input_schema=self.handler.input_schema(),
-            output_schema=self.handler.output_schema(),
+            input_schema=self._input_schema,
+            output_schema=self._output_schema,
             timeout_seconds=self._timeout_seconds,
             reliability_sla=self._reliability_sla,
             tags=self._tags or None,
             concurrency=self.concurrency,
         )
+
+
+def _schema(said: Any, mode: Mode) -> dict[str, Any] | None:
+    """Return a schema that was said outright, or as the type that stands for it."""
+    if said is None or isinstance(said, dict):
+        return cast("dict[str, Any] | None", said)
+    hint = Hint(said, mode=mode)
+    return document(hint.schema, hint.defs)
 
 
 def _first_line(function: Callable[..., Any]) -> str | None:

@@ -35,6 +35,19 @@ class Portal:
                 self._calls.discard(future)
             future.cancel()
 
+    async def awaited(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run `work` on the loop and return what it returns, for callers on this or another loop."""
+        if _running_loop() is self._loop:
+            return await work
+        with self._lock:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._calls.add(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            with self._lock:
+                self._calls.discard(future)
+
     def interrupt(self) -> None:
         """Cancel what threads wait for."""
         with self._lock:

@@ -5,6 +5,7 @@ consumes it. An item stays open for as long as its handoff still waits for that 
 """
 
 from enum import StrEnum
+from typing import Final
 
 from nodrop.core import events
 from nodrop.core.events import Event
@@ -30,8 +31,16 @@ class Item(Value, frozen=True, kw_only=True):
     kind: Kind
 
 
+_ASIDE: Final = frozenset(
+    {events.Delivered, events.Acknowledged, events.OutcomeDelivered, events.Settled}
+)
+"""What happens to every handoff, and is in nobody's inbox."""
+
+
 def items(event: Event, after: Handoff) -> tuple[Item, ...]:
     """Return what `event`, which led to `after`, puts into whose inbox."""
+    if type(event) in _ASIDE:
+        return ()
     match event:
         case events.Offered() | events.Ready():
             return (Item(reader=after.recipient, kind=Kind.HANDOFF),)

@@ -165,7 +165,7 @@ class Batch:
                 command_id=command_id,
                 data=msgspec.Raw(data),
                 body=body,
-                mail=tuple([(item.reader, str(item.kind)) for item in items]),
+                mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
             )
         )
         self.happened.append(
@@ -200,6 +200,11 @@ class Batch:
         """Keep a sign of life of a process."""
         self._processes[process.team, process.id] = process
         self._processes_gone.discard((process.team, process.id))
+
+    def sees(self, team: str, process: str, *, heartbeat_ms: int) -> bool:
+        """Whether a process is kept already, and looked after at least as often as that."""
+        seen = self._processes.get((team, process))
+        return seen is not None and seen.heartbeat_ms <= heartbeat_ms
 
     def forget(self, team: str, process: str) -> None:
         """Drop a process that is gone and holds nothing, unless it shows up again."""
@@ -274,12 +279,18 @@ class Batch:
             records_gone=[name for name, record in self._records.items() if record is None],
         )
 
-    def touched_by_recipient(self) -> dict[Key, list[Handoff]]:
-        """Return what changed, by (team, recipient)."""
+    def takeable_by_recipient(self) -> dict[Key, list[Handoff]]:
+        """Return what changed and may be handed over now, by (team, recipient)."""
         by_recipient: dict[Key, list[Handoff]] = {}
         for handoff in self.touched:
-            by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
+            if takeable(handoff):
+                by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
         return by_recipient
+
+    @property
+    def touches(self) -> int:
+        """How many handoffs changed: so many of what the store has may no longer be so."""
+        return len(self._touched)
 
     @property
     def changed(self) -> list[tuple[Handoff | None, Handoff]]:

@@ -254,7 +254,7 @@ class Engine:
             self._refuse(jobs, error)
             # Nothing of it may be believed. Whoever waited for work or was to be looked after still
             # is, though not at once: a full disk stays full for a while.
-            self.takers.starve(hungry)
+            self.takers.starve()
             for taker, _ in served.values():
                 self.takers.doubted(taker)
             for process in silent:
@@ -373,28 +373,36 @@ class Engine:
         hungry: list[Key],
         served: dict[int, tuple[Taker, list[Handoff]]],
     ) -> None:
-        """Deliver what waits to whom waits, in the commit that made it possible."""
-        fresh = batch.touched_by_recipient()
-        for team, agent in {**dict.fromkeys(hungry), **dict.fromkeys(fresh)}:
+        """Deliver what waits to whom waits, in the commit that made it possible.
+
+        Whoever has credit left and is not hungry was given all there was: only what this batch put
+        into its inbox can be there.
+        """
+        fresh = batch.takeable_by_recipient()
+        looked_through = dict.fromkeys(hungry)
+        for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
             free = self.takers.free(team, agent)
             if not free:
                 continue
             limit = min(free, self.limits.deliveries_max)
-            touched = fresh.get((team, agent), [])
-            mine = [h for h in touched if takeable(h)]
-            known = {h.id for h in touched}
-            stored = await tx.claimable(team, agent, limit=limit + len(known))
-            others = batch.admit([h for h in stored if h.id not in known])
-            queue = sorted((*mine, *others), key=lambda h: (rank(h), h.id))[:limit]
-            for taker, handoff in self.takers.assign(team, agent, queue):
+            queue = fresh.get((team, agent), [])
+            if (team, agent) in looked_through:
+                stored = await tx.claimable(team, agent, limit=limit + batch.touches)
+                known = {h.id for h in queue}
+                others = batch.admit([h for h in stored if h.id not in known])
+                queue = [*queue, *filter(takeable, others)]
+            queue = sorted(queue, key=lambda h: (rank(h), h.id))
+            for taker, handoff in self.takers.assign(team, agent, queue[:limit]):
                 delivered = self._deliver(batch, taker, handoff)
                 served.setdefault(id(taker), (taker, []))[1].append(delivered)
-            if len(stored) > limit and free > limit:
+            if len(queue) > limit and free > limit:
                 self.takers.starve([(team, agent)])
                 self._wake.set()
 
     def _deliver(self, batch: Batch, taker: Taker, handoff: Handoff) -> Handoff:
-        if taker.heartbeat_ms is not None:
+        if taker.heartbeat_ms is not None and not batch.sees(
+            taker.team, taker.process, heartbeat_ms=taker.heartbeat_ms
+        ):
             # To be delivered to is no sign of life: what else the process holds is not kept by it.
             known = self.leases.get(taker.team, taker.process)
             process = Process(

@@ -19,8 +19,8 @@ from nodrop.wire import requests
 
 UNBLOCKED: Final = "unblocked"
 """What somebody who asked waits for: no question is open any more."""
-HALTED: Final = "halted"
-"""What somebody who may have to answer waits for: an outcome, or a question."""
+BLOCKED: Final = "blocked"
+"""What somebody who may be asked waits for: a question is open, or none will come any more."""
 
 Goal = Callable[[Handoff], bool]
 Told = Callable[[Handoff, bool], None]
@@ -223,7 +223,7 @@ def _goal(until: str) -> Goal:
     """Return what a follower waits for: a rung, or the answer to a question."""
     goal = _GOALS.get(until)
     if goal is None:
-        expected = ", ".join((*Rung, UNBLOCKED, HALTED))
+        expected = ", ".join((*Rung, UNBLOCKED, BLOCKED))
         problem = Problem(path="until", message=f"expected one of {expected}")
         raise InvalidRequestError("nothing to wait for", errors=(problem,))
     return goal
@@ -246,7 +246,7 @@ _GOALS: Final[dict[str, Goal]] = {
     # An outcome and its rung are of one event.
     Rung.FINISHED.value: lambda handoff: handoff.outcome is not None,
     UNBLOCKED: lambda handoff: handoff.question is None,
-    HALTED: lambda handoff: handoff.outcome is not None or handoff.question is not None,
+    BLOCKED: lambda handoff: handoff.outcome is not None or handoff.question is not None,
 }
 
 

@@ -120,7 +120,7 @@ class Shows:
         return views.brief_view(handoff, self._leases.until(handoff))
 
     def at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
-        """Return a view that needs nothing from the store, as most do."""
+        """Return a view that needs nothing from the store, as most do; None: ask for it."""
         if h.question is not None or (h.answers and reader == h.recipient):
             return None
         keys = [(h.team, h.id, version) for version in (1, *views.bodies_needed(h))]

@@ -96,9 +96,9 @@ class Takers:
         self._hungry.clear()
         return keys
 
-    def starve(self, keys: Iterable[Key]) -> None:
-        """Look through these inboxes again: the commit that should have fed them failed."""
-        self._hungry.update(dict.fromkeys(keys))
+    def starve(self, keys: Iterable[Key] | None = None) -> None:
+        """Look through these inboxes again; None: through all, because nobody knows what is there."""
+        self._hungry.update(dict.fromkeys(self._by_agent if keys is None else keys))
 
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""

@@ -58,7 +58,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "join": {"enum": ["all", "any", "quorum"]},
     "quorum": {**_POSITIVE, "maximum": DEFAULT.members_max},
     "offers": {"minProperties": 1, "maxProperties": DEFAULT.members_max},
-    "until": {"enum": [*Rung, "unblocked"]},
+    "until": {"enum": [*Rung, "blocked", "unblocked"]},
     "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
     "contract_digest": {"pattern": "^sha256:[0-9a-f]{64}$"},
     "reliability": {"minimum": 0, "maximum": 1},

@@ -429,7 +429,7 @@ class GetReach(Request, frozen=True, kw_only=True):
 
 
 class GetHandoff(Request, frozen=True, kw_only=True):
-    """One handoff; with `wait`, when it has reached the rung `until`, is `unblocked` or `halted`."""
+    """One handoff; with `wait`, when it has reached the rung `until`, or is `blocked` or `unblocked`."""
 
     wait: Duration = 0
     until: str = "finished"

@@ -130,7 +130,7 @@ class Handler(RequestHandler):
 
     async def _halted(self, visit: Visit, handoff: View) -> View:
         """Return a handoff when it has an outcome or a question, or as it is when the wait is over."""
-        asked = {"wait": BLOCKING_SECONDS_MAX, "until": "halted"}
+        asked = {"wait": BLOCKING_SECONDS_MAX, "until": "blocked"}
         waiting = visit.way.call("get_handoff", asked, handoff=handoff["id"])
         answer = await self._following.unless_closing(waiting)
         if (

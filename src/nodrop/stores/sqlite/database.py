@@ -26,6 +26,7 @@ from nodrop.store import (
     Place,
     Process,
     Record,
+    Row,
     Team,
     Token,
     Wanted,
@@ -41,7 +42,7 @@ from nodrop.stores.sqlite.records import (
     read_handoff,
     value_of,
 )
-from nodrop.stores.sqlite.writing import write_entries, write_handoffs, write_others
+from nodrop.stores.sqlite.writing import End, write_entries, write_handoffs, write_others
 from nodrop.wire.log import Entry, Head
 
 CACHED_HANDOFFS_MAX: Final = 10_000
@@ -57,6 +58,8 @@ class Database:
     def __init__(self, path: Path, *, vfs: str | None, synchronous: str) -> None:
         self._connection = connect(path, vfs=vfs, synchronous=synchronous)
         self._cache = Cache(CACHED_HANDOFFS_MAX)
+        self._ends: dict[str, End] = {}
+        """Where the logs end that were written to."""
 
     def close(self) -> None:
         """Let go of the file. SQLite empties the write-ahead log into it first."""
@@ -69,10 +72,12 @@ class Database:
         rows = [row for changes in batches for row in changes.rows]
         with self._committing():
             drafts = [draft for changes in batches for draft in changes.entries]
-            write_entries(self._connection, drafts)
-            write_handoffs(
-                self._connection, rows, filter(self._has_new_parties, (r.handoff for r in rows))
-            )
+            write_entries(self._connection, drafts, self._ends)
+            known: list[Row] = []
+            strange: list[Row] = []
+            for row in rows:
+                (known if self._knows(row.handoff) else strange).append(row)
+            write_handoffs(self._connection, known, strange)
             for changes in batches:
                 write_others(self._connection, changes)
         self._cache.keep(row.handoff for row in rows)
@@ -115,14 +120,15 @@ class Database:
             # Some errors roll back by themselves. Whether a commit that failed was kept after all
             # only the file knows, so nothing that was remembered counts any more.
             self._cache.clear()
+            self._ends.clear()
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
 
-    def _has_new_parties(self, handoff: Handoff) -> bool:
-        """Whether `party` may lack somebody. Only recipients are added after the offer."""
-        before = self._cache.get((handoff.team, handoff.id))
-        return before is None or before.asked != handoff.asked
+    def _knows(self, handoff: Handoff) -> bool:
+        """Whether it surely has a row, and the parties that it has now."""
+        before = self._cache.look((handoff.team, handoff.id))
+        return before is not None and before.asked == handoff.asked
 
     # --- what a decision needs ---
 

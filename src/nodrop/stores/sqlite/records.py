@@ -58,6 +58,28 @@ def handoff_columns(row: Row) -> Columns:
     )
 
 
+def change_columns(row: Row) -> Columns:
+    """Return what finds a row of `handoff`, and what may have changed in it since the offer."""
+    handoff = row.handoff
+    return (
+        handoff.team,
+        handoff.id,
+        handoff.version,
+        handoff.state.value,
+        handoff.attempt,
+        handoff.recipient,
+        handoff.process,
+        row.due_at,
+        row.rank,
+        row.held,
+        row.open,
+        row.dead,
+        handoff.outcome.at if handoff.outcome else None,
+        handoff.settled_at,
+        _ENCODER.encode(handoff),
+    )
+
+
 def read_handoff(json: bytes) -> Handoff:
     """Return the handoff that `handoff_columns` was given."""
     return _HANDOFF.decode(json)

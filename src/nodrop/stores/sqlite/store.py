@@ -299,14 +299,24 @@ class SQLiteTransaction:
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
         seqs: list[int] = []
+        team, end = "", 0
         for draft in changes.entries:
-            end = self.ends.get(draft.team) or self._ends_before.get(draft.team)
-            if end is None:
-                end = (await self._visit(self._database.head, draft.team)).seq
-            self.ends[draft.team] = end + 1
-            seqs.append(end + 1)
+            if draft.team != team:
+                if team:
+                    self.ends[team] = end
+                team = draft.team
+                end = await self._end(team)
+            end += 1
+            seqs.append(end)
+        if team:
+            self.ends[team] = end
         self.appended.append(changes)
         return seqs
+
+    async def _end(self, team: str) -> int:
+        """Return the last `seq` of a team as far as it is gathered."""
+        end = self.ends.get(team) or self._ends_before.get(team)
+        return (await self._visit(self._database.head, team)).seq if end is None else end
 
     async def _read(self, call: Callable[..., T], *args: Any) -> T:
         assert not self.appended, "append comes last in a unit of work"

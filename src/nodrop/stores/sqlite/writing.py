@@ -1,15 +1,15 @@
 """The statements that write a unit of work. `database` puts them between a begin and a commit."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from nodrop.core.model import Handoff
 from nodrop.store import Changes, Row
 from nodrop.stores.sqlite.driver import Connection
 from nodrop.stores.sqlite.records import (
     Columns,
     agent_columns,
     body_key,
+    change_columns,
     columns_of,
     entry_columns,
     handoff_columns,
@@ -19,9 +19,25 @@ from nodrop.wire.canonical import keyed_digest
 from nodrop.wire.log import Draft, hash_of, placed
 
 
-def write_entries(connection: Connection, drafts: Sequence[Draft]) -> None:
-    """Chain `drafts` to the logs of their teams, with their bodies and inbox items."""
-    ends = {team: _end(connection, team) for team in {draft.team for draft in drafts}}
+class End:
+    """Where the log of a team ends, entry after entry."""
+
+    __slots__ = ("digest_key", "hash", "seq")
+
+    def __init__(self, seq: int, hash_: str, digest_key: bytes) -> None:
+        self.seq = seq
+        self.hash = hash_
+        self.digest_key = digest_key
+
+
+def write_entries(connection: Connection, drafts: Sequence[Draft], ends: dict[str, End]) -> None:
+    """Chain `drafts` to the logs of their teams, with their bodies and inbox items.
+
+    `ends` are those of teams written to before. They are moved on, and true once this is committed.
+    """
+    teams = {draft.team for draft in drafts}
+    for team in teams - ends.keys():
+        ends[team] = _end(connection, team)
     entries: list[Columns] = []
     bodies: list[Columns] = []
     items: list[Columns] = []
@@ -43,7 +59,7 @@ def write_entries(connection: Connection, drafts: Sequence[Draft]) -> None:
     _write(
         connection,
         "update team set head_seq = ?, head_hash = ? where id = ?",
-        [(end.seq, end.hash, team) for team, end in ends.items()],
+        [(ends[team].seq, ends[team].hash, team) for team in teams],
     )
 
 
@@ -52,18 +68,20 @@ def _write(connection: Connection, statement: str, rows: Sequence[Columns]) -> N
         connection.executemany(statement, rows)
 
 
-def write_handoffs(
-    connection: Connection, rows: Sequence[Row], strangers: Iterable[Handoff]
-) -> None:
+def write_handoffs(connection: Connection, known: Sequence[Row], strange: Sequence[Row]) -> None:
     """Put each row in the place of the one before it.
 
-    `strangers` are the handoffs whose parties may not be known yet.
+    Args:
+        connection: where to.
+        known: rows of handoffs that have one, and the same parties as in that.
+        strange: all others.
     """
-    _write(connection, _UPSERT_HANDOFF, [handoff_columns(row) for row in rows])
+    _write(connection, _UPDATE_HANDOFF, [change_columns(row) for row in known])
+    _write(connection, _UPSERT_HANDOFF, [handoff_columns(row) for row in strange])
     _write(
         connection,
         "insert into party values (?, ?, ?) on conflict do nothing",
-        [row for handoff in strangers for row in party_columns(handoff)],
+        [party for row in strange for party in party_columns(row.handoff)],
     )
 
 
@@ -108,23 +126,12 @@ def write_others(connection: Connection, changes: Changes) -> None:
     )
 
 
-class _End:
-    """Where the log of a team ends, entry after entry."""
-
-    __slots__ = ("digest_key", "hash", "seq")
-
-    def __init__(self, seq: int, hash_: str, digest_key: bytes) -> None:
-        self.seq = seq
-        self.hash = hash_
-        self.digest_key = digest_key
-
-
-def _end(connection: Connection, team: str) -> _End:
+def _end(connection: Connection, team: str) -> End:
     row = connection.execute(
         "select head_seq, head_hash, digest_key from team where id = ?", (team,)
     ).fetchone()
     assert row is not None, "a team is created before it is written to"
-    return _End(*row)
+    return End(*row)
 
 
 _INSERT_ENTRY: Final = "insert into entry values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -138,4 +145,11 @@ _UPSERT_HANDOFF: Final = """
         recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
         rank = excluded.rank, held = excluded.held, open = excluded.open, dead = excluded.dead,
         ended_at = excluded.ended_at, settled_at = excluded.settled_at, json = excluded.json
+"""
+# The same where there surely is a row: looking for a conflict costs as much as the change itself.
+_UPDATE_HANDOFF: Final = """
+    update handoff set
+        version = ?3, state = ?4, attempt = ?5, recipient = ?6, process = ?7, due_at = ?8,
+        rank = ?9, held = ?10, open = ?11, dead = ?12, ended_at = ?13, settled_at = ?14, json = ?15
+    where team = ?1 and id = ?2
 """

@@ -1,0 +1,1 @@
+"""What all adapters share. Knows the SDK and no framework."""

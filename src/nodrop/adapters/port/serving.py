@@ -1,0 +1,228 @@
+"""A driver at work as an agent: one delivery after the other, each driven to its end.
+
+The SDK's worker takes, acknowledges, keeps the lease and reports; this adds what frameworks have in
+common: progress at a bearable rate, promises kept while a model is silent, questions, parked state,
+and that what was handed on from a withdrawn handoff is withdrawn too.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final, TypedDict
+
+from nodrop.adapters.port import current, sealing
+from nodrop.adapters.port.current import Current
+from nodrop.adapters.port.events import Done, Driver, Failed, NeedHelp, Progress, Resume, Run, Work
+from nodrop.adapters.port.sealing import Seal
+from nodrop.client.agent import Agent
+from nodrop.client.credentials import CredentialsFile
+from nodrop.client.durations import Duration, seconds
+from nodrop.client.endings import Fail
+from nodrop.client.settings import load
+from nodrop.client.task import Task
+from nodrop.core.errors import NodropError, TooLargeError, UnavailableError
+from nodrop.core.limits import DEFAULT
+from nodrop.core.model import State
+
+PROGRESS_SECONDS_MIN: Final = 1.0
+"""Between two updates: whoever waits needs no more, and models stream faster than that."""
+UPDATES_PER_PROMISE: Final = 3
+"""How often a silent run says that it still runs, within `update_every`."""
+WITHDRAW_SECONDS_MAX: Final = 10.0
+CONCURRENCY: Final = 8
+
+_WITHDRAWN: Final = frozenset({State.CANCELLED.value, State.EXPIRED.value, State.REJECTED.value})
+
+
+class Terms(TypedDict, total=False):
+    """What may be said about an agent made from a framework's object."""
+
+    capability: str | None
+    """What it does; None: whatever is handed to it."""
+    description: str | None
+    tags: Iterable[str]
+    timeout: Duration | None
+    """The longest an attempt may take."""
+    concurrency: int
+    """How many handoffs at once."""
+    input_schema: Any
+    """What payloads must look like: a JSON Schema or a type."""
+    output_schema: Any
+    """What results look like: a JSON Schema or a type."""
+    seal: Seal | None
+    """What parked state is sealed with; a file of the agent's where left out."""
+
+
+def agent_of(driver: Driver, name: str, framework: str, terms: Terms) -> Agent:
+    """Return the agent that does its work with `driver`."""
+    concurrency = terms.get("concurrency", CONCURRENCY)
+    serving = Serving(driver, framework=framework, agent=name, seal=terms.get("seal"))
+    agent = Agent(name, description=terms.get("description"), concurrency=concurrency)
+    capability = terms.get("capability")
+    if capability is None:
+        capability = name if {"input_schema", "output_schema"} & terms.keys() else None
+    if capability is None:
+        agent.handler(serving.handle)
+        return agent
+    agent.capability(
+        capability,
+        description=terms.get("description"),
+        timeout=terms.get("timeout"),
+        tags=terms.get("tags", ()),
+        input_schema=terms.get("input_schema"),
+        output_schema=terms.get("output_schema"),
+    )(serving.handle)
+    return agent
+
+
+class Serving:
+    """One driver, and what it is doing."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        framework: str,
+        agent: str,
+        seal: Seal | None = None,
+        progress_seconds_min: float = PROGRESS_SECONDS_MIN,
+    ) -> None:
+        self._driver = driver
+        self._framework = framework
+        self._agent = agent
+        self._seal = seal
+        self._progress_seconds_min = progress_seconds_min
+        self._withdrawing: set[asyncio.Task[None]] = set()
+
+    async def handle(self, task: Task) -> Any:
+        """Drive one delivery: the handler of the agent."""
+        resume = self._resume(task)
+        with current.entered(task) as here:
+            try:
+                async with _promise_kept(task), aclosing(self._drive(task, resume)) as run:
+                    return await self._follow(run, here)
+            except asyncio.CancelledError:
+                self._withdraw_below(task, here)
+                raise
+
+    def _drive(self, task: Task, resume: Resume | None) -> Run:
+        work = Work(
+            id=task.id,
+            correlation_id=task.correlation_id,
+            sender=task.sender,
+            payload=task.payload,
+            title=task.title,
+            expected_outcome=task.view.get("expected_outcome"),
+        )
+        return self._driver.drive(work, resume)
+
+    async def _follow(self, run: Run, here: Current) -> Any:
+        tell = self._teller(here.task)
+        answer: Any = None
+        while True:
+            try:
+                event = await run.asend(answer)
+            except StopAsyncIteration:
+                raise Fail("the run ended without a result", code="no_result") from None
+            answer = None
+            match event:
+                case Progress(status=status):
+                    await tell(status)
+                case NeedHelp(state=None):
+                    answer = await here.ask(_bounded(event.question), event.to)
+                case NeedHelp():
+                    await self._park(here.task, event)
+                case Done(output=output):
+                    return output
+                case Failed():
+                    raise Fail(event.reason, code=event.code, retryable=event.retryable)
+
+    # --- parked ---------------------------------------------------------------------------------
+
+    async def _park(self, task: Task, help_needed: NeedHelp) -> None:
+        """Let go until there is an answer."""
+        name = f"help-{len(task.answers) + 1}"
+        state = {"question": name, "state": help_needed.state}
+        sealed = self._sealer().close(state, framework=self._framework, handoff=task)
+        question = _bounded(help_needed.question)
+        try:
+            await task.park(question, checkpoint=sealed, to=help_needed.to, name=name)
+        except TooLargeError as error:
+            raise Fail(f"the state to park: {error}", code=error.code) from error
+
+    def _resume(self, task: Task) -> Resume | None:
+        """Return what an earlier attempt parked, once it is answered."""
+        if not sealing.is_sealed(task.last_checkpoint):
+            return None
+        opened = self._sealer().open(task.last_checkpoint, framework=self._framework, handoff=task)
+        question = opened["question"]
+        if question not in task.answers:
+            return None
+        return Resume(answer=task.answers[question], state=opened["state"])
+
+    def _sealer(self) -> Seal:
+        if self._seal is None:
+            settings = load(agent=self._agent)
+            team = settings.team or CredentialsFile(settings.home).read().team
+            self._seal = Seal.from_file(settings.home / "keys" / team / f"{self._agent}.seal")
+        return self._seal
+
+    # --- while it runs --------------------------------------------------------------------------
+
+    def _teller(self, task: Task) -> Callable[[str], Awaitable[None]]:
+        loop = asyncio.get_running_loop()
+        told_at = -self._progress_seconds_min + loop.time()
+
+        async def tell(status: str) -> None:
+            nonlocal told_at
+            if loop.time() - told_at >= self._progress_seconds_min:
+                told_at = loop.time()
+                await _say(task, status)
+
+        return tell
+
+    def _withdraw_below(self, task: Task, here: Current) -> None:
+        """We were stopped. If that is because nobody wants it any more, neither what is below."""
+        if here.below:
+            withdrawing = asyncio.create_task(_withdraw(task, tuple(here.below)))
+            self._withdrawing.add(withdrawing)
+            withdrawing.add_done_callback(self._withdrawing.discard)
+
+
+@asynccontextmanager
+async def _promise_kept(task: Task) -> AsyncGenerator[None]:
+    """Have the relay hear of a run that says nothing for long."""
+    every = seconds(task.view["update_every"]) / UPDATES_PER_PROMISE
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(every)
+            await _say(task, "still running")
+
+    keeping = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        keeping.cancel()
+
+
+async def _say(task: Task, status: str) -> None:
+    # A relay that cannot be told now is told next time; the work goes on.
+    with suppress(UnavailableError):
+        await task.update(_bounded(status))
+
+
+async def _withdraw(task: Task, below: tuple[str, ...]) -> None:
+    with suppress(NodropError, TimeoutError):
+        async with asyncio.timeout(WITHDRAW_SECONDS_MAX):
+            above = await task.client.about(task.id, "get_handoff")
+            if above["state"] in _WITHDRAWN:
+                for handoff_id in below:
+                    with suppress(NodropError):
+                        reason = f"{above['ref']} is {above['state']}"
+                        await task.client.about(handoff_id, "cancel", reason=reason)
+
+
+def _bounded(text: str) -> str:
+    longest = DEFAULT.text_chars_max
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

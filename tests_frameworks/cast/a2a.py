@@ -1,0 +1,120 @@
+"""A2A on stage: an agent behind the official SDK's server, without any of our code in it."""
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from typing import Any
+
+import uvicorn
+from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface
+from google.protobuf.json_format import MessageToDict
+from starlette.applications import Starlette
+
+from cast import brain
+from nodrop import Agent
+from nodrop.adapters import a2a
+
+
+class Act(AgentExecutor):
+    """Does what `brain` decides; knows only what came over the wire."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        assert context.message is not None, "it is what brings us here"
+        task = context.current_task or new_task_from_user_message(context.message)
+        if context.current_task is None:
+            await event_queue.enqueue_event(task)
+        update = TaskUpdater(event_queue, task.id, task.context_id)
+        await update.start_work()
+        said = context.get_user_input()
+        first = task.history[0].parts[0].text if task.history else said
+        heard = [said] if context.current_task is not None else []
+        try:
+            while True:
+                match brain.decide(first, heard):
+                    case brain.Say(text):
+                        await update.add_artifact([new_text_part(text)])
+                        await update.complete()
+                        return
+                    case brain.Ask(question):
+                        asking = update.new_agent_message([new_text_part(question)])
+                        await update.requires_input(asking)
+                        return
+                    case brain.Call("report"):
+                        heard.append(_report(context))
+                    case brain.Call("hold"):
+                        heard.append(await self._hold(context))
+                    case _:
+                        raise AssertionError("an agent behind A2A hands nothing on here")
+        except brain.ModelDownError as error:
+            await update.failed(update.new_agent_message([new_text_part(str(error))]))
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        assert context.task_id is not None, "there is something to cancel"
+        assert context.context_id is not None, "it has a context"
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+    async def _hold(self, context: RequestContext) -> str:
+        handoff_id = _about(context)["handoff_id"]
+        if (brain.FOLDER / f"held-{handoff_id}").exists():
+            return _report(context)
+        brain.note(f"held-{handoff_id}", str(os.getpid()))
+        async with asyncio.timeout(brain.HOLD_SECONDS_MAX):
+            await asyncio.Event().wait()
+        return "held"
+
+
+def _about(context: RequestContext) -> dict[str, Any]:
+    return MessageToDict(context.message.metadata) if context.message else {}
+
+
+def _report(context: RequestContext) -> str:
+    about = _about(context)
+    headers: dict[str, Any] = context.call_context.state["headers"] if context.call_context else {}
+    return json.dumps(
+        {
+            "correlation_id": about["correlation_id"],
+            "trace_id": headers.get("traceparent", "--").split("-")[1],
+            "seconds_left": 1 if about["deadline"] else 0,
+            "payload": None,
+            "pid": os.getpid(),
+        }
+    )
+
+
+def _serve(port: int) -> None:
+    url = f"http://127.0.0.1:{port}"
+    way = AgentInterface(url=f"{url}/a2a", protocol_binding="JSONRPC", protocol_version="1.0")
+    card = AgentCard(
+        name="act",
+        description="Acts.",
+        version="1",
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        capabilities=AgentCapabilities(streaming=True),
+        supported_interfaces=[way],
+    )
+    handler = DefaultRequestHandler(
+        agent_executor=Act(), task_store=InMemoryTaskStore(), agent_card=card
+    )
+    routes = [*create_jsonrpc_routes(handler, "/a2a"), *create_agent_card_routes(card)]
+    uvicorn.run(Starlette(routes=routes), port=port, log_level="warning")
+
+
+def members(targets: list[str]) -> list[Agent]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    threading.Thread(target=_serve, args=(port,), daemon=True).start()
+    target = a2a.endpoint(f"http://127.0.0.1:{port}/a2a")
+    return [a2a.as_agent(target, agent="a2a", **brain.terms())]
