@@ -58,6 +58,9 @@ conformance: $(DEV) ## The A2A TCK against a relay (TCK=folder, TCK_PYTHON=its P
 test-a2a-js: $(DEV) ## The JavaScript SDK of A2A against a relay (needs node and npm)
 	$(BIN)/python tests/conformance/javascript.py
 
+openclaw: $(DEV) ## OpenClaw for real, over A2A and MCP (needs npm; ARGS="--folder ..." reuses one)
+	$(BIN)/python tests/conformance/openclaw.py $(ARGS)
+
 # Seeds are fixed, so that a finding can be looked at again. A quiet machine takes about three hours.
 PROVE := $(BIN)/nodrop chaos
 prove: $(DEV) ## The long runs of docs/reliability.md, one after the other

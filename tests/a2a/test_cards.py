@@ -261,3 +261,16 @@ async def test_parts_come_out_as_they_went_in(office: Any) -> None:
     (asked,) = task["history"]
     assert msgspec.convert(asked["parts"], list[Any]) == parts
     assert asked["metadata"] == {"theirs": "x"}
+
+
+async def test_without_the_extra_a_relay_says_what_to_install(
+    office: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise ImportError("No module named 'a2a'")
+
+    monkeypatch.setattr("nodrop.doors.a2a.door._import", missing)
+    answer = await (await office.http("planner")).get(CARD)
+    assert (answer.status_code, answer.json()["code"]) == (501, "not_installed")
+    assert "nodrop[a2a]" in answer.json()["next"]
+    assert (await (await office.http("planner")).get("/v1/agents")).status_code == 200

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from nodrop.core.errors import ForbiddenError
+from nodrop.doors.a2a.errand import Errand
 from nodrop.doors.listener import listen
 
 PATIENCE_SECONDS = 20
@@ -72,8 +73,11 @@ class Abroad:
         elif method == "CancelTask":
             self.tasks[params["id"]]["status"]["state"] = "TASK_STATE_CANCELED"
             result = self.tasks[params["id"]]
-        else:
+        elif params["id"] in self.tasks:
             result = self.tasks[params["id"]]
+        else:
+            error = {"code": -32001, "message": "Task not found"}
+            return {"jsonrpc": "2.0", "id": call["id"], "error": error}
         return {"jsonrpc": "2.0", "id": call["id"], "result": result}
 
     def take(self, message: Any) -> Any:
@@ -213,6 +217,22 @@ async def test_a_restart_of_the_relay_sends_nothing_twice(office: Any, abroad: A
     assert abroad.calls.count("SendMessage") == 1
 
 
+async def test_without_what_was_recorded_a_restart_would_send_twice(
+    office: Any, abroad: Abroad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forget(self: Errand, name: str, value: Any) -> None:
+        del self, name, value
+
+    monkeypatch.setattr(Errand, "_record", forget)
+    await add(office, abroad)
+    planner = await office.member("planner")
+    await planner("offer", to="traveller", payload={})
+    await abroad.reached()
+    await office.restart()
+    await abroad.reached()
+    assert abroad.calls.count("SendMessage") == 2
+
+
 async def test_a_message_whose_answer_got_lost_is_sent_again_under_the_same_id(
     office: Any, abroad: Abroad
 ) -> None:
@@ -228,6 +248,21 @@ async def test_a_message_whose_answer_got_lost_is_sent_again_under_the_same_id(
     assert (done["state"], done["tries"]) == ("completed", 0)
     assert {message["messageId"] for message in abroad.sent} == {f"{handoff_id}-1"}
     assert len(abroad.tasks) == 1
+
+
+async def test_an_agent_that_forgot_the_task_is_asked_again_as_another_attempt(
+    office: Any, abroad: Abroad
+) -> None:
+    await add(office, abroad)
+    planner = await office.member("planner")
+    handoff_id = (await planner("offer", to="traveller", payload={}))["handoff"]["id"]
+    await abroad.reached()
+    await office.until(handoff_id, state="accepted")
+    abroad.tasks.clear()
+    abroad.next_state = "TASK_STATE_COMPLETED"
+    done = await ended(office, handoff_id)
+    assert (done["state"], done["tries"]) == ("completed", 1)
+    assert [m["messageId"] for m in abroad.sent] == [f"{handoff_id}-1", f"{handoff_id}-2"]
 
 
 async def test_mail_for_an_agent_that_is_away_is_kept_until_it_is_there(office: Any) -> None:

@@ -16,6 +16,7 @@ from a2a.types import (
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from nodrop.doors.listener import listen
+from nodrop.engine.webhooks import Webhook, Webhooks
 
 DAY = 24 * 3_600_000
 
@@ -137,6 +138,23 @@ async def test_what_was_not_sent_before_a_restart_is_sent_after_it_and_nothing_t
     await office.restart()
     await office.member("me")
     assert hook.got.empty()
+
+
+async def test_without_its_cursor_a_webhook_would_hear_it_all_again(
+    office: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forget(self: Webhooks, hook: Webhook, **moved: Any) -> Webhook:
+        del self, moved
+        return hook
+
+    monkeypatch.setattr(Webhooks, "advance", forget)
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it")
+    await planner.client.create_task_push_notification_config(hook.config(task_id=task.id, id="a"))
+    await (await office.member("coder"))("take")
+    assert await hook.told(1) == ["submitted"]
+    await office.restart()
+    assert await hook.told(1) == ["submitted"]
 
 
 async def test_a_webhook_that_is_gone_for_a_day_is_given_up_and_the_log_says_so(

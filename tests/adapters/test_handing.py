@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 import nodrop
+from nodrop.adapters import current
 from nodrop.adapters.port.events import Done, Failed, NeedHelp, Resume, Run, Work
 from nodrop.adapters.port.handing import HandOff, parsed
 from nodrop.client.endings import Fail
@@ -91,6 +92,43 @@ async def test_chain_trace_and_deadline_travel_along(me: nodrop.Client, acting: 
         child = await agent.handoff(below)
     assert (child.correlation_id, child.view["parent_id"]) == (top.correlation_id, top.id)
     assert (child.view["traceparent"], child.deadline) == (TRACEPARENT, top.deadline)
+
+
+@pytest.mark.parametrize(("own", "seconds"), [("1m", 60), ("2h", 3_600), (None, 3_600)])
+async def test_nothing_is_due_later_than_what_it_is_part_of(
+    me: nodrop.Client, acting: Acting, own: str | None, seconds: int
+) -> None:
+    async def between(_: Work, __: Resume | None) -> Run:
+        yield Done(output=(await HandOff("actor", {"deadline": own})("count")).handoff)
+
+    async def left(_: Work, __: Resume | None) -> Run:
+        here = current()
+        assert here is not None, "a driver works on something"
+        yield Done(output=here.seconds_left)
+
+    async with acting(left), acting(between, "between"):
+        top = await me.hand_off("between", deadline="1h")
+        below = await top.result(wait=WAIT)
+        async with nodrop.connect(":memory:", agent="between") as agent:
+            seen = (await agent.handoff(below)).view["outcome"]["result"]
+    assert seconds - 30 < seen <= seconds
+
+
+async def test_a_later_attempt_finds_what_an_earlier_one_handed_on(
+    me: nodrop.Client, acting: Acting
+) -> None:
+    async def between(_: Work, __: Resume | None) -> Run:
+        answer = await HandOff("actor", {"deadline": "1m"})("count")
+        here = current()
+        assert here is not None, "a driver works on something"
+        if here.task.attempt == 1:
+            raise OSError("and then it broke")
+        yield Done(output=answer.handoff)
+
+    async with acting(counting), acting(between, "between"):
+        await (await me.hand_off("between", backoff={"first": "10ms"})).result(wait=WAIT)
+    entries = await me.log(limit=200)
+    assert [entry.type for entry in entries].count("handoff.offered.v1") == 2
 
 
 async def test_the_same_said_twice_is_two_handoffs(me: nodrop.Client, acting: Acting) -> None:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import pytest
+
 import nodrop
 from nodrop.adapters import Current, current
 from nodrop.adapters.port.events import Done, Failed, NeedHelp, Progress, Resume, Run, Work
 from nodrop.adapters.port.handing import HandOff
 from nodrop.adapters.port.sealing import SEALED, Seal
+from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.shown import HandoffShown
 from nodrop.core.errors import StaleAttemptError
 
@@ -17,6 +20,11 @@ Acting = Callable[..., AbstractAsyncContextManager[nodrop.Agent]]
 WAIT = "20s"
 WAIT_SECONDS_MAX = 20.0
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Scripted:
+    def drive(self, work: Work, resume: Resume | None) -> Run:
+        raise NotImplementedError
 
 
 async def blocked(me: nodrop.Client, handoff: nodrop.Handoff) -> HandoffShown:
@@ -275,6 +283,33 @@ async def test_state_that_is_too_large_to_park_is_a_failure(
     async with acting(script):
         outcome = await (await me.hand_off("actor")).outcome(wait=WAIT)
     assert (outcome.state, outcome.code) == ("failed", "too_large")
+
+
+# --- what is published -----------------------------------------------------------------------
+
+
+def published(**terms: Any) -> dict[str, Any]:
+    return agent_of(Scripted(), "actor", "script", Terms(**terms)).manifest()
+
+
+def test_an_agent_without_terms_takes_whatever_comes() -> None:
+    assert published(tags=["fast"]) == {
+        "agent_id": "actor",
+        "description": "An agent made with script",
+        "tags": ["fast"],
+        "capabilities": [],
+        "concurrency": 8,
+    }
+
+
+@pytest.mark.parametrize(
+    "terms", [{"timeout": "1m"}, {"input_schema": {"type": "object"}}, {"output_schema": str}]
+)
+def test_terms_are_those_of_a_capability(terms: dict[str, Any]) -> None:
+    (capability,) = published(**terms)["capabilities"]
+    assert capability["name"] == "actor"
+    (named,) = published(capability="act", **terms)["capabilities"]
+    assert {**named, "name": "actor"} == capability
 
 
 # --- stopping --------------------------------------------------------------------------------

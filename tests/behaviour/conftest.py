@@ -1,23 +1,33 @@
 """Every story is told once and runs over every door, on a relay whose clock the story moves."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import aiohttp
 import pytest
 
 from nodrop import app
 from nodrop.client.http import HttpTransport
 from nodrop.client.tokens import FixedToken
-from nodrop.client.transport import Transport
+from nodrop.client.transport import DeliveryStream, Transport
 from nodrop.client.websocket import WebSocketTransport
+from nodrop.core.errors import BY_CODE, Problem
+from nodrop.doors.a2a.extension import TERMS as OFFERED
+from nodrop.doors.a2a.extension import URI
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
 from nodrop.testing.clock import FakeClock
 
 DOORS: Final = ("in-process", "http", "websocket")
+A2A_STORIES: Final = frozenset(
+    {"test_receipts", "test_questions", "test_routing", "test_chains", "test_dead_letters"}
+)
+"""What is told over A2A too: about handing off, answering and withdrawing, all that it can say."""
+TERMS: Final = OFFERED | {"to", "payload"}
 PATIENCE_SECONDS: Final = 20
 """How long a story waits for what must happen; only a broken one ever waits that long."""
 
@@ -69,6 +79,95 @@ class _Member:
     ) -> View:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.transport.call(operation, fields, handoff=handoff, name=named)
+
+
+class A2ATransport:
+    """A requester that speaks A2A wherever A2A can say it, and HTTP where it cannot.
+
+    What it is answered is the handoff as HTTP shows it: the stories read more than a task tells.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._rest = HttpTransport(url + "/v1", FixedToken(token))
+        headers = {"authorization": f"Bearer {token}", "a2a-version": "1.0"}
+        self._session = aiohttp.ClientSession(url, headers=headers)
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> View:
+        task_id = await self._said(operation, fields, handoff)
+        if task_id is None:
+            return await self._rest.call(operation, fields, handoff=handoff, name=name)
+        return await self._rest.call("get_handoff", {}, handoff=task_id)
+
+    async def _said(self, operation: str, fields: Mapping[str, Any], ref: str | None) -> str | None:
+        """Say it in A2A; return the task it was about. None: A2A has no words for it."""
+        match operation:
+            case "offer" if isinstance(fields.get("payload"), dict) and fields.keys() <= TERMS:
+                terms = {n: v for n, v in fields.items() if n not in {"to", "payload"}}
+                message = {"parts": [{"data": fields["payload"]}], "metadata": {URI: terms}}
+                # Whoever has not joined yet has no address; whoever is meant by what they can do
+                # is asked for at the relay's own.
+                to = fields.get("to")
+                known = to is None or await self._has_joined(to)
+                address = "/a2a/" if to is None else f"/agents/{to}/"
+                return await self._send(address, message) if known else None
+            case "answer" | "agree" | "decline" if fields.keys() <= {"seq", "answer"}:
+                seen = (await self._rest.call("get_handoff", {}, handoff=ref))["handoff"]
+                if not seen["question"] or seen["question"]["seq"] != fields["seq"]:
+                    return None  # A2A answers what is asked now, whatever was asked before
+                answer = fields.get("answer")
+                said = operation != "answer"
+                message = {
+                    "parts": [
+                        {"text": answer or "so"}
+                        if said or isinstance(answer, str)
+                        else {"data": answer}
+                    ],
+                    "metadata": {URI: {"decision": operation}} if said else {},
+                    "taskId": seen["id"],
+                }
+                return await self._send(f"/agents/{seen['to']}/", message)
+            case "cancel" if not fields:
+                seen = (await self._rest.call("get_handoff", {}, handoff=ref))["handoff"]
+                await self._rpc(f"/agents/{seen['to']}/", "CancelTask", {"id": seen["id"]})
+                return seen["id"]
+            case _:
+                return None
+
+    async def _has_joined(self, agent: str) -> bool:
+        async with self._session.get(f"/agents/{agent}/.well-known/agent-card.json") as response:
+            return response.status == HTTPStatus.OK
+
+    async def _send(self, path: str, message: View) -> str:
+        sent = {
+            "message": {"messageId": "m", "role": "ROLE_USER", **message},
+            "configuration": {"returnImmediately": True, "historyLength": 0},
+        }
+        return (await self._rpc(path, "SendMessage", sent))["task"]["id"]
+
+    async def _rpc(self, path: str, method: str, params: View) -> Any:
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with self._session.post(path, json=call) as response:
+            answer = await response.json(content_type=None)
+        if "error" not in answer:
+            return answer["result"]
+        info, *more = answer["error"]["data"]
+        wrong = [found for detail in more for found in detail["fieldViolations"]]
+        problems = tuple(Problem(path=w["field"], message=w["description"]) for w in wrong)
+        raise BY_CODE[info["metadata"]["code"]](answer["error"]["message"], errors=problems)
+
+    async def deliveries(self, **how: Any) -> DeliveryStream:
+        return await self._rest.deliveries(**how)
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._rest.close()
 
 
 class Office:
@@ -133,6 +232,8 @@ class Office:
             return InProcessTransport(self.relay, await self.relay.authenticate(token))
         if self.door == "http":
             return HttpTransport(self._url + "/v1", FixedToken(token))
+        if self.door == "a2a":
+            return A2ATransport(self._url, token)
         channel = self._url.replace("http", "ws", 1) + "/v1/channel"
         return WebSocketTransport(channel, FixedToken(token))
 
@@ -178,7 +279,14 @@ class Office:
                 after = page["after"]
 
 
-@pytest.fixture(params=DOORS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tell a story over every door it applies to."""
+    if "office" in metafunc.fixturenames:
+        told = metafunc.definition.path.stem in A2A_STORIES
+        metafunc.parametrize("office", [*DOORS, *(["a2a"] if told else [])], indirect=True)
+
+
+@pytest.fixture
 async def office(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Office]:
     office = Office(request.param, tmp_path)
     await office.open()

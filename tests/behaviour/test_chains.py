@@ -117,3 +117,25 @@ async def test_a_chain_that_comes_back_too_often_is_refused(inbox_monitor: Any) 
     with pytest.raises(LoopDetectedError):
         await inbox_monitor("offer", to="code_agent", title="bug", then=then)
     assert (await inbox_monitor("list_handoffs"))["handoffs"] == []
+
+
+async def test_one_trace_goes_along_five_legs_and_a_restart(
+    office: Any, inbox_monitor: Any
+) -> None:
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    then = [{"to": f"agent_{n}"} for n in range(2, 6)]
+    offered = (
+        await inbox_monitor(
+            "offer", to="agent_1", title="five", then=then, traceparent=traceparent
+        )
+    )["handoff"]  # fmt: skip
+    seen = [await finish(await office.join(f"agent_{n}"), n) for n in (1, 2)]
+    await office.restart()
+    third = await office.join("agent_3")
+    [delivery] = (await third("take"))["deliveries"]
+    below = await third("offer", to="helper", title="aside", parent_id=delivery["handoff"]["id"])
+    await third("ack", delivery["handoff"]["id"], attempt=delivery["attempt"])
+    await third("complete", delivery["handoff"]["id"], attempt=delivery["attempt"], result=3)
+    seen += [delivery["handoff"], below["handoff"]]
+    seen += [await finish(await office.join(f"agent_{n}"), n) for n in (4, 5)]
+    assert {handoff["traceparent"] for handoff in (offered, *seen)} == {traceparent}

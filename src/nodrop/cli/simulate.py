@@ -32,12 +32,18 @@ async def simulate(
         float, typer.Option(min=0.1, max=10_000, help="Virtual hours of work; a day follows.")
     ] = 24.0,
     agents: Annotated[int, typer.Option(min=2, max=1_000, help="How many agents.")] = 12,
+    six_hours: Annotated[
+        bool,
+        typer.Option(
+            "--six-hours", help="Everybody's chains, and no person: 30 agents, some 2,000 chains."
+        ),
+    ] = False,
     runs: Annotated[
         int, typer.Option(min=1, help="How many simulations, each with the next seed.")
     ] = 1,
 ) -> None:
     """Simulate the relay with faults of all kinds; exit 1 if a promise was not kept."""
-    from nodrop.proof.simulate.plan import Plan  # noqa: PLC0415  # the relay: for this verb only
+    from nodrop.proof.simulate import plan as plans  # noqa: PLC0415  # the relay: for this verb only
     from nodrop.proof.simulate.simulation import simulate  # noqa: PLC0415  # same
     from nodrop.stores.memory import MemoryStore  # noqa: PLC0415  # same
 
@@ -46,7 +52,9 @@ async def simulate(
     reports: list[Report] = []
     with _bar(total=runs * hours) as bar:
         for number in range(runs):
-            plan = Plan(seed=first + number, hours=hours, agents=agents)
+            plan = plans.Plan(seed=first + number, hours=hours, agents=agents)
+            if six_hours:
+                plan = plans.six_hours(first + number)
             bar.describe(f"seed {plan.seed}")
             passed = number * hours
             reports.append(

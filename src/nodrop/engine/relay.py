@@ -14,7 +14,7 @@ import msgspec
 
 from nodrop.core.contract import Manifest
 from nodrop.core.errors import (
-    AlreadyFinishedError,
+    ForbiddenError,
     NodropError,
     NotFoundError,
     RelayFaultError,
@@ -35,6 +35,7 @@ from nodrop.engine.discovery import Discovery
 from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Committed, Engine
 from nodrop.engine.erasing import Erasing
+from nodrop.engine.figures import Figures
 from nodrop.engine.following import Following
 from nodrop.engine.holding import Holding
 from nodrop.engine.identity import Identity
@@ -59,6 +60,7 @@ from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Taking, process_id
 from nodrop.engine.tracing import Tracing
 from nodrop.engine.webhooks import Webhooks
+from nodrop.engine.withdrawing import withdraw
 from nodrop.engine.writing import Writing
 from nodrop.store import Key, Mail, Store, Team
 from nodrop.wire import directory, requests, views
@@ -97,6 +99,7 @@ class Relay:
         self._bodies = Bodies(store)
         self._queues = Queues(store)
         self._room = Room(limits)
+        self._figures = Figures(store, self._room)
         self._rates = Rates(limits, now=clock.now)
         intake = self._intake = Intake(limits)
         self._engine = Engine(
@@ -393,7 +396,7 @@ class Relay:
             case requests.Answer() | requests.Agree() | requests.Decline():
                 done = await self._writing.answer(caller, request, handoff_id)
             case requests.Cancel():
-                done = await self._cancel(caller, request, handoff_id)
+                done = await withdraw(self._writing, self._reading, caller, request, handoff_id)
             case requests.Reassign():
                 done = await self._writing.reassign(caller, request, handoff_id)
             case requests.Redrive() | requests.AcceptLate():
@@ -491,19 +494,6 @@ class Relay:
             done = Done(handoff=handoff, replayed=True)
         return await self._answers.to_command(caller, request, done)
 
-    async def _cancel(
-        self, caller: Caller, request: requests.Cancel, handoff_id: str
-    ) -> Done | DoneBefore:
-        """Withdraw a handoff; where its chain has gone on from there, the leg that it has come to."""
-        for _ in range(self.limits.legs_max):
-            leg = await self._reading.at_work(caller, handoff_id)
-            try:
-                return await self._writing.command(caller, request, leg.id)
-            except AlreadyFinishedError:
-                if (await self._reading.find(caller, leg.id)).next_leg is None:
-                    raise
-        raise AlreadyFinishedError("its chain goes on faster than it can be withdrawn")
-
     async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
         found, truncated = await self._reading.trace(caller, correlation_id)
         shown = await self._shown(caller, found)
@@ -581,6 +571,7 @@ class Relay:
 
     def _committed(self, committed: Committed) -> None:
         self._room.note(committed.changed)
+        self._figures.note(committed)
         for agent, manifest in committed.changes.agents:
             self._register.put(agent, manifest)
         self._identity.committed(committed.changes)
@@ -614,6 +605,15 @@ class Relay:
         for listening in list(self._listeners.get(key, ())):
             for item in items:
                 listening.push(item)
+
+    async def figures(self, caller: Caller) -> str:
+        """Return what is counted of the caller's team, for who may see all of it."""
+        self._access.require(caller)
+        if not caller.sees_team:
+            error = ForbiddenError("the figures of a team are for its operators and observers")
+            self.refuse(caller, "metrics", error)
+            raise error
+        return await self._figures.told(caller.team)
 
     async def prune(self, team: str, *, older_than_ms: int) -> int:
         """Cut a team's log; return how many entries went.

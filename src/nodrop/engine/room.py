@@ -49,6 +49,12 @@ class Room:
         waiting = self._inboxes[team, recipient]
         return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
 
+    def waiting(self, team: str) -> dict[str, int]:
+        """Return how many unfinished handoffs each agent of a team is the recipient of."""
+        return {
+            agent: count for (of, agent), count in self._inboxes.items() if of == team and count
+        }
+
     def _full(self, detail: str) -> QueueFullError:
         error = QueueFullError(detail)
         error.retry_after_seconds = self._limits.full_retry_seconds

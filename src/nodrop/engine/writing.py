@@ -214,7 +214,7 @@ class Writing:
             ancestors=above,
             watchers=request.watchers,
             key=request.idempotency_key,
-            traceparent=request.traceparent,
+            traceparent=request.traceparent or (parent.traceparent if parent else None),
             detached=request.detached,
             body=body,
         )

@@ -30,9 +30,7 @@ ENDINGS: Final[Mapping[str, str]] = {
 }
 """Entries that are an outcome, and the state each leads to."""
 
-_DEAD: Final = frozenset(
-    {"handoff.failed.v1", "handoff.rejected.v1", "handoff.expired.v1"}
-)
+_DEAD: Final = frozenset({"handoff.failed.v1", "handoff.rejected.v1", "handoff.expired.v1"})
 _SUCCESSIONS: Final = ("handoff.redriven.v1", "handoff.accepted_late.v1")
 _FINDINGS_MAX: Final = 1_000
 """Findings told of one kind. A log this broken needs no longer list."""

@@ -9,21 +9,20 @@ import asyncio
 import copy
 import random
 import sys
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
 
-from nodrop import app
 from nodrop.core.limits import MINUTE
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
+from nodrop.proof.simulate.ids import SeededIds
 from nodrop.proof.verify.chain import Checkpoint, read_entry
 from nodrop.proof.verify.verifier import Verifier
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
+from nodrop.testing.signer import MemorySigner
 from nodrop.wire.keys import decode
 from nodrop.wire.log import hash_of
 
@@ -54,11 +53,11 @@ class Report(msgspec.Struct, kw_only=True):
         return not self.missed and not self.misnamed
 
 
-async def evidence(home: Path, *, handoffs: int = 8) -> Evidence:
+async def evidence(*, handoffs: int = 8) -> Evidence:
     """Return the log of a relay on which a few chains were worked through."""
     clock = FakeClock()
-    signer = app.KeyFile(home / "relay.pem")
-    relay = await Relay.start(MemoryStore(), clock=clock, ids=app.SystemIds(), signer=signer)
+    ids = SeededIds(clock, random.Random(0))  # noqa: S311  # of a log that guards nothing
+    relay = await Relay.start(MemoryStore(), clock=clock, ids=ids, signer=MemorySigner())
     try:
         await relay.ensure_team("default")
         me = await _member(relay, "me", "operator")
@@ -178,8 +177,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=7)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as home:
-        found = asyncio.run(evidence(Path(home)))
+    found = asyncio.run(evidence())
     report = trial(found, chosen.count, chosen.seed)
     print(f"{sum(report.tried.values())} changes, {dict(report.tried)}")  # noqa: T201  # a command
     print(f"missed {len(report.missed)}, misnamed {len(report.misnamed)}")  # noqa: T201  # same

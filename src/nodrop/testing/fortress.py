@@ -19,8 +19,8 @@ from nodrop.engine.relay import Caller, Relay
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.asgi import WAIT_SECONDS_MAX, Response, Visitor
 from nodrop.testing.clock import FakeClock
+from nodrop.testing.signer import MemorySigner
 from nodrop.wire import requests
-from nodrop.wire.keys import PrivateKey, encode
 
 TEAM: Final = "default"
 ELSEWHERE: Final = "elsewhere"
@@ -72,18 +72,6 @@ class _Ids:
         return f"secret-{next(self._numbers)}"
 
 
-class _Signer:
-    def __init__(self) -> None:
-        self._key = PrivateKey.generate()
-
-    @property
-    def public_key(self) -> str:
-        return self._key.public.text
-
-    def sign(self, message: bytes) -> str:
-        return encode(self._key.sign_bytes(message))
-
-
 class Fortress:
     """The relay under attack."""
 
@@ -103,7 +91,7 @@ class Fortress:
             self.store,
             clock=self.clock,
             ids=_Ids(),
-            signer=_Signer(),
+            signer=MemorySigner(),
             limits=DEFAULT,
         )
         for team in (TEAM, ELSEWHERE):

@@ -14,7 +14,7 @@ CHANGES = 40 * len(KINDS)
 
 @pytest.fixture
 async def found(tmp_path: Path) -> Evidence:
-    return await evidence(tmp_path, handoffs=4)
+    return await evidence(handoffs=4)
 
 
 async def test_every_change_is_found_and_named(found: Evidence) -> None:

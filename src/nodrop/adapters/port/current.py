@@ -15,12 +15,13 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from nodrop.adapters.port import trace
+from nodrop.client.durations import Due, spelled
 from nodrop.client.endings import Fail
 from nodrop.client.portal import Portal
 from nodrop.client.task import Task
 from nodrop.core.errors import StaleAttemptError
 from nodrop.core.limits import SECOND
-from nodrop.wire.times import parse_time
+from nodrop.wire.times import format_time, parse_due, parse_time
 
 _DIGEST_CHARS: Final = 24
 _CURRENT: Final[ContextVar["Current | None"]] = ContextVar("nodrop_current", default=None)
@@ -72,6 +73,13 @@ class Current:
     def seconds_left(self) -> float:
         """What is left until the deadline; nothing is not less than nothing."""
         return max(parse_time(self.deadline) / SECOND - self._now(), 0.0)
+
+    def due(self, own: Due | None) -> str:
+        """Return when something that is part of this is due: never later than this itself."""
+        above = parse_time(self.deadline)
+        if own is None:
+            return self.deadline
+        return format_time(min(parse_due(spelled(own), now=round(self._now() * SECOND)), above))
 
     @property
     def task(self) -> Task:

@@ -26,7 +26,7 @@ from nodrop.client.handoff import Handoff
 from nodrop.client.portal import Portal
 from nodrop.client.shown import HandoffShown, outcome_of
 from nodrop.client.values import given, plain
-from nodrop.core.errors import CallerError, ConflictError
+from nodrop.core.errors import CallerError, ConflictError, IdempotencyConflictError
 from nodrop.core.model import State
 
 WAIT: Final = "10m"
@@ -141,8 +141,12 @@ class HandOff:
         # Inside of a handoff, its worker speaks: another agent may not even know of it.
         client = here.task.client if here else self._client
         assert client is not None, "_line has found one of the two"
+        terms = self._terms(here, payload)
         try:
-            handoff = await client.hand_off(self._to, payload=payload, **self._terms(here, payload))
+            handoff = await client.hand_off(self._to, payload=payload, **terms)
+        except IdempotencyConflictError:
+            # Made by an earlier attempt, of the same content, when more was left of the deadline.
+            handoff = await client.handoff(f"{client.agent}/{terms['idempotency_key']}")
         except CallerError as error:
             where = "; ".join(f"{problem.path}: {problem.message}" for problem in error.errors)
             reason = f"{error.detail} ({where})" if where else error.detail
@@ -158,7 +162,7 @@ class HandOff:
         else:
             words = json.dumps([self._to, self._capability, payload], sort_keys=True)
             above = given(
-                deadline=self._deadline or here.deadline,
+                deadline=here.due(self._deadline),
                 traceparent=traceparent or here.traceparent,
                 parent_id=here.handoff_id,
                 idempotency_key=f"{here.handoff_id}:{here.key('hand_off', words)}",
@@ -171,21 +175,19 @@ class HandOff:
     async def _followed(self, client: Client, handoff: Handoff, here: Current | None) -> Answer:
         """Wait for the end, and pass on questions that come up before it."""
         left = Wait(self._wait)
-        shown: HandoffShown = handoff
-        while not shown.finished:
+        while not handoff.finished:
             if left.over:
-                return Answer(state=shown.state, handoff=shown.ref, code="wait_elapsed")
+                return Answer(state=handoff.state, handoff=handoff.ref, code="wait_elapsed")
             fields = {"wait": left.piece(), "until": "blocked"}
             answer = await client.call("get_handoff", fields, handoff=handoff.id)
-            shown = HandoffShown(answer["handoff"])
-            if shown.state == State.BLOCKED.value:
-                await self._help(client, shown, left, here)
-        ended = await client.handoff(shown.id)
-        outcome = outcome_of(ended)
-        await ended.settle()
+            handoff = Handoff(answer["handoff"], client)
+            if handoff.state == State.BLOCKED.value:
+                await self._help(client, handoff, left, here)
+        outcome = outcome_of(handoff)
+        await handoff.settle()
         return Answer(
             state=outcome.state,
-            handoff=ended.ref,
+            handoff=handoff.ref,
             result=outcome.result,
             code=outcome.code,
             reason=outcome.reason,
@@ -195,10 +197,11 @@ class HandOff:
         self, client: Client, shown: HandoffShown, left: Wait, here: Current | None
     ) -> None:
         question = shown.question
-        asked = (
-            question is not None and question.kind == "question" and client.agent == question.asked
+        ours = question is not None and (question.kind, question.asked) == (
+            "question",
+            client.agent,
         )
-        if question is None or not asked or (self._on_help is None and here is None):
+        if question is None or not ours or (self._on_help is None and here is None):
             # Somebody else's to answer: wait until they have.
             fields = {"wait": left.piece(), "until": "unblocked"}
             await client.call("get_handoff", fields, handoff=shown.id)
@@ -209,7 +212,7 @@ class HandOff:
             if inspect.isawaitable(said):
                 said = await said
         else:
-            assert here is not None, "checked above"
+            assert here is not None, "one of the two was there"
             said = await here.ask(f"{shown.recipient} asks: {words}")
         try:
             fields = {"seq": question.seq, "answer": plain(said)}

@@ -31,6 +31,7 @@ UPDATES_PER_PROMISE: Final = 3
 WITHDRAW_SECONDS_MAX: Final = 10.0
 CONCURRENCY: Final = 8
 
+_CONTRACT: Final = frozenset({"timeout", "input_schema", "output_schema"})
 _WITHDRAWN: Final = frozenset({State.CANCELLED.value, State.EXPIRED.value, State.REJECTED.value})
 
 
@@ -38,7 +39,7 @@ class Terms(TypedDict, total=False):
     """What may be said about an agent made from a framework's object."""
 
     capability: str | None
-    """What it does; None: whatever is handed to it."""
+    """What it does. Left out: whatever is handed to it, or, with terms, a capability of its name."""
     description: str | None
     tags: Iterable[str]
     timeout: Duration | None
@@ -55,20 +56,18 @@ class Terms(TypedDict, total=False):
 
 def agent_of(driver: Driver, name: str, framework: str, terms: Terms) -> Agent:
     """Return the agent that does its work with `driver`."""
-    concurrency = terms.get("concurrency", CONCURRENCY)
     serving = Serving(driver, framework=framework, agent=name, seal=terms.get("seal"))
-    agent = Agent(name, description=terms.get("description"), concurrency=concurrency)
+    description = terms.get("description") or f"An agent made with {framework}"
+    tags, concurrency = terms.get("tags", ()), terms.get("concurrency", CONCURRENCY)
+    agent = Agent(name, description=description, tags=tags, concurrency=concurrency)
     capability = terms.get("capability")
-    if capability is None:
-        capability = name if {"input_schema", "output_schema"} & terms.keys() else None
-    if capability is None:
+    if capability is None and not _CONTRACT & terms.keys():
         agent.handler(serving.handle)
         return agent
     agent.capability(
-        capability,
-        description=terms.get("description"),
+        capability or name,  # terms are those of a capability
+        description=description,
         timeout=terms.get("timeout"),
-        tags=terms.get("tags", ()),
         input_schema=terms.get("input_schema"),
         output_schema=terms.get("output_schema"),
     )(serving.handle)
@@ -195,9 +194,10 @@ async def _promise_kept(task: Task) -> AsyncGenerator[None]:
     every = seconds(task.view["update_every"]) / UPDATES_PER_PROMISE
 
     async def keep() -> None:
-        while True:
-            await asyncio.sleep(every)
-            await _say(task, "still running")
+        with suppress(NodropError):  # it went on without us: the handler hears of that as well
+            while True:
+                await asyncio.sleep(every)
+                await _say(task, "still running")
 
     keeping = asyncio.create_task(keep())
     try:

@@ -124,14 +124,20 @@ class A2ADoor:
 
     async def _load(self) -> None:
         try:
-            await asyncio.to_thread(_import)
-            from nodrop.doors.a2a.service import Service  # noqa: PLC0415  # needs the extra
+            self._service.set_result(await self._loaded())
         except ImportError as error:
             wanted = "Install it: pip install 'nodrop[a2a]'."
             refusal = NotInstalledError(f"this relay speaks no A2A: {error}", next_step=wanted)
             self._service.set_exception(refusal)
-            self._service.exception()  # whoever asks hears of it; nobody has to
-            return
+        except Exception:
+            log.exception("A2A cannot be spoken")
+            self._service.set_exception(RelayFaultError())
+        self._service.exception()  # whoever asks hears of it; nobody has to
+
+    async def _loaded(self) -> "Service":
+        await asyncio.to_thread(_import)
+        from nodrop.doors.a2a.service import Service  # noqa: PLC0415  # needs the extra
+
         service = Service(
             self._relay,
             self._way,
@@ -143,7 +149,7 @@ class A2ADoor:
         service.start()
         if self._closed:
             service.following.close()
-        self._service.set_result(service)
+        return service
 
     async def service(self) -> "Service":
         """Return what answers, loaded.

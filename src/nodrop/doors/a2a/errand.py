@@ -100,9 +100,8 @@ class Errand:
                 pass
         except RefusedError as error:
             await self._record(f"a2a.over.{number}", str(error)[:_REASON_CHARS_MAX])
-            await self._tell(
-                "fail", code="remote_refused", reason=str(error), retryable=error.retryable
-            )
+            code = "remote_forgot" if error.forgotten else "remote_refused"
+            await self._tell("fail", code=code, reason=str(error), retryable=error.retryable)
 
     def _under_way(self) -> int:
         """Return the attempt whose message counts: an earlier one's, unless that is over."""

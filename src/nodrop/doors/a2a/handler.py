@@ -29,14 +29,16 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
 )
-from a2a.utils.errors import (
-    InvalidParamsError,
-    TaskNotFoundError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import apply_history_length, validate_history_length
 
-from nodrop.core.errors import NodropError, UnauthenticatedError
+from nodrop.core.errors import (
+    AlreadyFinishedError,
+    NodropError,
+    NotFoundError,
+    UnauthenticatedError,
+    WrongStateError,
+)
 from nodrop.doors.a2a import events, extension, listing, offers, parts, refusals, tasks
 from nodrop.doors.a2a.events import Update
 from nodrop.doors.a2a.following import Following
@@ -50,6 +52,7 @@ VISIT: Final = "nodrop.visit"
 BLOCKING_SECONDS_MAX: Final = 50
 """How long a message that is to be waited for waits; the task as it is then is the answer."""
 _HISTORY_ENTRIES_MAX: Final = 500
+_ANOTHER: Final = "Begin another task, with this one as a reference."
 
 Event = Message | Task | Update
 
@@ -121,10 +124,9 @@ class Handler(RequestHandler):
         if message.context_id and message.context_id != handoff["correlation_id"]:
             raise InvalidParamsError(message="the task belongs to another context")
         if handoff["question"] is None:
-            why = "has ended" if handoff["outcome"] else "waits for no message"
-            raise UnsupportedOperationError(
-                message=f"the task {why}; begin another one, with this as a reference"
-            )
+            if handoff["outcome"]:
+                raise AlreadyFinishedError(f"the task is {handoff['state']}", next_step=_ANOTHER)
+            raise WrongStateError("the task waits for no message", next_step=_ANOTHER)
         operation, fields = offers.answer(params, handoff)
         return (await visit.way.call(operation, fields, handoff=handoff["id"]))["handoff"]
 
@@ -188,7 +190,7 @@ class Handler(RequestHandler):
         visit = visit_of(context)
         handoff = await self._find(visit, params.id)
         if handoff["outcome"] is not None:
-            raise UnsupportedOperationError(message="the task has ended; get it instead")
+            raise AlreadyFinishedError("the task has ended", next_step="Get it instead.")
         async for event in self._told(visit, handoff, None):
             yield event
 
@@ -221,11 +223,11 @@ class Handler(RequestHandler):
         except NodropError as refusal:
             if refusal.retryable:
                 raise
-            raise TaskNotFoundError from refusal
+            raise NotFoundError("Task not found") from refusal
         handoff: View = answer["handoff"]
         # An id, whole: the short forms that people may use could fit another one tomorrow.
         if handoff["id"] != task_id or not tasks.addressed_to(handoff, visit.agent):
-            raise TaskNotFoundError
+            raise NotFoundError("Task not found")
         return handoff
 
     async def _shown(self, visit: Visit, handoff: View, wanted: Any) -> Task:

@@ -20,7 +20,7 @@ from a2a.types import (
     SubscribeToTaskRequest,
     Task,
 )
-from a2a.utils.errors import A2AError, InternalError
+from a2a.utils.errors import A2AError, InternalError, TaskNotFoundError
 
 from nodrop.doors.a2a import extension
 from nodrop.doors.a2a.addresses import Addresses
@@ -40,8 +40,10 @@ class RefusedError(Exception):
 
     def __init__(self, error: A2AError) -> None:
         super().__init__(error.message)
-        self.retryable = isinstance(error, InternalError)
-        """It was its own fault, which may pass."""
+        self.forgotten = isinstance(error, TaskNotFoundError)
+        """It does not know the task: some keep theirs in memory, and were started again."""
+        self.retryable = self.forgotten or isinstance(error, InternalError)
+        """Another attempt may do better."""
 
 
 class Remote:
@@ -74,7 +76,8 @@ class Remote:
             try:
                 self.card = await resolver.get_agent_card("/" if direct else None)
             except AgentCardResolutionError as error:
-                if direct or error.status_code not in _NO_CARD:
+                no_card = error.status_code in _NO_CARD or isinstance(error.__cause__, ValueError)
+                if direct or not no_card:  # a page that is no JSON is none either
                     raise
                 self.card = minimal_agent_card(self._url, ["JSONRPC"])
                 self.card.supported_interfaces[0].protocol_version = "1.0"

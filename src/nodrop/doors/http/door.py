@@ -8,6 +8,7 @@ import logging
 from http import HTTPStatus
 
 import msgspec
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nodrop.core.errors import (
@@ -29,6 +30,7 @@ from nodrop.doors.http.answers import (
 from nodrop.doors.http.bodies import BODY_SECONDS_MAX, Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
+from nodrop.engine.figures import CONTENT_TYPE
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire import routes
 from nodrop.wire.requests import GetLog
@@ -55,7 +57,9 @@ class HTTPDoor:
         """Answer one request."""
         try:
             team, path = routes.split_team(scope["raw_path"])
-            if path is None and (of := routes.manifest_of(scope["raw_path"])) is not None:
+            if path is None and scope["path"] == "/metrics" and scope["method"] == "GET":
+                await self._figures(scope, receive, send)
+            elif path is None and (of := routes.manifest_of(scope["raw_path"])) is not None:
                 await self._manifest(scope, Headers(scope["headers"]), send, *of)
             elif path is None:
                 await self._pages(scope, receive, send)
@@ -70,6 +74,12 @@ class HTTPDoor:
         except Exception:
             log.exception("a request could not be carried out")
             await send_problem(send, RelayFaultError())
+
+    async def _figures(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell what is counted, in the form that Prometheus reads."""
+        caller = await self._caller(scope, Headers(scope["headers"]), None, "metrics")
+        told = await self._relay.figures(caller)
+        await Response(told, headers={"content-type": CONTENT_TYPE})(scope, receive, send)
 
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, *, team: str | None, path: str

@@ -43,7 +43,8 @@ class Requester:
     def start(self) -> None:
         """Begin the day."""
         world, chance = self._world, self._chance
-        world.spawn(world.every(lambda: chance.about(2 * MINUTE), self._offer))
+        pause = round(world.plan.offers_every_seconds * SECOND)
+        world.spawn(world.every(lambda: chance.about(pause), self._offer))
         world.spawn(world.every(lambda: chance.uniform(20 * SECOND, 10 * MINUTE), self._read_inbox))
         world.spawn(world.every(lambda: chance.about(3 * HOUR), self._leave))
         world.spawn(world.every(lambda: chance.about(15 * MINUTE), self._fan_out))
@@ -81,7 +82,7 @@ class Requester:
         chance = self._chance
         routed = chance.strikes(0.35)
         fields: dict[str, Any] = {}
-        if chance.strikes(0.3):
+        if chance.strikes(self._world.plan.chained):
             legs = chance.randint(1, 3)
             fields["then"] = tuple(self._leg() for _ in range(legs))
         if chance.strikes(0.4):
@@ -111,7 +112,9 @@ class Requester:
         )
         match chance.randint(1, 10):
             case 1 | 2:
-                return replace(step, reassign=requests.ElsewhereSpec(to=chance.choice(self._workers)))
+                return replace(
+                    step, reassign=requests.ElsewhereSpec(to=chance.choice(self._workers))
+                )
             case 3:
                 return replace(step, reassign=requests.ElsewhereSpec(capability=CAPABILITY))
             case 4:

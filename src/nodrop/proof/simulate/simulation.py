@@ -84,7 +84,8 @@ class Simulation:
         for number, name in enumerate(workers):
             if number % 3:  # every third declares nothing, and is only ever asked by name
                 await self._publish(name, 1_200 if number % 3 == 1 else None)
-        Person(world, self._audit).start()
+        if self._plan.people:
+            Person(world, self._audit).start()
         for name in names:
             Requester(world, self._audit, name, workers).start()
         for name in workers:
