@@ -63,3 +63,22 @@ async def test_a_refusal_to_take_it_back_does_not_stop_the_worker(
             await ticks.tick()
             await relay.next("heartbeat")
         relay.held = []
+
+
+async def test_who_holds_nothing_is_quiet_until_something_comes(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working", ticks: "Ticks"
+) -> None:
+    @agent.handler
+    async def do() -> None: ...
+
+    async with working(agent):
+        await ticks.tick()
+        await relay.next("heartbeat")  # an earlier life may have left something
+        for _ in range(3):
+            await ticks.tick()
+        assert relay.said("register") == ["heartbeat"]
+        relay.deliver(capability=None)
+        await relay.next("complete")
+        await ticks.tick()
+        await relay.next("heartbeat")
+        assert relay.said("register") == ["heartbeat", "ack", "complete", "heartbeat"]

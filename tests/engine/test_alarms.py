@@ -95,6 +95,22 @@ async def test_a_cancelled_alarm_does_not_ring_and_nobody_wakes_for_it(
     assert rung == ["there"]
 
 
+async def test_one_that_fails_when_it_rings_takes_no_other_with_it(
+    alarms: Alarms, clock: CountedClock
+) -> None:
+    rung: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("cannot be heard")
+
+    alarms.set(T0 + 10, fail)
+    alarms.set(T0 + 20, lambda: rung.append("there"))
+    await turn()
+    clock.advance(20)
+    await turn()
+    assert rung == ["there"]
+
+
 @pytest.mark.parametrize("done", [True, False])
 async def test_waiting_ends_with_what_is_waited_for_or_with_the_time(
     alarms: Alarms, clock: CountedClock, *, done: bool

@@ -64,6 +64,8 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stream: DeliveryStream | None = None
         self._slots: dict[Capability | None, asyncio.Semaphore] = {}
+        self._stirred = True
+        """Whether anything may be here that no heartbeat has told of; an earlier life may have left some."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set or we are cancelled; then finish, and give back the rest.
@@ -118,6 +120,7 @@ class Worker:
             policy=self._pace.policy,
         )
         self._running[key] = running
+        self._stirred = True
         task = asyncio.create_task(self._work(running, free))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -140,12 +143,16 @@ class Worker:
         astray: set[Key] = set()
         while True:
             await self._pace.policy.sleep(self._pace.heartbeat_seconds)
+            if not (self._running or astray or self._stirred):
+                continue  # who holds nothing has nothing to keep
+            self._stirred = False
             # Only what was here before: the relay may deliver more before it answers.
             known = [running for running in self._running.values() if not running.reporting]
             try:
                 held = await self._heartbeat()
             except UnavailableError as error:
                 _LOG.warning("no heartbeat: %s", error)
+                self._stirred = True
                 continue
             for running in known:
                 if running.key not in held and not running.reporting:

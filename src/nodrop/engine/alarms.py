@@ -5,10 +5,13 @@ A wait that ends early, as most do, costs a place in a dict and never a task or 
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from nodrop.engine.ports import Clock
+
+log = logging.getLogger("nodrop.engine")
 
 
 class Alarm:
@@ -34,7 +37,7 @@ class Alarms:
         self._closed = False
 
     def set(self, at: int, ring: Callable[[], None]) -> Alarm:
-        """Have `ring` called when it is `at`. It does not wait, and does not raise."""
+        """Have `ring` called when it is `at`. It does not wait."""
         alarm = Alarm(at, ring)
         together = self._alarms.get(at)
         if together is None:
@@ -93,5 +96,8 @@ class Alarms:
         now = self._clock.now()
         while self._times and self._times[0] <= now:
             for alarm in self._alarms.pop(heapq.heappop(self._times), ()):
-                alarm.ring()
+                try:
+                    alarm.ring()
+                except Exception:
+                    log.exception("an alarm could not be heard")
         self._arm()

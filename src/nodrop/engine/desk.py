@@ -17,9 +17,10 @@ from nodrop.engine.done import Done, DoneBefore
 from nodrop.engine.following import Following
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import ID_CHARS
-from nodrop.engine.shows import Shows
+from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.writing import Writing
 from nodrop.wire import requests, views
+from nodrop.wire.requests import Request
 
 log = logging.getLogger("nodrop.relay")
 
@@ -39,39 +40,52 @@ class Desk:
         queues: Queues,
         shows: Shows,
         answers: Answers,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        admit: Callable[[Caller, str, Request], None],
         refuse: Callable[[Asking, NodropError], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._writing = writing
         self._following = following
         self._queues = queues
         self._shows = shows
         self._answers = answers
-        self._spawn = spawn
+        self._admit = admit
         self._refuse = refuse
+        self._spawn = spawn
 
-    def takes(self, asking: Asking, reference: str | None) -> bool:
-        """Whether what is asked for can be carried out here."""
-        if reference is None or len(reference) != ID_CHARS or "/" in reference:
+    def ask(self, asking: Asking, reference: str | None) -> bool:
+        """Carry out an operation and tell `asking`, who is told of everything that goes wrong.
+
+        Returns whether it could be done here; else nothing has happened.
+        """
+        if reference is None or not self._takes(asking, reference):
+            return False
+        try:
+            self._admit(asking.caller, asking.operation, asking.request)
+            self._begin(asking, reference)
+        except NodropError as error:
+            self._refuse(asking, error)
+        except Exception:
+            log.exception("%s failed", asking.operation)
+            asking.refuse(RelayFaultError())
+        return True
+
+    def _takes(self, asking: Asking, reference: str) -> bool:
+        if len(reference) != ID_CHARS or "/" in reference:
             return False
         operation = asking.operation
         if operation == "ack":
             return self._queues.known(asking.caller.team, asking.caller.agent)
         return operation in PLAIN or operation == WAITING
 
-    def begin(self, asking: Asking, handoff_id: str) -> None:
-        """Carry out what this desk takes.
-
-        Raises:
-            NodropError: why not. Of everything later, whoever asks is told.
-        """
+    def _begin(self, asking: Asking, handoff_id: str) -> None:
         request = asking.request
         if isinstance(request, requests.GetHandoff):
             asking.follower = self._following.follow(
                 asking.caller,
                 handoff_id,
                 request,
-                told=partial(self._tell_found, asking),
+                told=partial(self._tell, asking, self._tell_found),
                 refused=partial(self._refuse, asking),
             )
             return
@@ -80,7 +94,7 @@ class Desk:
             asking.caller,
             request,
             handoff_id,
-            told=partial(self._tell_done, asking),
+            told=partial(self._tell, asking, self._tell_done),
             refused=partial(self._refuse, asking),
         )
 
@@ -88,6 +102,14 @@ class Desk:
         """Let go of what somebody waits for who is gone."""
         if asking.follower is not None:
             self._following.leave(asking.follower)
+
+    def _tell(self, asking: Asking, how: Callable[..., None], *what: Any) -> None:
+        """Tell what was committed. Whatever goes wrong with that is no concern of other commands."""
+        try:
+            how(asking, *what)
+        except Exception:
+            log.exception("%s was carried out, and could not be shown", asking.operation)
+            asking.refuse(RelayFaultError())
 
     def _tell_done(self, asking: Asking, done: Done | DoneBefore) -> None:
         request = asking.request

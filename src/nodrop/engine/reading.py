@@ -10,6 +10,7 @@ from nodrop.core.errors import AmbiguousReferenceError, NotFoundError
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff
 from nodrop.engine.alarms import Alarms
+from nodrop.engine.following import Following
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock
 from nodrop.engine.shows import Caller, require_sight
@@ -28,7 +29,15 @@ ID_CHARS: Final = 36
 class Reading:
     """Looks things up, and waits for them to change."""
 
-    def __init__(self, store: Store, *, clock: Clock, alarms: Alarms, intake: Intake) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        alarms: Alarms,
+        following: Following,
+        intake: Intake,
+    ) -> None:
         self.inboxes: Watchers[Key] = Watchers()
         self.logs: Watchers[str] = Watchers()
         self.handoffs: Watchers[Key] = Watchers()
@@ -36,6 +45,7 @@ class Reading:
         self._store = store
         self._clock = clock
         self._alarms = alarms
+        self._following = following
         self._intake = intake
 
     # --- handoffs ---
@@ -59,6 +69,12 @@ class Reading:
         """Return a handoff that the caller may see."""
         found = await self._store.handoffs([(caller.team, handoff_id)])
         return require_sight(caller, found[0] if found else None)
+
+    async def wait_for_rung(
+        self, caller: Caller, handoff_id: str, request: requests.GetHandoff
+    ) -> tuple[Handoff, bool]:
+        """Return a handoff when it has reached a rung, or as it is when the wait is over."""
+        return await self._following.wait(caller, handoff_id, request)
 
     async def list_handoffs(self, caller: Caller, request: requests.ListHandoffs) -> list[Handoff]:
         """Return a page of the caller's handoffs, newest first."""

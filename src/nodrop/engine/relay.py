@@ -116,9 +116,11 @@ class Relay:
             self._register, self._standings, self._discovery, intake=intake, limits=limits
         )
         alarms = self._alarms = Alarms(clock)
-        self._reading = Reading(store, clock=clock, alarms=alarms, intake=intake)
         self._following = Following(
             store, clock=clock, alarms=alarms, intake=intake, spawn=self._spawn
+        )
+        self._reading = Reading(
+            store, clock=clock, alarms=alarms, following=self._following, intake=intake
         )
         self._holding = Holding(self._engine, clock=clock)
         consequences = Consequences(
@@ -175,15 +177,17 @@ class Relay:
             shows=self._shows,
             discovery=self._discovery,
         )
-        self._desk = Desk(
+        self.desk = Desk(
             writing=self._writing,
             following=self._following,
             queues=self._queues,
             shows=self._shows,
             answers=self._answers,
-            spawn=self._spawn,
+            admit=self._admit,
             refuse=self._refuse,
+            spawn=self._spawn,
         )
+        """What is asked for most is asked for here: `desk.ask`; and everything with `call`."""
         self._people = People(
             self._engine,
             register=self._register,
@@ -335,24 +339,6 @@ class Relay:
             log.exception("%s failed", operation)
             raise RelayFaultError from error
 
-    def ask(self, asking: Asking, reference: str | None) -> bool:
-        """Carry out an operation and tell `asking`, if it is one that needs no task; else `call`."""
-        if reference is None or not self._desk.takes(asking, reference):
-            return False
-        try:
-            self._admit(asking.caller, asking.operation, asking.request)
-            self._desk.begin(asking, reference)
-        except NodropError as error:
-            self._refuse(asking, error)
-        except Exception:
-            log.exception("%s failed", asking.operation)
-            asking.refuse(RelayFaultError())
-        return True
-
-    def leave(self, asking: Asking) -> None:
-        """Let go of what somebody waits for who is gone."""
-        self._desk.leave(asking)
-
     def _admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
         if isinstance(request, requests.Command):
@@ -382,7 +368,7 @@ class Relay:
     ) -> Reply:
         match request:
             case requests.GetHandoff():
-                found, elapsed = await self._following.wait(caller, handoff_id, request)
+                found, elapsed = await self._reading.wait_for_rung(caller, handoff_id, request)
                 return await self._answers.to_wait(caller, found, elapsed=elapsed)
             case requests.GetStep():
                 handoff = await self._reading.find(caller, handoff_id)

@@ -106,7 +106,7 @@ class Connection:
         self._outbox.close()
         self._unwatch()
         for asking in self._asked:
-            self._relay.leave(asking)
+            self._relay.desk.leave(asking)
         if self._subscription is not None:
             self._subscription.close()
         if self._listening is not None:
@@ -143,7 +143,7 @@ class Connection:
             return
         asking = _Asking(self, call)
         self._asked.add(asking)
-        if not self._relay.ask(asking, call.reference):
+        if not self._relay.desk.ask(asking, call.reference):
             self._asked.discard(asking)
             self._spawn(self._answer(call.id, self._call(call)))
 

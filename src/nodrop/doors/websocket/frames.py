@@ -128,8 +128,9 @@ def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit] | None:
             if reference == "" or (route.signs and said.signature is not None):
                 return None
             name = route.operation.name
+            request = said if name in _AS_READ else route.exact(said)
             read.append(
-                Call(id=said.id, operation=name, request=said, reference=reference, name=None)
+                Call(id=said.id, operation=name, request=request, reference=reference, name=None)
             )
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
@@ -231,6 +232,8 @@ def _plain_kind(route: Route) -> Any:
     )
 
 
+_AS_READ: Final = frozenset({"offer", "ack", "complete", "settle", "get_handoff"})
+"""What is asked for most is passed on as it was read; the rest as nothing but its own struct."""
 _PLAIN_KINDS: Final[dict[Any, Route]] = {
     _plain_kind(route): route for route in ROUTES.values() if not route.named
 }
