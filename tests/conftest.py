@@ -2,11 +2,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from nodrop.testing.postgres_server import PostgresServer
 
 # Below the limit of pytest-timeout, so that a hanging command is reported with what it printed.
 COMMAND_SECONDS_MAX = 45
@@ -55,3 +57,28 @@ def run_alone(tmp_path: Path) -> Callable[[Sequence[str | Path]], str]:
         return printed
 
     return run
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL, one for all tests of a process. That it is missing is a failure."""
+    # A crash of the machine is not what these tests are about: what was committed is read back
+    # from the same server.
+    settings = {"fsync": "off", "full_page_writes": "off"}
+    with PostgresServer(settings=settings) as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """An empty database; returns its address. What the test before left in it is gone."""
+    tables = postgres.run(_TABLES)
+    if tables.strip():
+        postgres.run(f"truncate {tables}")
+    return postgres.address()
+
+
+_TABLES = """
+    select string_agg(quote_ident(tablename), ', ') from pg_tables
+    where schemaname = 'public' and tablename <> 'nodrop_schema'
+"""

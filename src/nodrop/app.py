@@ -10,6 +10,7 @@ import functools
 import gc
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
@@ -27,7 +28,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -41,6 +42,7 @@ from nodrop.core.errors import (
     NodropError,
     StoreFullError,
     StoreInUseError,
+    StoreUnavailableError,
     UnauthenticatedError,
 )
 from nodrop.core.limits import DEFAULT, SECOND, Limits
@@ -57,8 +59,11 @@ from nodrop.engine.relay import Caller, Relay, operator_of
 from nodrop.engine.security_file import SecurityFile
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
-from nodrop.stores.sqlite import SQLiteStore
+from nodrop.stores.sqlite import SQLiteStore, SQLiteTables
 from nodrop.wire import manifest, openapi
+
+if TYPE_CHECKING:  # an extra: loaded when an address asks for it
+    from nodrop.stores.postgres import PostgresFleet, PostgresStore
 
 log = logging.getLogger(__name__)
 
@@ -165,23 +170,33 @@ async def open_relay(
     ids: Ids | None = None,
     limits: Limits = DEFAULT,
 ) -> AsyncGenerator[Relay]:
-    """Run a relay on `database`, a file or `:memory:`, with `team` and its person in it.
+    """Run a relay on `database`, with `team` and its person in it.
+
+    `database` is a file, `:memory:`, or a `postgresql://` address, which other relays may serve at
+    the same time.
 
     Raises:
         StoreInUseError: another relay serves the file; `address` says where, if it can be known.
     """
     async with AsyncExitStack() as stack:
-        store = await _open_store(database)
+        ids = ids or SystemIds()
+        fleet = None
+        if is_address(database):
+            store, fleet, its_clock = await _open_shared(str(database), node=ids.new())
+            clock = clock or its_clock
+        else:
+            store = await _open_store(database)
         stack.push_async_callback(store.close)
         security = SecurityFile(home / "security.log")
         stack.callback(security.close)
         relay = await Relay.start(
             store,
             clock=clock or SystemClock(),
-            ids=ids or SystemIds(),
+            ids=ids,
             signer=KeyFile(home / "keys" / "relay.pem"),
             limits=limits,
             tell=security.write,
+            fleet=fleet,
         )
         stack.push_async_callback(relay.stop)
         await relay.ensure_team(team)
@@ -198,6 +213,40 @@ async def _open_store(database: str | os.PathLike[str]) -> Store:
         raise StoreInUseError(error.detail, address=AddressFile(path).read()) from None
     AddressFile(path).remove()  # whoever wrote it is gone: the file is ours now
     return store
+
+
+async def migrate(home: Path, address: str) -> dict[str, int]:
+    """Copy the relay in `home` to a PostgreSQL database; return how many rows of each table there were.
+
+    The file stays as it is. No relay may serve either of the two meanwhile.
+
+    Raises:
+        StoreInUseError: a relay serves the file.
+        StoreUnavailableError: the database cannot be reached, or is not empty.
+        RelayFaultError: the log of the file does not hold; nothing was copied.
+    """
+    with SQLiteTables(home / DATABASE) as tables:
+        store, _, _ = await _open_shared(address, node="")
+        async with store:
+            return await store.take_in(tables)
+
+
+def is_address(database: str | os.PathLike[str]) -> bool:
+    """Whether `database` is not a file but the address of a server."""
+    return os.fspath(database).startswith(("postgresql://", "postgres://"))
+
+
+async def _open_shared(address: str, *, node: str) -> "tuple[PostgresStore, PostgresFleet, Clock]":
+    """Open a database that others may serve too, with the others, and a clock that all go by."""
+    try:
+        from nodrop.stores.postgres import PostgresFleet, PostgresStore  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        raise StoreUnavailableError(
+            "the PostgreSQL driver is not installed", next_step="pip install 'nodrop[postgres]'"
+        ) from error
+    store = await PostgresStore.open(address)
+    database_ns = await store.now_ns()
+    return store, PostgresFleet(store, node=node), SystemClock(wall_ns=lambda: database_ns)
 
 
 class AddressFile:
@@ -342,7 +391,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     """What `nodrop up` has to tell once it listens."""
 
     url: str
-    database: Path
+    database: str
     credentials: Path
     warnings: Sequence[str] = ()
 
@@ -350,6 +399,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 async def serve(
     home: Path,
     *,
+    store: str | None = None,
     host: str = HOST,
     port: int = PORT,
     team: str = TEAM,
@@ -364,7 +414,7 @@ async def serve(
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve the database in `home` until `stop` is set, or a signal asks to end.
+    """Serve the database in `home`, or the one at `store`, until a signal asks to end, or `stop`.
 
     What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
     rules that a file holds; None leaves all rules as they are. `allowed` are addresses that are not
@@ -376,7 +426,7 @@ async def serve(
         UnavailableError: the address cannot be listened on.
     """
     stop = stop or asyncio.Event()
-    database = home / DATABASE
+    database = store or str(home / DATABASE)
     ids = SystemIds()
     with _signals_set(stop):
         async with (
@@ -395,9 +445,10 @@ async def serve(
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
             if triggers is not None:
                 await rule_file.follow(relay, operator_of(team), triggers)
-            address = AddressFile(database)
+            address = AddressFile(home / DATABASE)
             try:
-                address.write(url)
+                if store is None:
+                    address.write(url)
             except StoreFullError as error:
                 # Nobody but those who find the database locked needs it: what is stored can be read.
                 log.warning("the disk is full, and the relay serves all the same: %s", error)
@@ -407,7 +458,7 @@ async def serve(
                 ready(
                     Served(
                         url=url,
-                        database=database,
+                        database=without_password(database),
                         credentials=credentials.path,
                         warnings=warnings,
                     )
@@ -415,7 +466,13 @@ async def serve(
                 await stop.wait()
             finally:
                 pruning.cancel()
-                address.remove()
+                if store is None:
+                    address.remove()
+
+
+def without_password(database: str) -> str:
+    """Return where a database is, fit to be shown."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", database)
 
 
 async def _prune_hourly(relay: Relay, team: str, keep_ms: int | None) -> None:

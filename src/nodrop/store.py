@@ -32,6 +32,13 @@ Key: TypeAlias = tuple[str, str]
 """(team, id)."""
 
 
+class ConflictError(Exception):
+    """Another engine changed what a unit of work rested on. Nothing was kept; decide it again.
+
+    Only a store that several engines share raises it, and only before the commit.
+    """
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of what goes in and out of a store."""
 
@@ -46,6 +53,8 @@ class Wanted(Value, frozen=True, kw_only=True):
     """(team, actor, command id)."""
     entries: frozenset[tuple[str, int]] = frozenset()
     """(team, seq)."""
+    processes: frozenset[Key] = frozenset()
+    """(team, process): everything that it holds."""
 
 
 class Place(Value, frozen=True, kw_only=True):
@@ -68,6 +77,16 @@ class KeyUse(Value, frozen=True, kw_only=True):
     """Of the canonical request as sent."""
 
 
+class Process(Value, frozen=True, kw_only=True):
+    """A process of an agent, known by its heartbeat."""
+
+    team: str
+    id: str
+    agent: str
+    heartbeat_ms: int
+    seen_at: int
+
+
 class Loaded(Value, frozen=True, kw_only=True):
     """What there is of a `Wanted`; what is missing is not there."""
 
@@ -76,6 +95,10 @@ class Loaded(Value, frozen=True, kw_only=True):
     commands: Mapping[tuple[str, str, str], Sequence[Place]]
     """A command's entries in log order: it may have made several."""
     entries: Mapping[tuple[str, int], Place]
+    held: Mapping[Key, Sequence[Handoff]]
+    """What each process that was asked for holds, in the order of ids; nothing is an answer too."""
+    processes: Mapping[Key, Process]
+    """Those of them that are known, as any engine last heard of them."""
 
 
 class Row(Value, frozen=True, kw_only=True):
@@ -92,16 +115,6 @@ class Row(Value, frozen=True, kw_only=True):
     """Not settled, or undecided: kept in the short indexes and never pruned."""
     dead: bool
     """A dead letter that waits for a decision."""
-
-
-class Process(Value, frozen=True, kw_only=True):
-    """A process of an agent, known by its heartbeat."""
-
-    team: str
-    id: str
-    agent: str
-    heartbeat_ms: int
-    seen_at: int
 
 
 class Token(Value, frozen=True, kw_only=True):
@@ -361,4 +374,87 @@ class Store(Protocol):
         were settled before `forget_before` go too, unless they are open or the log still tells of
         them.
         """
+        ...
+
+
+# --- several engines on one store ----------------------------------------------------------------
+
+
+class Attending(Value, frozen=True, kw_only=True):
+    """An agent as one engine knows it."""
+
+    team: str
+    agent: str
+    connected: bool
+    seen_at: int
+
+
+class News(Value, frozen=True, kw_only=True):
+    """What other engines have written to a team's log since the last time."""
+
+    team: str
+    until: int
+    """The last entry that is told of, or was written here."""
+    entries: Sequence[Place]
+    mails: Mapping[str, Sequence[Mail]]
+    """By reader."""
+    handoffs: Sequence[Handoff]
+    """Those that `entries` are about, as they are now."""
+    processes: Sequence[Process]
+    """Those that hold some of them."""
+    known: int | None
+    """The entry that last changed agents, tokens or records, if it is new: what decisions rest on
+    must be read again."""
+
+
+class Roll(Value, frozen=True, kw_only=True):
+    """Who serves a store, as of a moment."""
+
+    up_since: int
+    """Since when there has been an engine all the time."""
+    others: int
+    """Engines that serve besides this one."""
+    elsewhere: Mapping[Key, Attending]
+    """The agents that the others know, each as whoever knows most of it."""
+
+
+class Fleet(Protocol):
+    """The other engines on a store, seen from one of them.
+
+    Notifications are hints and may get lost; what is asked for is the truth.
+    """
+
+    async def join(self) -> Roll:
+        """Be one of them. Whatever is written from now on will be news."""
+        ...
+
+    async def attend(self, attending: Sequence[Attending]) -> Roll:
+        """Be counted, tell what changed about the agents here, and learn who else there is.
+
+        Must be called every second or so: who is not heard of for long is gone.
+        """
+        ...
+
+    async def hint(self, *, seconds: float) -> None:
+        """Return when another engine has written something, or after so long."""
+        ...
+
+    async def news(self) -> Sequence[News]:
+        """Return what others wrote since the last time."""
+        ...
+
+    def heard(self, news: News) -> None:
+        """Say that `news` has been taken in. Until then, nothing is decided that rests on it."""
+        ...
+
+    async def silent(self, *, now: int, heartbeats: int, limit: int) -> Sequence[Process]:
+        """Return processes that nobody has heard of for so many of their heartbeats."""
+        ...
+
+    async def waiting(self, agents: Sequence[Key]) -> Sequence[Key]:
+        """Return those of `agents` in whose inboxes something waits to be taken."""
+        ...
+
+    async def leave(self) -> None:
+        """Be one of them no longer."""
         ...

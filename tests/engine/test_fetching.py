@@ -14,7 +14,8 @@ from nodrop.core.errors import (
 from nodrop.core.limits import DEFAULT
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
+from nodrop.engine.jobs import Job
 from nodrop.engine.register import Register
 from nodrop.store import Store, Wanted
 from nodrop.stores.memory import MemoryStore

@@ -52,6 +52,10 @@ async def chaos(
     already_open: Annotated[
         int, typer.Option("--open", min=0, help="Handoffs that stay open all the while.")
     ] = 0,
+    nodes: Annotated[
+        int,
+        typer.Option(min=1, max=16, help="Relays on one database, where a fault needs several."),
+    ] = 2,
     folder: Annotated[
         Path | None,
         typer.Option(help="An empty directory to work in, and to leave everything in."),
@@ -67,6 +71,7 @@ async def chaos(
             seconds=seconds,
             callers=callers,
             open=already_open,
+            nodes=nodes,
         )
         report = await _run(plan)
         if report.ok and folder is None:

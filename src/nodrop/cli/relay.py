@@ -17,7 +17,7 @@ from nodrop.cli import screen, service, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.client.settings import find_home, written_triggers
-from nodrop.core.errors import StoreInUseError
+from nodrop.core.errors import InvalidRequestError, Problem, StoreInUseError
 
 if TYPE_CHECKING:
     from nodrop.app import Served
@@ -28,6 +28,14 @@ _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 async def up(
     session: Session,
     *,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            envvar="NODROP_STORE",
+            help="A PostgreSQL database to serve, postgresql://…, beside other relays.",
+        ),
+    ] = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on; 127.0.0.1 if unsaid.")
     ] = None,
@@ -72,6 +80,7 @@ async def up(
     """Start a relay: on 127.0.0.1:6377, with everything it needs in your home directory."""
     if as_service:
         flags = {
+            "--store": store,
             "--host": host,
             "--port": port,
             "--tls-cert": tls_cert and tls_cert.resolve(),
@@ -92,6 +101,7 @@ async def up(
     try:
         await app.serve(
             home,
+            store=_checked(store),
             host=app.HOST if host is None else host,
             port=app.PORT if port is None else port,
             hosts=hostname or (),
@@ -114,12 +124,21 @@ async def up(
         )
 
 
+def _checked(store: str | None) -> str | None:
+    from nodrop import app  # noqa: PLC0415  # the same
+
+    if store and not app.is_address(store):
+        problem = Problem(path="--store", message="expected postgresql://user@host/database")
+        raise InvalidRequestError("no such store", errors=(problem,))
+    return store or None
+
+
 def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
     if as_json:
         screen.document(
             {
                 "url": served.url,
-                "database": str(served.database),
+                "database": served.database,
                 "credentials": str(served.credentials),
                 "person": "me",
                 "version": version("nodrop"),
@@ -135,7 +154,7 @@ def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
 def _welcome(served: "Served", home: Path) -> Group:
     facts = Table.grid(padding=(0, 2))
     for name, fact in (
-        ("database", styled(_short(served.database))),
+        ("database", styled(_place(served.database))),
         (
             "credentials",
             styled(f"{_short(served.credentials)}  (yours alone; your clients find it)"),
@@ -195,6 +214,10 @@ _FIRST_STEPS: Final = (
 
 def _indented(part: RenderableType) -> Padding:
     return Padding(part, (1, 0, 0, 2), expand=False)
+
+
+def _place(database: str) -> str:
+    return database if "://" in database else _short(Path(database))
 
 
 def _short(path: Path) -> str:

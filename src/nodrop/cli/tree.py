@@ -16,6 +16,7 @@ from nodrop.cli import (
     keys,
     looking,
     mcp,
+    migrate,
     reach,
     receiving,
     relay,
@@ -115,6 +116,7 @@ def _tree() -> typer.Typer:
     )
     tree.callback(invoke_without_command=True)(_root)
     tree.command("up", rich_help_panel=_START)(verb(relay.up, options=AT_HOME, runner=_fast))
+    tree.command("migrate", rich_help_panel=_START)(verb(migrate.migrate, options=AT_HOME))
     tree.command("work", rich_help_panel=_START)(verb(work.work, options=AS_NAMED))
     tree.command("demo", rich_help_panel=_START)(verb(demo, options=ALONE))
     tree.command("setup", rich_help_panel=_START)(verb(setup))

@@ -1,5 +1,6 @@
-"""The answers to commands and to waiting, where a view may have to ask the store."""
+"""The answers to commands, to waiting and to looking, where a view may have to ask the store."""
 
+from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff, Rung
 from nodrop.engine.asking import Reply
 from nodrop.engine.discovery import Discovery
@@ -21,11 +22,13 @@ class Answers:
         writing: Writing,
         shows: Shows,
         discovery: Discovery,
+        limits: Limits,
     ) -> None:
         self._reading = reading
         self._writing = writing
         self._shows = shows
         self._discovery = discovery
+        self._limits = limits
 
     async def to_command(self, caller: Caller, request: Request, done: Done | DoneBefore) -> Reply:
         """Return the answer to a command; to a repeated one, what it was the first time."""
@@ -53,6 +56,31 @@ class Answers:
                 handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
             view = await self._shows.handoff(handoff, reader=caller.agent)
         return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+    async def to_list(self, caller: Caller, found: list[Handoff]) -> Reply:
+        """Return a page of handoffs."""
+        before = found[-1].id if found else None
+        shown = await self.shown(caller, found)
+        return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
+
+    async def shown(self, caller: Caller, found: list[Handoff]) -> tuple[views.HandoffView, ...]:
+        """Return handoffs as the caller may see them."""
+        if caller.observer:
+            return await self._shows.outlines(found)
+        return await self._shows.handoffs(found, reader=caller.agent)
+
+    async def to_inbox(self, caller: Caller, request: requests.GetInbox, *, now: int) -> Reply:
+        """Return what is in the caller's inbox."""
+        mails = await self._reading.inbox(caller, request)
+        items = await self._shows.items(
+            caller.team,
+            caller.agent,
+            mails,
+            everything=request.all,
+            talk_since=now - self._limits.talk_open_ms,
+        )
+        after = mails[-1].seq if mails else request.after
+        return Reply(answer=views.InboxAnswer(items=items, after=after))
 
 
 def owes_outcome(handoff: Handoff, reader: str) -> bool:

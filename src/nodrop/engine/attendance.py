@@ -4,6 +4,8 @@ Signs of life are not kept: after a start everybody counts as just heard of, bec
 downtime is nobody's silence.
 """
 
+from collections.abc import Iterable, Mapping
+
 from nodrop.core.contract import Agent, Availability
 from nodrop.core.limits import Limits
 from nodrop.core.model import Value
@@ -11,7 +13,7 @@ from nodrop.core.standing import Expectation, Presence
 from nodrop.engine.manifests import expectation
 from nodrop.engine.waiters import Takers
 from nodrop.engine.workloads import Workloads
-from nodrop.store import Key
+from nodrop.store import Attending, Key
 
 
 class Present(Value, frozen=True, kw_only=True):
@@ -33,6 +35,7 @@ class Attendance:
         self._limits = limits
         self._up_since = 0
         self._seen: dict[Key, int] = {}
+        self._elsewhere: Mapping[Key, Attending] = {}
         self._expected: dict[Key, tuple[Availability | None, Expectation]] = {}
 
     def open(self, at: int) -> None:
@@ -43,16 +46,32 @@ class Attendance:
         """Note a sign of life."""
         self._seen[team, agent] = at
 
+    def heard_here(self, connected: Iterable[Key]) -> dict[Key, int]:
+        """Return when each agent last gave a sign of life to this engine, `connected` ones too."""
+        return {**dict.fromkeys(connected, self._up_since), **self._seen}
+
+    def learn(self, elsewhere: Mapping[Key, Attending]) -> None:
+        """Know whom other engines on the same store hear of."""
+        self._elsewhere = elsewhere
+
     def connected(self, agent: Agent) -> bool:
         """Whether an agent has a connection that takes work."""
-        return self._takers.connected(agent.team, agent.id)
+        if self._takers.connected(agent.team, agent.id):
+            return True
+        there = self._elsewhere.get((agent.team, agent.id))
+        return there is not None and there.connected
+
+    def _last_seen(self, agent: Agent) -> int | None:
+        here = self._seen.get((agent.team, agent.id))
+        there = self._elsewhere.get((agent.team, agent.id))
+        return max((t for t in (here, there and there.seen_at) if t), default=None)
 
     def state(self, agent: Agent, now: int) -> Presence:
         """Return whether an agent is there."""
         holds = self._workloads.holds(agent.team, agent.id)
         if self.connected(agent):
             return Presence.WORKING if holds else Presence.IDLE
-        last = max(self._seen.get((agent.team, agent.id), 0), self._up_since, agent.registered_at)
+        last = max(self._last_seen(agent) or 0, self._up_since, agent.registered_at)
         if now > self._expectation(agent).overdue_at(last, self._limits):
             return Presence.GHOST
         return Presence.WORKING if holds else Presence.ASLEEP
@@ -62,7 +81,7 @@ class Attendance:
         state = self.state(agent, now)
         back = self._expectation(agent).next_active_at
         asleep = state is Presence.ASLEEP and back is not None and back > now
-        seen_at = self._seen.get((agent.team, agent.id))
+        seen_at = self._last_seen(agent)
         return Present(state=state, until=back if asleep else None, seen_at=seen_at)
 
     def _expectation(self, agent: Agent) -> Expectation:

@@ -5,7 +5,7 @@ one runs inside `attempt()`, which undoes its part. Nothing here is durable yet,
 talks to a store: `engine.engine` loads what is wanted before and writes what came of it after.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,7 +18,18 @@ from nodrop.core.events import Acknowledged, Event, Updated
 from nodrop.core.following import undecided
 from nodrop.core.model import Handoff, State
 from nodrop.core.surroundings import Surroundings
-from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Record, Row, Token
+from nodrop.store import (
+    Changes,
+    Key,
+    KeyUse,
+    Loaded,
+    Place,
+    Process,
+    Record,
+    Row,
+    Token,
+    Wanted,
+)
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Draft
 
@@ -47,6 +58,8 @@ class Batch:
         """What came with the events; None where a view asks for words that were not said."""
         self._loaded = loaded
         self._handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
+        for rows in loaded.held.values():
+            self.admit(rows)
         self._drafts: list[Draft] = []
         self._touched: dict[Key, None] = {}
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
@@ -57,7 +70,7 @@ class Batch:
         self._agents: list[tuple[Agent, bytes]] = []
         self._tokens: list[Token] = []
         self._records: dict[tuple[str, str, str], Record | None] = {}
-        self._held: dict[Key, list[str]] = {}
+        self._held = {key: [row.id for row in rows] for key, rows in loaded.held.items()}
         self._undo: list[tuple[Key, Handoff | None]] = []
         self._before: dict[Key, Handoff | None] = {}
         self.stated: list[tuple[str, dict[str, Any]]] = []
@@ -82,10 +95,6 @@ class Batch:
         for key, row in zip(keys, rows, strict=True):
             self._handoffs.setdefault(key, row)
         return [self._handoffs[key] for key in keys]
-
-    def admit_held(self, team: str, process: str, rows: Sequence[Handoff]) -> None:
-        """Know what a process holds."""
-        self._held[team, process] = [row.id for row in self.admit(rows)]
 
     def held(self, team: str, process: str) -> list[Handoff]:
         """Return what a process holds, as the batch has it now."""
@@ -211,6 +220,11 @@ class Batch:
         self._processes_gone.add((team, process))
 
     @property
+    def processes(self) -> Sequence[Process]:
+        """The processes that were asked for, as they were last heard of."""
+        return list(self._loaded.processes.values())
+
+    @property
     def processes_gone(self) -> Sequence[Key]:
         """The processes that are dropped."""
         return sorted(self._processes_gone)
@@ -319,4 +333,16 @@ def row(handoff: Handoff) -> Row:
         held=handoff.process is not None and not handoff.final,
         open=handoff.settled_at is None or dead,
         dead=dead,
+    )
+
+
+def union(wanted: Iterable[Wanted], processes: Iterable[Key]) -> Wanted:
+    """Return what several commands want together, and what these processes hold."""
+    all_wanted = list(wanted)
+    return Wanted(
+        handoffs=frozenset[Key]().union(*(w.handoffs for w in all_wanted)),
+        keys=frozenset[tuple[str, str, str]]().union(*(w.keys for w in all_wanted)),
+        commands=frozenset[tuple[str, str, str]]().union(*(w.commands for w in all_wanted)),
+        entries=frozenset[tuple[str, int]]().union(*(w.entries for w in all_wanted)),
+        processes=frozenset(processes),
     )

@@ -15,6 +15,7 @@ from nodrop.core.limits import SECOND, Limits
 from nodrop.core.model import Handoff, State, Value
 from nodrop.core.shapes import FITS, Fit, Verdict, fits
 from nodrop.core.standing import NOT_ENOUGH, Presence, TrackRecord, seconds
+from nodrop.engine.intake import Intake
 from nodrop.engine.manifests import schema_problems
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import Offering, Register
@@ -82,9 +83,16 @@ class Discovery:
     """Looks agents up, by name or by what they can do."""
 
     def __init__(
-        self, register: Register, standings: Standings, *, clock: Clock, limits: Limits
+        self,
+        register: Register,
+        standings: Standings,
+        *,
+        intake: Intake,
+        clock: Clock,
+        limits: Limits,
     ) -> None:
         self._register = register
+        self._intake = intake
         self._standings = standings
         self._clock = clock
         self._limits = limits
@@ -160,6 +168,14 @@ class Discovery:
         if sent and schema is not declared:  # shorthand for what is sent: that, and nothing else
             schema = {**schema, "additionalProperties": False}
         return Shape(schema=schema, sha256=canonical.sha256(canonical.dumps(schema)))
+
+    def answer(self, team: str, request: requests.ListAgents) -> directory.AgentsAnswer:
+        """Return who can do what is asked for; everybody, by name, where nothing is."""
+        query = self.query(request)
+        if query is None:
+            most = self._limits.page_items_max if request.limit is None else request.limit
+            return self.page(team, after=request.after, limit=self._intake.limit(most))
+        return self.find(team, query, limit=self._intake.limit(request.limit))
 
     def query(self, request: requests.ListAgents) -> Query | None:
         """Return what a request asks of an agent; None if nothing in particular.

@@ -13,9 +13,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, TypeVar
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from nodrop.core import commands
 from nodrop.core.clocks import due_at, ran_out, rank
@@ -30,14 +28,24 @@ from nodrop.core.errors import (
 from nodrop.core.limits import SECOND, Limits
 from nodrop.core.model import Handoff
 from nodrop.core.surroundings import Surroundings
-from nodrop.engine.batch import Batch, Happened, takeable
+from nodrop.engine.batch import Batch, takeable, union
 from nodrop.engine.bodies import Bodies, MissingBodyError
+from nodrop.engine.jobs import Committed, Job
 from nodrop.engine.leases import Leases
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.retries import Retries
 from nodrop.engine.waiters import Taker, Takers
-from nodrop.store import Changes, Key, LogPage, Process, Store, Transaction, Wanted
+from nodrop.store import (
+    Changes,
+    ConflictError,
+    Key,
+    LogPage,
+    Process,
+    Store,
+    Transaction,
+    Wanted,
+)
 
 log = logging.getLogger("nodrop.engine")
 
@@ -45,51 +53,14 @@ T = TypeVar("T")
 _TICKS_PER_HANDOFF_MAX: Final = 64
 """Clocks that one batch looks after for each handoff in it; the rest wait for the next."""
 _FETCHES_MAX: Final = 5
+_DECISIONS_MAX: Final = 8
+"""Of one batch, where other engines keep changing what it rests on."""
+_LOOK_AGAIN_MS: Final = 100
+"""What another engine is about to look after is left to it for so long."""
 _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""
 _FOREVER: Final = 2**62
 _ALL: Final = 2**31
-
-
-class Job(Generic[T]):
-    """A decision to be made in some batch, and whoever is told what came of it."""
-
-    __slots__ = ("alive", "fetches", "held", "refused", "run", "told", "wanted")
-
-    def __init__(
-        self,
-        wanted: Wanted,
-        run: Callable[[Batch], T],
-        *,
-        held: Key | None = None,
-        alive: bool = False,
-        told: Callable[[T], None] = lambda _: None,
-        refused: Callable[[NodropError], None] = lambda _: None,
-    ) -> None:
-        self.wanted = wanted
-        self.held = held
-        """(team, process) whose deliveries must be loaded too."""
-        self.alive = alive
-        """It is that process itself that asks."""
-        self.run = run
-        self.told = told
-        """Called with the answer once it is committed. Does not wait, and does not raise."""
-        self.refused = refused
-        """Called with the reason if it is not."""
-        self.fetches = 0
-
-
-class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit made true, for those who wait."""
-
-    at: int
-    handoffs: Sequence[Handoff]
-    changed: Sequence[tuple[Handoff | None, Handoff]]
-    """Each of them as it was before, and as it is."""
-    happened: Sequence[Happened]
-    seqs: Sequence[int]
-    teams: frozenset[str]
-    changes: Changes
 
 
 class Engine:
@@ -113,6 +84,8 @@ class Engine:
         """What the escalation step of this number must know."""
         self.on_decided: Callable[[Transaction, Batch], Awaitable[None]] = _nothing
         """Does what follows from what a batch has decided, in the same transaction."""
+        self.on_conflict: Callable[[], Awaitable[None]] | None = None
+        """Catches up with the other engines on the store; None: there are none."""
         self._store = store
         self._clock = clock
         self._register = register
@@ -132,14 +105,22 @@ class Engine:
 
     # --- life ---
 
-    async def start(self) -> None:
-        """Take up service: whatever came due meanwhile is looked after first."""
-        self._up_since = self._clock.now()
-        self.leases.restore(list(await self._store.processes()), up_since=self._up_since)
+    async def start(self, *, up_since: int | None = None) -> None:
+        """Take up service: whatever came due meanwhile is looked after first.
+
+        `up_since` is when the first of several engines did, if there are others.
+        """
+        now = self._clock.now()
+        self._up_since = now if up_since is None else up_since
+        processes = list(await self._store.processes())
+        if up_since is None:
+            self.leases.restore(processes, up_since=now)
+        else:
+            self.leases.learn(processes, up_since=up_since)
         self._next_due = await self._store.next_due()
-        self._set_back = await self._last_at() - self._up_since > _SET_BACK_MS_MIN
+        self._set_back = await self._last_at() - now > _SET_BACK_MS_MIN
         if self._set_back:
-            self._next_due = self._up_since
+            self._next_due = now
         self._tasks = [
             asyncio.create_task(self._commit_forever(), name="nodrop commits"),
             asyncio.create_task(self._watch_the_clock(), name="nodrop clock"),
@@ -222,6 +203,31 @@ class Engine:
         if taker.free > 0:
             self._wake.set()
 
+    # --- what other engines did ---
+
+    def up_since(self, at: int) -> None:
+        """Know since when there has been an engine all the time."""
+        if at > self._up_since:
+            self._up_since = at
+            self.leases.excuse(at)
+
+    def hear_of(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:
+        """Know what others have changed: whoever waits for it here, and when it comes due."""
+        self.leases.learn(processes, up_since=self._up_since)
+        for handoff in handoffs:
+            due = due_at(handoff)
+            if due is not None and (self._next_due is None or due < self._next_due):
+                self._next_due = due
+            if takeable(handoff) and self.takers.free(handoff.team, handoff.recipient):
+                self.feed([(handoff.team, handoff.recipient)])
+        if self._earliest() != self._armed_at:
+            self._rearm.set()
+
+    def feed(self, agents: Iterable[Key]) -> None:
+        """Look through the inboxes of these agents."""
+        self.takers.starve(agents)
+        self._wake.set()
+
     # --- the loop ---
 
     async def _commit_forever(self) -> None:
@@ -246,7 +252,7 @@ class Engine:
         silent = self.leases.to_check(now)
         served: dict[int, tuple[Taker, list[Handoff]]] = {}
         try:
-            await self._transact(jobs, hungry, silent, served, now)
+            await self._transact_at_last(jobs, hungry, silent, served, now)
         except Exception as error:
             if not isinstance(error, NodropError):
                 log.exception("a commit failed")
@@ -262,6 +268,24 @@ class Engine:
             self._next_due = now + SECOND
             self._rearm.set()
 
+    async def _transact_at_last(
+        self,
+        jobs: list[Job[Any]],
+        hungry: list[Key],
+        silent: list[Process],
+        served: dict[int, tuple[Taker, list[Handoff]]],
+        now: int,
+    ) -> None:
+        """Decide again for as long as other engines change what was decided on."""
+        for _ in range(_DECISIONS_MAX):
+            try:
+                return await self._transact(jobs, hungry, silent, served, now)
+            except ConflictError:
+                served.clear()  # nothing of it was kept
+                if self.on_conflict is not None:
+                    await self.on_conflict()
+        raise StoreUnavailableError("others write to this team at the same time")
+
     async def _transact(
         self,
         jobs: list[Job[Any]],
@@ -271,13 +295,13 @@ class Engine:
         now: int,
     ) -> None:
         async with self._store.transaction() as tx:
-            batch = Batch(await tx.load(_union(jobs)), now=now)
-            await self._look_after(silent, tx, batch)
+            batch = Batch(await tx.load(self._wanted(jobs, silent)), now=now)
+            if self.on_conflict is not None:  # another engine may have heard of them since
+                self.leases.learn(batch.processes, up_since=self._up_since)
+            self._look_after(silent, batch)
             if self._set_back:
                 await self._count_anew(tx, batch)
             await self._tick(tx, batch)
-            for team, process in {job.held for job in jobs if job.held}:
-                batch.admit_held(team, process, await tx.held(team, process))
             answers = [self._decide(job, batch) for job in jobs]
             await self.on_decided(tx, batch)
             await self._serve(tx, batch, hungry, served)
@@ -310,6 +334,11 @@ class Engine:
             )
 
     # --- the parts of a batch ---
+
+    @staticmethod
+    def _wanted(jobs: Sequence[Job[Any]], silent: Sequence[Process]) -> Wanted:
+        held = [job.held for job in jobs if job.held]
+        return union((job.wanted for job in jobs), [*held, *((p.team, p.id) for p in silent)])
 
     def _decide(self, job: Job[Any], batch: Batch) -> Any:
         try:
@@ -493,11 +522,10 @@ class Engine:
         self.retries.note(handoff, after, now=batch.now)
         return after
 
-    async def _look_after(self, silent: list[Process], tx: Transaction, batch: Batch) -> None:
+    def _look_after(self, silent: list[Process], batch: Batch) -> None:
         """Take back what silent processes hold."""
         lapsed: list[tuple[int, Handoff]] = []
         for process in silent:
-            batch.admit_held(process.team, process.id, await tx.held(process.team, process.id))
             for handoff in batch.held(process.team, process.id):
                 until = self.leases.until(handoff)
                 if until is not None and until <= batch.now:
@@ -532,6 +560,8 @@ class Engine:
         """Know the earliest due time: of what this batch changed, or of what was left."""
         if self._next_due is not None and self._next_due <= now:
             self._next_due = await self._store.next_due()
+            if self._next_due is not None and self.on_conflict is not None:
+                self._next_due = max(self._next_due, now + _LOOK_AGAIN_MS)
         due = min([row.due_at for row in changes.rows if row.due_at is not None], default=None)
         if due is not None and (self._next_due is None or due < self._next_due):
             self._next_due = due
@@ -567,25 +597,3 @@ class Engine:
 
 async def _nothing(*_: object) -> None:
     """Do nothing, where nobody has said what to do."""
-
-
-def _union(jobs: Iterable[Job[Any]]) -> Wanted:
-    """Return everything that `jobs` want loaded."""
-    handoffs: set[Key] = set()
-    keys: set[tuple[str, str, str]] = set()
-    commands_: set[tuple[str, str, str]] = set()
-    entries: set[tuple[str, int]] = set()
-    for job in jobs:
-        wanted = job.wanted
-        handoffs |= wanted.handoffs
-        commands_ |= wanted.commands
-        if wanted.keys:
-            keys |= wanted.keys
-        if wanted.entries:
-            entries |= wanted.entries
-    return Wanted(
-        handoffs=frozenset(handoffs),
-        keys=frozenset(keys),
-        commands=frozenset(commands_),
-        entries=frozenset(entries),
-    )

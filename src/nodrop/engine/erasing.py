@@ -10,7 +10,8 @@ from nodrop.core.errors import WrongStateError
 from nodrop.core.model import DEAD, Handoff
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
+from nodrop.engine.jobs import Job
 from nodrop.engine.shows import Shows
 from nodrop.store import Record, Store, Wanted
 

@@ -20,8 +20,9 @@ from nodrop.core.errors import (
 from nodrop.core.template import UnfilledError
 from nodrop.engine.batch import Batch
 from nodrop.engine.conditions import UnmetError
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.people import draft
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.repeats import done_before

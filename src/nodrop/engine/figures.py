@@ -7,7 +7,7 @@ counters may. Told in the text format that Prometheus reads.
 from collections import Counter
 from collections.abc import Iterator
 
-from nodrop.engine.engine import Committed
+from nodrop.engine.jobs import Committed
 from nodrop.engine.room import Room
 from nodrop.store import Store
 

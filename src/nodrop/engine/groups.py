@@ -24,9 +24,10 @@ from nodrop.core.errors import (
 from nodrop.core.limits import SECOND
 from nodrop.core.model import Handoff, Join, Member, MemberOf, State
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.following import Following
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
 from nodrop.engine.repeats import done_before

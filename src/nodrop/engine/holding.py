@@ -4,7 +4,8 @@ from nodrop.core import commands
 from nodrop.core.commands import Actor
 from nodrop.core.model import Handoff
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
+from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Clock
 from nodrop.engine.shows import Caller
 from nodrop.store import Process, Wanted

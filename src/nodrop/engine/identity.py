@@ -42,6 +42,13 @@ class Identity:
             self._know(record)
         self._changing = None
 
+    async def reload(self) -> None:
+        """Read everything again: another engine has changed some of it."""
+        await self.access.load()
+        kept = {(r.team, r.id) for r in await self._store.records(invitations.KIND)}
+        self.invitations.keep_only(kept)
+        await self.load_records()
+
     def require_certainty(self, batch: Batch) -> None:
         """Refuse to decide on what an earlier batch may or may not have changed."""
         if self._changing not in {None, batch}:

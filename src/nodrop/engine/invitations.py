@@ -4,6 +4,7 @@ One that was used is kept until it would have expired, so that a joiner whose an
 ask again, and so that nobody else can join with it.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -60,6 +61,11 @@ class Invitations:
         gone = self._all.pop((team, invitation_id), None)
         if gone is not None:
             self._by_hash.pop(gone.secret_sha256, None)
+
+    def keep_only(self, kept: Collection[tuple[str, str]]) -> None:
+        """Forget every invitation but those of (team, id) in `kept`."""
+        for team, invitation_id in self._all.keys() - set(kept):
+            self.drop(team, invitation_id)
 
     def get(self, team: str, invitation_id: str) -> Invitation | None:
         """Return an invitation of a team."""

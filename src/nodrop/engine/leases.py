@@ -5,6 +5,7 @@ relay's own downtime is nobody's silence: after a start every known process coun
 """
 
 import heapq
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -32,6 +33,15 @@ class Leases:
         for process in processes:
             # Whatever the clock said when it was last heard of: it may have been set back since.
             self.see(replace(process, seen_at=up_since))
+
+    def learn(self, processes: Iterable[Process], *, up_since: int) -> None:
+        """Take over what other engines heard; before `up_since` nobody listened."""
+        for process in processes:
+            self.see(replace(process, seen_at=max(process.seen_at, up_since)))
+
+    def excuse(self, up_since: int) -> None:
+        """Count nobody's silence before `up_since`: no engine was there."""
+        self.learn(list(self._processes.values()), up_since=up_since)
 
     def see(self, process: Process) -> Process:
         """Note a sign of life; return the process as it is known from now on."""

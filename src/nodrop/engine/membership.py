@@ -27,10 +27,11 @@ from nodrop.core.policy import ANY, Allow, Policy, Signatures
 from nodrop.engine import invitations, keys, policies
 from nodrop.engine.access import ROLES, hashed
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.identity import Identity
 from nodrop.engine.intake import Intake
 from nodrop.engine.invitations import Invitation
+from nodrop.engine.jobs import Job
 from nodrop.engine.keys import Key
 from nodrop.engine.people import People, draft
 from nodrop.engine.ports import Ids, Signer

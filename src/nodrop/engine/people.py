@@ -15,8 +15,9 @@ from nodrop.core.errors import (
 from nodrop.core.roles import Role
 from nodrop.engine.access import ROLES, Access, hashed
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.manifests import read_manifest
 from nodrop.engine.ports import Ids
 from nodrop.engine.register import Register

@@ -7,7 +7,8 @@ from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import Limits
 from nodrop.core.mail import Kind
 from nodrop.engine.batch import Happened
-from nodrop.engine.engine import Committed, Engine
+from nodrop.engine.engine import Engine
+from nodrop.engine.jobs import Committed
 from nodrop.engine.waiters import Taker
 from nodrop.store import Mail
 from nodrop.wire import views

@@ -18,8 +18,9 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.people import People, draft
 from nodrop.engine.shows import Caller
 from nodrop.store import Record, Store, Wanted
@@ -56,8 +57,10 @@ class Reaches:
         """Called when an agent elsewhere was added, moved or dropped."""
 
     async def load(self) -> None:
-        """Read what the store knows."""
-        for record in await self._store.records(KIND):
+        """Read what the store knows, and nothing else."""
+        records = await self._store.records(KIND)
+        self._known.clear()
+        for record in records:
             self._know(msgspec.json.decode(record.json, type=Reach))
 
     def get(self, team: str, agent: str) -> Reach:

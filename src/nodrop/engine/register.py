@@ -111,6 +111,11 @@ class Register:
         known = self._agents[team].get(agent)
         return known[0].version if known else 0
 
+    def last_known(self, team: str, agent: str) -> Agent | None:
+        """Return an agent as it was last known, though it may have left."""
+        known = self._agents[team].get(agent)
+        return known[0] if known else None
+
     def all(self, team: str) -> list[tuple[Agent, bytes]]:
         """Return the agents of a team in the order of their names."""
         known = self._agents[team].values()

@@ -4,11 +4,9 @@ Doors authenticate, translate and call; the client in the same process does the 
 is a view, every refusal a `NodropError`.
 """
 
-import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -20,7 +18,6 @@ from nodrop.core.errors import (
     RelayFaultError,
 )
 from nodrop.core.limits import DEFAULT, Limits
-from nodrop.core.mail import Kind
 from nodrop.core.model import Handoff
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.answers import Answers
@@ -33,19 +30,22 @@ from nodrop.engine.coordination import Coordination
 from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.done import Done, DoneBefore, Existing
-from nodrop.engine.engine import Committed, Engine
+from nodrop.engine.engine import Engine
 from nodrop.engine.erasing import Erasing
+from nodrop.engine.fellows import Fellows
 from nodrop.engine.figures import Figures
 from nodrop.engine.following import Following
 from nodrop.engine.holding import Holding
 from nodrop.engine.identity import Identity
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Committed
+from nodrop.engine.listeners import Listeners
 from nodrop.engine.log_search import LogSearch
 from nodrop.engine.membership import Membership
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
-from nodrop.engine.pushing import Listening, Subscription, Turn, at_once, mail_of
+from nodrop.engine.pushing import Listening, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
 from nodrop.engine.reach import Reaches
 from nodrop.engine.reading import Reading
@@ -54,15 +54,17 @@ from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
 from nodrop.engine.room import COUNTED, Rates, Room
 from nodrop.engine.rules import Rules
+from nodrop.engine.sharing import Sharing
 from nodrop.engine.shows import Caller, Shows, shown_refusal
 from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Taking, process_id
+from nodrop.engine.tasks import Tasks
 from nodrop.engine.tracing import Tracing
 from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.withdrawing import withdraw
 from nodrop.engine.writing import Writing
-from nodrop.store import Key, Mail, Store, Team
+from nodrop.store import Fleet, Store, Team
 from nodrop.wire import directory, requests, views
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
@@ -90,6 +92,7 @@ class Relay:
         self.limits = limits
         self.refusals = Refusals(limits, now=clock.now, tell=tell)
         self._store = store
+        self._tasks = Tasks()
         self.clock = self._clock = clock
         self._ids = ids
         self._signer = signer
@@ -111,17 +114,20 @@ class Relay:
             self._engine, store, register=self._register, clock=clock, limits=limits
         )
         self._register.order = self._standings.order
-        self._discovery = Discovery(self._register, self._standings, clock=clock, limits=limits)
+        self._discovery = Discovery(
+            self._register, self._standings, intake=intake, clock=clock, limits=limits
+        )
         self._contracts = Contracts(
             self._register, self._standings, self._discovery, intake=intake, limits=limits
         )
         alarms = self._alarms = Alarms(clock)
         self._following = Following(
-            store, clock=clock, alarms=alarms, intake=intake, spawn=self._spawn
+            store, clock=clock, alarms=alarms, intake=intake, spawn=self._tasks.spawn
         )
         self._reading = Reading(
             store, clock=clock, alarms=alarms, following=self._following, intake=intake
         )
+        self._listeners = Listeners(self._shows, self._reading.inboxes, spawn=self._tasks.spawn)
         self._holding = Holding(self._engine, clock=clock)
         consequences = Consequences(
             self._engine, register=self._register, bodies=self._bodies, room=self._room, ids=ids
@@ -157,7 +163,7 @@ class Relay:
             signing=identity.signing,
             clock=clock,
             ids=ids,
-            tell=self._told,
+            tell=self._listeners.said,
         )
         self._taking = Taking(
             self._engine,
@@ -169,13 +175,14 @@ class Relay:
             intake=intake,
             clock=clock,
             alarms=alarms,
-            spawn=self._spawn,
+            spawn=self._tasks.spawn,
         )
         self._answers = Answers(
             reading=self._reading,
             writing=self._writing,
             shows=self._shows,
             discovery=self._discovery,
+            limits=limits,
         )
         self.desk = Desk(
             writing=self._writing,
@@ -185,7 +192,7 @@ class Relay:
             answers=self._answers,
             admit=self._admit,
             refuse=self._refuse,
-            spawn=self._spawn,
+            spawn=self._tasks.spawn,
         )
         """What is asked for most is asked for here: `desk.ask`; and everything with `call`."""
         self._people = People(
@@ -207,8 +214,7 @@ class Relay:
         self.reaches = Reaches(self._engine, store, people=self._people, intake=intake)
         self.webhooks = Webhooks(self._engine, store)
         self._pruning = Pruning(store, clock=clock, signer=signer)
-        self._listeners: defaultdict[Key, set[Listening]] = defaultdict(set)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._fellows: Fellows | None = None
         self._engine.on_commit = self._committed
         self._engine.on_stated = Statements(signer).sign
         self._engine.on_outcome = self._following.is_awaited
@@ -223,19 +229,15 @@ class Relay:
         signer: Signer,
         limits: Limits = DEFAULT,
         tell: Callable[[Refusal], None] = lambda _: None,
+        fleet: Fleet | None = None,
     ) -> Self:
         """Return a relay that serves `store` from now on.
 
-        `tell` hears of refusals (`engine.refusals`).
+        `tell` hears of refusals (`engine.refusals`). `fleet` are the other relays on the same
+        store; None: there are none, and never will be.
         """
-        relay = cls(
-            store,
-            clock=clock,
-            ids=ids,
-            signer=signer,
-            limits=limits,
-            tell=tell,
-        )
+        relay = cls(store, clock=clock, ids=ids, signer=signer, limits=limits, tell=tell)
+        up_since = await relay._join(fleet) if fleet is not None else None
         teams = [team.id for team in await store.teams()]
         for team in teams:
             await relay._know(team)
@@ -244,22 +246,48 @@ class Relay:
         await relay._standings.load(teams)
         await relay._coordination.load()
         await relay.reaches.load()
-        await relay._engine.start()
+        await relay._engine.start(up_since=up_since)
+        if relay._fellows is not None:
+            relay._fellows.start()
         await relay.webhooks.load()
         await relay._erasing.resume()
         return relay
+
+    async def _join(self, fleet: Fleet) -> int:
+        """Be one of several relays on the store; return since when there has been one."""
+        sharing = Sharing(
+            self._store,
+            self._engine,
+            identity=self._identity,
+            register=self._register,
+            reading=self._reading,
+            shows=self._shows,
+            bodies=self._bodies,
+            queues=self._queues,
+            room=self._room,
+            standings=self._standings,
+            following=self._following,
+            also=(self._coordination.load, self.reaches.load, self.webhooks.load),
+            tell=self._listeners.tell,
+        )
+        self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)
+        return await self._fellows.join()
 
     async def stop(self) -> None:
         """Stop serving. What was answered is kept; what was not is the caller's to repeat."""
         await self._standings.write(everything=True)
         await self._engine.stop()
+        if self._fellows is not None:
+            await self._fellows.stop()
         self._following.close()
         for watchers in (self._reading.inboxes, self._reading.logs, self._reading.handoffs):
             watchers.wake_all()
         self._alarms.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
+
+    async def require_store(self) -> None:
+        """Refuse where the store cannot be reached: this relay can serve nobody now."""
+        await self._store.next_due()
 
     # --- teams and callers ---
 
@@ -415,13 +443,17 @@ class Relay:
                 seq = await self._people.note(caller, body, request.command_id)
                 return Reply(answer=views.NotedAnswer(seq=seq))
             case requests.ListHandoffs():
-                return await self._page(caller, await self._reading.list_handoffs(caller, request))
+                return await self._answers.to_list(
+                    caller, await self._reading.list_handoffs(caller, request)
+                )
             case requests.ListDeadLetters():
-                return await self._page(caller, await self._reading.dead_letters(caller, request))
+                return await self._answers.to_list(
+                    caller, await self._reading.dead_letters(caller, request)
+                )
             case requests.GetTrace():
                 return Reply(answer=await self._trace(caller, name or ""))
             case requests.GetInbox():
-                return await self._inbox(caller, request)
+                return await self._answers.to_inbox(caller, request, now=self._clock.now())
             case requests.GetLog():
                 return Reply(answer=await self._log_search.read(caller, request))
             case requests.GetCheckpoint():
@@ -438,7 +470,7 @@ class Relay:
     async def _about_agents(self, caller: Caller, request: Request, name: str | None) -> Reply:
         match request:
             case requests.ListAgents():
-                return Reply(answer=self._list_agents(caller.team, request))
+                return Reply(answer=self._discovery.answer(caller.team, request))
             case requests.GetAgent():
                 return self._show_agent(caller.team, name or request.agent)
             case requests.Contract():
@@ -482,18 +514,8 @@ class Relay:
 
     async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
         found, truncated = await self._reading.trace(caller, correlation_id)
-        shown = await self._shown(caller, found)
+        shown = await self._answers.shown(caller, found)
         return await self._tracing.trace(caller, correlation_id, found, shown, truncated=truncated)
-
-    async def _page(self, caller: Caller, found: list[Handoff]) -> Reply:
-        before = found[-1].id if found else None
-        shown = await self._shown(caller, found)
-        return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
-
-    async def _shown(self, caller: Caller, found: list[Handoff]) -> tuple[views.HandoffView, ...]:
-        if caller.observer:
-            return await self._shows.outlines(found)
-        return await self._shows.handoffs(found, reader=caller.agent)
 
     # --- taking work ---
 
@@ -525,31 +547,10 @@ class Relay:
 
     # --- inbox and log ---
 
-    async def _inbox(self, caller: Caller, request: requests.GetInbox) -> Reply:
-        mails = await self._reading.inbox(caller, request)
-        items = await self._shows.items(
-            caller.team,
-            caller.agent,
-            mails,
-            everything=request.all,
-            talk_since=self._clock.now() - self.limits.talk_open_ms,
-        )
-        after = mails[-1].seq if mails else request.after
-        return Reply(answer=views.InboxAnswer(items=items, after=after))
-
     def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> Listening:
         """Push inbox items as they are committed: outcomes, questions, counters and notices."""
         self._require_role(caller, "inbox")
-        key = (caller.team, caller.agent)
-
-        def gone(listening: Listening) -> None:
-            self._listeners[key].discard(listening)
-            if not self._listeners[key]:
-                del self._listeners[key]
-
-        listening = Listening(push, gone)
-        self._listeners[key].add(listening)
-        return listening
+        return self._listeners.add((caller.team, caller.agent), push)
 
     def on_revoked(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
         """Call `ended` when what `caller` was let in with is revoked; returns how to stop that."""
@@ -562,35 +563,14 @@ class Relay:
             self._register.put(agent, manifest)
         self._identity.committed(committed.changes)
         if self._standings.note(committed):
-            self._spawn(self._standings.write())
+            self._tasks.spawn(self._standings.write())
         for handoff in committed.handoffs:
             self._queues.note(handoff)
             self._following.committed(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
         for team in committed.teams:
             self._reading.logs.wake(team)
-        mails: defaultdict[Key, list[Mail]] = defaultdict(list)
-        for happened in committed.happened:
-            for item in happened.mail:
-                key = (happened.handoff.team, item.reader)
-                self._reading.inboxes.wake(key)
-                if self._listeners.get(key) and item.kind is not Kind.HANDOFF:
-                    mails[key].append(mail_of(happened, item.kind, committed))
-        for key, items in mails.items():
-            self._spawn(self._tell(key, items))
-
-    def _told(self, key: Key, mail: Mail) -> None:
-        """Wake whoever waits for something said, once it is committed."""
-        self._reading.inboxes.wake(key)
-        if self._listeners.get(key):
-            self._spawn(self._tell(key, [mail]))
-
-    async def _tell(self, key: Key, mails: list[Mail]) -> None:
-        team, reader = key
-        items = await self._shows.items(team, reader, mails, everything=True)
-        for listening in list(self._listeners.get(key, ())):
-            for item in items:
-                listening.push(item)
+        self._listeners.committed(committed)
 
     async def figures(self, caller: Caller) -> str:
         """Return what is counted of the caller's team, for who may see all of it."""
@@ -614,30 +594,12 @@ class Relay:
     def _show_agent(self, team: str, agent: str) -> Reply:
         return Reply(answer=directory.AgentAnswer(agent=self._discovery.show(team, agent)))
 
-    def _list_agents(self, team: str, request: requests.ListAgents) -> directory.AgentsAnswer:
-        wanted = self._discovery.query(request)
-        if wanted is None:
-            most = self.limits.page_items_max if request.limit is None else request.limit
-            limit = self._intake.limit(most)
-            return self._discovery.page(team, after=request.after, limit=limit)
-        return self._discovery.find(team, wanted, limit=self._intake.limit(request.limit))
-
     async def manifest(self, caller: Caller, agent: str) -> bytes:
         """Return an agent's manifest as it was sent."""
         known = self._register.get(caller.team, agent)
         if known is None:
             raise NotFoundError("no such agent")
         return known[1]
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a push failed", exc_info=error)
 
 
 def operator_of(team: str) -> Caller:

@@ -27,10 +27,16 @@ class Room:
         self._inboxes: Counter[Key] = Counter()
 
     async def load(self, store: Store) -> None:
-        """Count what there is. Before anything is committed, so that nothing is counted twice."""
+        """Count what there is. Before anything is committed, so that nothing is counted twice.
+
+        Where several engines write, it is counted again and again, and right to within what they
+        wrote meanwhile.
+        """
+        asked, inboxes = Counter[Key](), Counter[Key]()
         for team, origin, recipient, count in await store.unfinished():
-            self._asked[team, origin] += count
-            self._inboxes[team, recipient] += count
+            asked[team, origin] += count
+            inboxes[team, recipient] += count
+        self._asked, self._inboxes = asked, inboxes
 
     def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff would be too many; None if it is not."""

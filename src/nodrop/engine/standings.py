@@ -10,9 +10,11 @@ from heapq import nsmallest
 
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import Limits
+from nodrop.core.model import Handoff
 from nodrop.core.standing import TrackRecord, cost, seconds
 from nodrop.engine.attendance import Attendance
-from nodrop.engine.engine import Committed, Engine, Job
+from nodrop.engine.engine import Engine
+from nodrop.engine.jobs import Committed, Job
 from nodrop.engine.observations import KIND, OUTCOMES, Observations
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import Offering, Register
@@ -52,6 +54,15 @@ class Standings:
     async def joined(self, team: str, agent: str) -> None:
         """Know an agent that has just joined."""
         await self.workloads.recount(self._store, team, agent)
+
+    def observe(self, handoff: Handoff, type_: str) -> None:
+        """Learn from what another engine wrote about a handoff: an entry of this type."""
+        if type_ in OUTCOMES and self._offers(handoff.team, handoff.capability, handoff.recipient):
+            self._observations.observe(handoff, self._clock.now())
+
+    async def recount(self) -> None:
+        """Count anew what other engines have changed."""
+        await self.workloads.recount_all(self._store)
 
     def note(self, committed: Committed) -> bool:
         """Learn from a commit; return whether what was learnt should be written down."""

@@ -10,9 +10,10 @@ from nodrop.core.limits import SECOND
 from nodrop.core.model import Handoff, State
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.asking import Reply
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.holding import Holding
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Clock
 from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues

@@ -13,8 +13,9 @@ from nodrop.core.errors import InvalidRequestError, LimitReachedError, NotFoundE
 from nodrop.core.mail import Kind
 from nodrop.core.model import Handoff
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Ids
 from nodrop.engine.reading import Reading
 from nodrop.engine.repeats import done_before

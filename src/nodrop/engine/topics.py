@@ -17,8 +17,10 @@ class Topics:
         self._subscribers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     async def load(self, store: Store) -> None:
-        """Read what the store knows."""
-        for record in await store.records(KIND):
+        """Read what the store knows, and nothing else."""
+        records = await store.records(KIND)
+        self._subscribers.clear()
+        for record in records:
             self.put(record)
 
     def put(self, record: Record) -> None:

@@ -79,8 +79,10 @@ class Triggers:
         self._rules: defaultdict[str, dict[str, Trigger]] = defaultdict(dict)
 
     async def load(self, store: Store) -> None:
-        """Read what the store knows."""
-        for record in await store.records(KIND):
+        """Read what the store knows, and nothing else."""
+        records = await store.records(KIND)
+        self._rules.clear()
+        for record in records:
             self.put(record.team, msgspec.json.decode(record.json, type=Rule))
 
     def put(self, team: str, rule: Rule) -> None:

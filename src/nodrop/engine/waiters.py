@@ -90,6 +90,14 @@ class Takers:
         """Whether anybody waits for this agent's work."""
         return (team, agent) in self._by_agent
 
+    def agents(self) -> list[Key]:
+        """Return the agents that somebody waits for."""
+        return list(self._by_agent)
+
+    def wanting(self) -> list[Key]:
+        """Return the agents whose takers can have something."""
+        return [key for key in self._by_agent if self.free(*key)]
+
     def hungry(self) -> list[Key]:
         """Return, once, the agents for which the inbox must be looked through."""
         keys = [key for key in self._hungry if self.free(*key)]

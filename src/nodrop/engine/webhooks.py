@@ -13,7 +13,8 @@ import msgspec
 
 from nodrop.core.errors import LimitReachedError
 from nodrop.engine.batch import Batch
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
+from nodrop.engine.jobs import Job
 from nodrop.store import Record, Store, Wanted
 
 KIND: Final = "webhook"
@@ -58,6 +59,7 @@ class Webhooks:
         ]
         keys = {(hook.team, hook.handoff_id) for hook in found}
         there = {(h.team, h.id) for h in await self._store.handoffs(list(keys))}
+        self._known.clear()
         for hook in found:
             if (hook.team, hook.handoff_id) in there:
                 self._known[hook.team, hook.handoff_id][hook.id] = hook

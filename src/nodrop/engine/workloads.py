@@ -26,6 +26,9 @@ class Workloads:
         """Begin with what the store has."""
         for agent in agents:
             await self.recount(store, team, agent)
+        await self._load_held(store, team)
+
+    async def _load_held(self, store: Store, team: str) -> None:
         for state in _HELD:
             for handoff in await store.list_handoffs(
                 Page(team=team, state=state.value, limit=READ_MAX)
@@ -38,6 +41,16 @@ class Workloads:
         queued = await store.queued(team, agent)
         self._unfinished.pop((team, agent), None)
         _add(self._unfinished, (team, agent), queued)
+
+    async def recount_all(self, store: Store) -> None:
+        """Read what waits for everybody."""
+        unfinished: dict[Key, int] = {}
+        for team, _, recipient, count in await store.unfinished():
+            _add(unfinished, (team, recipient), count)
+        self._unfinished = unfinished
+        self._held = {}
+        for team in {team for team, _ in unfinished}:
+            await self._load_held(store, team)
 
     def queued(self, team: str, agent: str) -> int:
         """Return how many unfinished handoffs an agent is the recipient of."""

@@ -31,9 +31,10 @@ from nodrop.engine.bodies import Bodies
 from nodrop.engine.consequences import Consequences, covering
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.done import Done, DoneBefore, Existing
-from nodrop.engine.engine import Engine, Job
+from nodrop.engine.engine import Engine
 from nodrop.engine.holding import Holding
 from nodrop.engine.intake import Intake
+from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.proved import Proved
 from nodrop.engine.queues import Queues

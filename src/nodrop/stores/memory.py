@@ -212,6 +212,8 @@ class MemoryTransaction:
                 for team, seq in wanted.entries
                 if seq in tables.log.get(team, {})
             },
+            held={key: tables.held(*key) for key in wanted.processes},
+            processes={k: tables.processes[k] for k in wanted.processes if k in tables.processes},
         )
 
     async def claimable(self, team: str, agent: str, *, limit: int) -> Sequence[Handoff]:
@@ -225,9 +227,7 @@ class MemoryTransaction:
 
     async def held(self, team: str, process: str) -> Sequence[Handoff]:
         """Return what `process` holds."""
-        rows = (row for row in self._committed().pending.values() if row.held)
-        held = (r.handoff for r in rows if (r.handoff.team, r.handoff.process) == (team, process))
-        return sorted(held, key=lambda handoff: handoff.id)
+        return self._committed().held(team, process)
 
     async def due(self, *, now: int, limit: int) -> Sequence[Handoff]:
         """Return what came due at or before `now`, oldest first."""
@@ -281,6 +281,12 @@ class _Tables:
         self.processes: dict[Key, Process] = {}
         self.tokens: dict[Key, Token] = {}
         self.records: dict[tuple[str, str, str], Record] = {}
+
+    def held(self, team: str, process: str) -> list[Handoff]:
+        """Return what a process holds, in the order of ids."""
+        rows = (row.handoff for row in self.pending.values() if row.held)
+        held = (handoff for handoff in rows if (handoff.team, handoff.process) == (team, process))
+        return sorted(held, key=lambda handoff: handoff.id)
 
     def check(self, batches: Sequence[Changes]) -> None:
         """Find what would make applying fail halfway, before it begins."""

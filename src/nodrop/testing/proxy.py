@@ -11,7 +11,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from random import Random
 from typing import Final, Self
@@ -192,7 +192,9 @@ class Proxy:
     """Forwards every connection to a free port of loopback to one address; `Proxy.open` makes it."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
+        self.targets = deque([(host, port)])
+        """Where it forwards to. Of several, to one after the other; who does not answer is passed
+        over, as by a load balancer."""
         self._links: dict[Link, asyncio.Task[None]] = {}
         self.port = 0
         self.accepted = 0
@@ -238,9 +240,13 @@ class Proxy:
         return trouble
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            relay = await asyncio.open_connection(*self._target)
-        except OSError:
+        relay = None
+        for _ in range(len(self.targets)):
+            self.targets.rotate(-1)
+            with suppress(OSError):
+                relay = await asyncio.open_connection(*self.targets[0])
+                break
+        if relay is None:
             writer.close()  # nobody is there: the client finds out as it would without a proxy
             return
         link = Link((reader, writer), relay)

@@ -2,7 +2,6 @@
 
 import copy
 import random
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ CHANGES = 40 * len(KINDS)
 
 
 @pytest.fixture
-async def found(tmp_path: Path) -> Evidence:
+async def found() -> Evidence:
     return await evidence(handoffs=4)
 
 

@@ -47,7 +47,7 @@ class HTTPDoor:
         self._relay = relay
         self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max, seconds_max=body_seconds_max)
         self._parking = Parking()
-        self._pages: ASGIApp = pages(self._parking)
+        self._pages: ASGIApp = pages(self._parking, relay.require_store)
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""

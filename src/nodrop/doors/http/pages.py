@@ -1,6 +1,7 @@
 """Everything over HTTP that is no operation: health, the OpenAPI document, words of welcome."""
 
 import functools
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -41,12 +42,16 @@ _PAGE_HEADERS: Final = {
 }
 
 
-def pages(parking: Parking) -> Starlette:
-    """Return the application that serves them."""
+def pages(parking: Parking, serves: Callable[[], Awaitable[None]]) -> Starlette:
+    """Return the application that serves them; `serves` raises why the relay cannot serve now."""
 
     async def ready(_: Request) -> Response:
         if parking.closed:
             return _problem(UnavailableError("the relay is stopping"))
+        try:
+            await serves()
+        except NodropError as error:
+            return _problem(error)
         return _json(b'{"status":"ready"}')
 
     return Starlette(

@@ -14,6 +14,7 @@ from nodrop.client.client import Client
 from nodrop.client.connecting import connect
 from nodrop.client.task import Task
 from nodrop.proof.bench import cycle as cycles
+from nodrop.proof.bench import postgres
 from nodrop.proof.bench.cycle import CONCURRENCY, WORKER, Ask, Cycle
 from nodrop.proof.chaos.relay_process import RelayProcess
 
@@ -30,6 +31,16 @@ async def relay(folder: Path) -> AsyncGenerator[str]:
     """Run `nodrop up` with a fresh home; yields where that is."""
     async with RelayProcess(folder / "home") as served:
         yield str(served.home)
+
+
+@asynccontextmanager
+async def nodes(folder: Path, *, count: int) -> AsyncGenerator[list[Path]]:
+    """Run so many relays on one fresh PostgreSQL; yields their homes."""
+    async with postgres.server(folder) as address, AsyncExitStack() as stack:
+        served = [RelayProcess(folder / f"node-{n}", store=address) for n in range(count)]
+        for each in served:
+            await stack.enter_async_context(each)
+        yield [each.home for each in served]
 
 
 def worker() -> Agent:

@@ -24,6 +24,9 @@ FAULTS: Final[dict[str, str]] = {
     "disk-full": "no room on the disk, and room again",
     "network-cut": "connections that are cut, reset, half-open or slow",
     "slow-consumer": "one of fifty readers at a hundredth of the speed",
+    "node-kill": "kill -9 of relays that serve one PostgreSQL, while callers and workers go on",
+    "failover": "kill -9 of the PostgreSQL primary, its synchronous standby promoted",
+    "store-cut": "connections between relays and their PostgreSQL that are cut, reset or half-open",
     "mix": "relay kills, worker kills and network cuts, at random",
 }
 """What can be done to a relay, by name."""

@@ -20,5 +20,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Handoffs in flight at once."""
     open: int = 0
     """Handoffs that are open, and stay so, before the first fault."""
+    nodes: int = 2
+    """Relays that serve one database, where a fault is about several."""
     controls: frozenset[str] = frozenset()
     """What is left out, so that the run must find something: see the fault's module."""

@@ -51,14 +51,16 @@ class ServedRelay:
 class RelayProcess(ServedRelay):
     """`nodrop up` on one home directory, on one port from the first start on."""
 
-    def __init__(self, home: Path, *, log: Path | None = None) -> None:
+    def __init__(self, home: Path, *, log: Path | None = None, store: str | None = None) -> None:
         """Describe it.
 
         Args:
             home: its home directory.
             log: where it complains, if not there.
+            store: the address of the database that it serves, if that is not there either.
         """
         super().__init__(home, url="")
+        self._store = ("--store", store) if store else ()
         self._log = log or home / "relay.log"
         self._process: Process | None = None
         self._starts = 0
@@ -107,7 +109,7 @@ class RelayProcess(ServedRelay):
         port = self.url.rpartition(":")[2] or "0"
         with self._log.open("ab") as complaints:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "nodrop.cli", "up", "--json", "--port", port),
+                *(sys.executable, "-m", "nodrop.cli", "up", "--json", "--port", port, *self._store),
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=complaints,

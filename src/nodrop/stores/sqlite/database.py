@@ -164,7 +164,13 @@ class Database:
             keys={(use.team, use.sender, use.key): use for use in keys},
             commands=commands,
             entries=entries,
+            held={key: self.held(*key) for key in wanted.processes},
+            processes={(p.team, p.id): p for p in self._known(wanted.processes)},
         )
+
+    def _known(self, keys: Iterable[Key]) -> list[Process]:
+        rows = self._for_each("select * from process where team = ? and id = ?", keys)
+        return [value_of(Process, row) for row in rows]
 
     def claimable(self, team: str, agent: str, limit: int) -> list[Handoff]:
         """Return what `agent` may take, in the order of its queue."""

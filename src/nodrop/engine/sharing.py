@@ -1,0 +1,118 @@
+"""What one engine knows besides the store, kept right while others write to it.
+
+Everything that is held in memory has its line in `take_in`, or is counted anew in `recount`. What a
+later part of the engine remembers belongs here too.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from nodrop.core import events
+from nodrop.core.limits import SECOND
+from nodrop.engine.bodies import Bodies
+from nodrop.engine.engine import Engine
+from nodrop.engine.following import Following
+from nodrop.engine.identity import Identity
+from nodrop.engine.queues import Queues
+from nodrop.engine.reading import Reading
+from nodrop.engine.register import Register
+from nodrop.engine.room import Room
+from nodrop.engine.shows import Shows
+from nodrop.engine.standings import Standings
+from nodrop.store import Attending, Key, Mail, News, Roll, Store
+from nodrop.wire.events import NAMES
+
+_ERASED: Final = NAMES[events.Erased]
+SEEN_EVERY_MS: Final = 10 * SECOND
+"""How exactly the others learn when an agent was last heard of here."""
+
+
+class Sharing:
+    """Takes in what other engines wrote, and tells them who is here. A `fellows.Here`."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        *,
+        identity: Identity,
+        register: Register,
+        reading: Reading,
+        shows: Shows,
+        bodies: Bodies,
+        queues: Queues,
+        room: Room,
+        standings: Standings,
+        following: Following,
+        also: Sequence[Callable[[], Awaitable[None]]],
+        tell: Callable[[Key, Sequence[Mail]], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._identity = identity
+        self._register = register
+        self._reading = reading
+        self._shows = shows
+        self._bodies = bodies
+        self._queues = queues
+        self._room = room
+        self._standings = standings
+        self._following = following
+        self._also = also
+        self._tell = tell
+
+    # --- who is there ---
+
+    def attending(self) -> dict[Key, Attending]:
+        """Return the agents that are connected here, or were lately heard of."""
+        attendance = self._standings.attendance
+        connected = set(self._engine.takers.agents())
+        return {
+            (team, agent): Attending(
+                team=team,
+                agent=agent,
+                connected=(team, agent) in connected,
+                seen_at=seen_at - seen_at % SEEN_EVERY_MS,
+            )
+            for (team, agent), seen_at in attendance.heard_here(connected).items()
+        }
+
+    def attended(self, roll: Roll) -> None:
+        """Know whom the others hear of."""
+        self._standings.attendance.learn(roll.elsewhere)
+
+    # --- what happened ---
+
+    async def take_in(self, news: News) -> None:
+        """Act on what another engine wrote."""
+        if news.known is not None:
+            await self._know(news.team)
+        for entry in news.entries:
+            if entry.type == _ERASED and entry.handoff_id is not None:
+                self._bodies.forget_handoff(news.team, entry.handoff_id)
+                self._shows.forget_handoff(news.team, entry.handoff_id)
+        types = {entry.handoff_id: entry.type for entry in news.entries}
+        for handoff in news.handoffs:
+            self._queues.note(handoff)
+            self._standings.observe(handoff, types[handoff.id])
+            self._following.committed(handoff)
+            self._reading.handoffs.wake((handoff.team, handoff.id))
+        if news.entries:
+            self._reading.logs.wake(news.team)
+        for reader, mails in news.mails.items():
+            self._reading.inboxes.wake((news.team, reader))
+            await self._tell((news.team, reader), mails)
+
+    async def _know(self, team: str) -> None:
+        """Read again what decisions rest on."""
+        for agent, manifest in await self._store.agents(team):
+            if self._register.last_known(team, agent.id) != agent:
+                self._register.put(agent, manifest)
+        await self._identity.reload()
+        for load in self._also:
+            await load()
+
+    async def recount(self) -> None:
+        """Count anew what is only counted."""
+        await self._room.load(self._store)
+        await self._standings.recount()

@@ -1,0 +1,155 @@
+"""Opening connections to a database, and what its errors mean.
+
+Here are the settings that the store's guarantees rest on. Not here: any table.
+"""
+
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
+
+from nodrop.core.errors import (
+    NodropError,
+    RelayFaultError,
+    StoreFullError,
+    StoreUnavailableError,
+)
+from nodrop.store import ConflictError
+from nodrop.stores.postgres.driver import Connection, Pool
+
+CONNECTIONS_MAX: Final = 8
+"""Of one node: one commits, the others read. Many nodes share what the server allows."""
+CONNECT_SECONDS_MAX: Final = 5.0
+STATEMENT_SECONDS_MAX: Final = 10.0
+"""The server's own bound. What takes longer is a lock that nobody will let go of."""
+ANSWER_SECONDS_MAX: Final = STATEMENT_SECONDS_MAX + 2.0
+"""Ours, where the server is not heard of at all."""
+IDLE_SECONDS_MAX: Final = 10.0
+"""What a node that vanished in the middle of a transaction may keep others waiting."""
+
+_SETTINGS: Final = {
+    "application_name": "nodrop",
+    "statement_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
+    "idle_in_transaction_session_timeout": f"{IDLE_SECONDS_MAX:.0f}s",
+    # An answer is a promise: it may not be in the server's memory alone. A server whose own setting
+    # is stricter (`remote_apply`) is asked by `options` in the address.
+    "synchronous_commit": "on",
+    # One plan per statement, made once: what is bound decides nothing that a plan could depend on,
+    # and making one for these takes longer than carrying it out.
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    # A connection whose other end is gone is noticed within seconds, on both ends.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+_DRIVER: Final[Any] = asyncpg
+_OURS: Final = ("pooled",)
+"""What an address may say besides what the driver knows."""
+
+Broken = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalClientError,
+)
+"""What a connection fails with when it, or the server behind it, is no longer good."""
+
+
+def address_of(dsn: str) -> tuple[str, bool]:
+    """Return the driver's part of an address, and whether a pooler stands before the server."""
+    parts = urlsplit(dsn)
+    said = parse_qsl(parts.query, keep_blank_values=True)
+    kept = [(name, value) for name, value in said if name not in _OURS]
+    pooled = dict(said).get("pooled", "") not in {"", "0", "false", "no"}
+    return urlunsplit(parts._replace(query=urlencode(kept))), pooled
+
+
+def _arguments(dsn: str) -> dict[str, Any]:
+    address, pooled = address_of(dsn)
+    if pooled:
+        # A pooler hands a server's connection to another client after each transaction: nothing
+        # prepared or set stays. The timeouts are then for the role (docs/postgres.md).
+        return {"dsn": address, "statement_cache_size": 0}
+    return {"dsn": address, "server_settings": _SETTINGS}
+
+
+async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool:
+    """Return connections to the primary at `dsn`; several hosts are tried in turn.
+
+    Raises:
+        StoreUnavailableError: there is none to be had.
+    """
+
+    async def as_it_is(_: object) -> None:
+        """Nothing to clean up: a unit of work leaves nothing behind on its connection."""
+
+    try:
+        pool: Any = await _DRIVER.create_pool(
+            **_arguments(dsn),
+            min_size=1,
+            max_size=connections_max,
+            timeout=CONNECT_SECONDS_MAX,
+            command_timeout=ANSWER_SECONDS_MAX,
+            max_inactive_connection_lifetime=60.0,
+            target_session_attrs=_target(dsn),
+            reset=as_it_is,
+        )
+    except (*Broken, asyncpg.PostgresError, ValueError) as error:
+        raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
+    return cast("Pool", pool)
+
+
+async def connect(dsn: str, *, answer_seconds_max: float | None = ANSWER_SECONDS_MAX) -> Connection:
+    """Return a connection of its own, outside of any pool.
+
+    `answer_seconds_max` bounds each statement on this side; None is for those that copy a database.
+
+    Raises:
+        StoreUnavailableError: there is none to be had.
+    """
+    try:
+        made = await _DRIVER.connect(
+            **_arguments(dsn),
+            timeout=CONNECT_SECONDS_MAX,
+            command_timeout=answer_seconds_max,
+            target_session_attrs=_target(dsn),
+        )
+        if answer_seconds_max is None:
+            await made.execute("set statement_timeout = 0")
+    except (*Broken, asyncpg.PostgresError, ValueError) as error:
+        raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
+    return cast("Connection", made)
+
+
+def _target(dsn: str) -> str:
+    """Return which of several hosts will do: the one that takes writes, unless told otherwise."""
+    return dict(parse_qsl(urlsplit(dsn).query)).get("target_session_attrs", "read-write")
+
+
+def translated(error: BaseException) -> Exception | None:
+    """Return what an error of a statement means; None: it is not the database's."""
+    match error:
+        case NodropError() | ConflictError():
+            return error
+        case asyncpg.DiskFullError() | asyncpg.OutOfMemoryError():
+            return StoreFullError()
+        case (
+            asyncpg.DeadlockDetectedError()
+            | asyncpg.SerializationError()
+            | asyncpg.LockNotAvailableError()
+        ):
+            return ConflictError(str(error))
+        case asyncpg.IntegrityConstraintViolationError():
+            # Callers are checked long before: what gets here is a contradiction of our own.
+            return RelayFaultError(f"the store refused a contradiction: {error}")
+        case asyncpg.PostgresError() | asyncpg.InterfaceError() | OSError() | TimeoutError():
+            return StoreUnavailableError(f"{type(error).__name__}: {error}")
+        case asyncpg.InternalClientError():
+            return StoreUnavailableError(f"{type(error).__name__}: {error}")
+        case _:
+            return None

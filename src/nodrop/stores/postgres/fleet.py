@@ -1,0 +1,258 @@
+"""The nodes that serve one database, as seen from one of them. Implements `nodrop.store.Fleet`.
+
+Who is there is a row that each node renews every second; what the others wrote is read from the
+log, by its order. A notification says that there is something to read, and nothing else.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
+
+from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.model import Handoff
+from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
+from nodrop.stores.postgres.connection import Broken, connect
+from nodrop.stores.postgres.driver import Connection
+from nodrop.stores.postgres.records import read_handoff, transposed, value_of
+from nodrop.stores.postgres.store import PostgresStore
+
+CHANNEL: Final = "nodrop"
+GONE_AFTER_MS: Final = 5_000
+"""A node that was not heard of for so long is gone; one that comes back joins again."""
+NEWS_ENTRIES_MAX: Final = 2_000
+"""Of one team, read at a time."""
+
+_NOW: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+"""The database's time, so that all nodes mean the same."""
+
+
+class PostgresFleet:
+    """One node among those of a database."""
+
+    def __init__(self, store: PostgresStore, *, node: str) -> None:
+        """Be `node`, a name that no other has, on `store`."""
+        self._store = store
+        self._node = node
+        self._listener: Connection | None = None
+        self._hinted = asyncio.Event()
+        self._versions: dict[str, int] = {}
+        self._elsewhere: dict[str, dict[Key, Attending]] = {}
+
+    # --- who is there ---
+
+    async def join(self) -> Roll:
+        """Be one of them."""
+        self._store.place.take(self._node)
+        for team, seq, known in await self._store.ask("select id, head_seq, known_seq from team"):
+            self._store.place.cursors[team] = seq
+            self._hear(team, known)
+        return await self.attend(())
+
+    async def attend(self, attending: Sequence[Attending]) -> Roll:
+        """Be counted, and learn who else there is."""
+        up_since = await self._store.step(lambda connection: self._count(connection, attending))
+        rows = await self._store.ask(
+            f"select id, attendance from node where id <> $1 and seen_at > {_NOW} - $2",  # noqa: S608  # constants
+            self._node,
+            GONE_AFTER_MS,
+        )
+        others: dict[str, int] = {row[0]: row[1] for row in rows}
+        self._store.place.channel = CHANNEL if others else None
+        await self._learn(others)
+        return Roll(up_since=up_since, others=len(others), elsewhere=self._merged())
+
+    async def _count(self, connection: Connection, attending: Sequence[Attending]) -> int:
+        # One after the other: of nodes that start at once, exactly one finds that nobody was there.
+        row = await connection.fetchrow(
+            f"insert into fleet (up_since) values ({_NOW}) on conflict (one)"  # noqa: S608  # constants
+            " do update set up_since = case when exists (select 1 from node"
+            f" where seen_at > {_NOW} - $1) then fleet.up_since else excluded.up_since end"
+            " returning up_since",
+            GONE_AFTER_MS,
+        )
+        await connection.execute(
+            f"insert into node (id, seen_at, attendance) values ($1, {_NOW}, 1) on conflict (id)"  # noqa: S608  # constants
+            " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2",
+            self._node,
+            1 if attending else 0,
+        )
+        if attending:
+            await connection.execute(
+                "insert into attendance (node, team, agent, connected, seen_at)"
+                " select $1, * from unnest($2::text[], $3::text[], $4::boolean[], $5::bigint[])"
+                " on conflict (node, team, agent) do update set"
+                " connected = excluded.connected, seen_at = excluded.seen_at",
+                self._node,
+                *transposed([(a.team, a.agent, a.connected, a.seen_at) for a in attending], 4),
+            )
+        # What is left of the long gone goes too, with what they knew.
+        await connection.execute(
+            f"delete from node where seen_at < {_NOW} - $1",  # noqa: S608  # constants
+            GONE_AFTER_MS * 12,
+        )
+        assert row is not None, "it was inserted or updated"
+        return row[0]
+
+    async def _learn(self, others: dict[str, int]) -> None:
+        """Read what each of the others knows of agents, if it has changed."""
+        changed = [node for node, version in others.items() if self._versions.get(node) != version]
+        self._elsewhere = {n: known for n, known in self._elsewhere.items() if n in others}
+        self._versions = others
+        if not changed:
+            return
+        rows = await self._store.ask(
+            "select node, team, agent, connected, seen_at from attendance"
+            " where node = any($1::text[])",
+            changed,
+        )
+        for node in changed:
+            self._elsewhere[node] = {}
+        for node, *known in rows:
+            agent = value_of(Attending, known)
+            self._elsewhere[node][agent.team, agent.agent] = agent
+
+    def _merged(self) -> dict[Key, Attending]:
+        merged: dict[Key, Attending] = {}
+        for known in self._elsewhere.values():
+            for key, agent in known.items():
+                before = merged.get(key, agent)
+                merged[key] = Attending(
+                    team=agent.team,
+                    agent=agent.agent,
+                    connected=agent.connected or before.connected,
+                    seen_at=max(agent.seen_at, before.seen_at),
+                )
+        return merged
+
+    async def leave(self) -> None:
+        """Be one of them no longer."""
+        if self._listener is not None:
+            with suppress(*Broken):
+                self._listener.terminate()
+        with suppress(StoreUnavailableError):
+            await self._store.ask("delete from node where id = $1 returning 1", self._node)
+
+    # --- what they wrote ---
+
+    async def hint(self, *, seconds: float) -> None:
+        """Return when another node has written something, or after so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._listen()
+                await self._hinted.wait()
+        self._hinted.clear()
+
+    async def _listen(self) -> None:
+        """Have a connection that hears; without one, who asks again after a while misses nothing."""
+        if self._listener is not None and not self._listener.is_closed():
+            return
+        self._listener = None
+        with suppress(StoreUnavailableError, asyncpg.PostgresError, *Broken):
+            listener = await connect(self._store.dsn)
+            await listener.add_listener(CHANNEL, self._notified)
+            self._listener = listener
+            self._hinted.set()  # whatever was said meanwhile was not heard
+
+    def _notified(self, *said: Any) -> None:
+        if not str(said[-1]).startswith(self._node):
+            self._hinted.set()
+
+    async def news(self) -> Sequence[News]:
+        """Return what others wrote since the last time."""
+        place = self._store.place
+        heads = await self._store.ask("select id, head_seq, known_seq from team")
+        return [
+            await self._news(team, head, known)
+            for team, head, known in heads
+            if head > place.cursors.get(team, 0) or self._is_new(team, known)
+        ]
+
+    async def _news(self, team: str, head: int, known_seq: int) -> News:
+        place = self._store.place
+        after = place.cursors.get(team, 0)
+        until = min(head, after + NEWS_ENTRIES_MAX)
+        rows = await self._store.ask(
+            "select seq, handoff_id, version, type from entry"
+            " where team = $1 and seq > $2 and seq <= $3 and node <> $4 order by seq",
+            team,
+            after,
+            until,
+            place.node,
+        )
+        entries = [value_of(Place, row) for row in rows]
+        seqs = [entry.seq for entry in entries]
+        ids = list({entry.handoff_id for entry in entries if entry.handoff_id is not None})
+        mails: dict[str, list[Mail]] = {}
+        handoffs: list[Handoff] = []
+        processes: list[Process] = []
+        if entries:
+            for reader, *item in await self._store.ask(_MAILS, team, seqs):
+                mails.setdefault(reader, []).append(value_of(Mail, item))
+            for json, *process in await self._store.ask(_HANDOFFS, team, ids):
+                handoffs.append(read_handoff(json))
+                if process[0] is not None:
+                    processes.append(value_of(Process, process))
+        if until < head:
+            self._hinted.set()
+        return News(
+            team=team,
+            until=until,
+            entries=entries,
+            mails=mails,
+            handoffs=handoffs,
+            processes=processes,
+            known=known_seq if self._is_new(team, known_seq) else None,
+        )
+
+    def heard(self, news: News) -> None:
+        """Say that `news` has been taken in."""
+        place = self._store.place
+        place.cursors[news.team] = max(news.until, place.cursors.get(news.team, 0))
+        if news.known is not None:
+            self._hear(news.team, news.known)
+
+    def _is_new(self, team: str, known_seq: int) -> bool:
+        heard = self._store.place.heard
+        return heard is not None and known_seq > heard.get(team, 0)
+
+    def _hear(self, team: str, seq: int) -> None:
+        heard = self._store.place.heard
+        assert heard is not None, "who has joined has heard something"
+        heard[team] = max(seq, heard.get(team, 0))
+
+    # --- what must be looked after ---
+
+    async def silent(self, *, now: int, heartbeats: int, limit: int) -> Sequence[Process]:
+        """Return processes that nobody has heard of for so many of their heartbeats."""
+        rows = await self._store.ask(
+            "select team, id, agent, heartbeat_ms, seen_at from process"
+            " where seen_at + heartbeat_ms * $1 <= $2 order by seen_at limit $3",
+            heartbeats,
+            now,
+            limit,
+        )
+        return [value_of(Process, row) for row in rows]
+
+    async def waiting(self, agents: Sequence[Key]) -> Sequence[Key]:
+        """Return those of `agents` in whose inboxes something waits to be taken."""
+        rows = await self._store.ask(
+            "select u.team, u.agent from unnest($1::text[], $2::text[]) u(team, agent)"
+            " where exists (select 1 from handoff h where h.team = u.team"
+            " and h.recipient = u.agent and h.ended_at is null and h.rank is not null)",
+            *transposed(list(agents), 2),
+        )
+        return [(team, agent) for team, agent in rows]
+
+
+_MAILS: Final = """
+    select agent, seq, kind, at, actor, type, handoff_id, version from inbox
+    where team = $1 and seq = any($2::bigint[]) order by seq, kind
+"""
+_HANDOFFS: Final = """
+    select h.json, p.team, p.id, p.agent, p.heartbeat_ms, p.seen_at from handoff h
+    left join process p on h.held and p.team = h.team and p.id = h.process
+    where h.team = $1 and h.id = any($2::text[])
+"""

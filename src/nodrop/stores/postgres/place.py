@@ -1,0 +1,39 @@
+"""A node's place among the others: its name, and up to where it has read each team's log."""
+
+from collections.abc import Mapping
+
+
+class Place:
+    """What a store must know of it with every unit of work. Alone, nothing."""
+
+    def __init__(self) -> None:
+        self.node = ""
+        """Who writes. Changes when nobody knows whether something was written."""
+        self.channel: str | None = None
+        """Where others are told that something was written; None: there are no others."""
+        self.heard: dict[str, int] | None = None
+        """The last entry of each team that changed what decisions rest on, of those taken in; None:
+        nobody else changes it."""
+        self.cursors: dict[str, int] = {}
+        """The last entry of each team that was told of, or is this node's own."""
+        self._name = ""
+        self._renamed = 0
+
+    def take(self, name: str) -> None:
+        """Have a name from now on."""
+        self.node = self._name = name
+        self.heard = {}
+
+    def rename(self) -> None:
+        """Write under another name: what was written under this one may be news."""
+        if self._name:
+            self._renamed += 1
+            self.node = f"{self._name}.{self._renamed}"
+
+    def wrote(self, written: Mapping[str, tuple[int, int]], told: Mapping[str, int]) -> None:
+        """Know what a commit of this node has written: it need not be read again."""
+        for team, (first, last) in written.items():
+            if self.cursors.get(team) == first - 1:
+                self.cursors[team] = last
+        if self.heard is not None:
+            self.heard.update(told)

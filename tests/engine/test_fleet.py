@@ -1,0 +1,229 @@
+"""Several relays on one PostgreSQL database: any of them serves any agent."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from nodrop import app
+from nodrop.core.errors import NodropError, UnauthenticatedError
+from nodrop.core.limits import MINUTE, SECOND
+from nodrop.engine.relay import Caller, Relay
+from nodrop.testing.clock import FakeClock
+from nodrop.testing.postgres_server import PostgresServer
+from nodrop.wire import requests, views
+
+SECONDS_MAX: Final = 30.0
+"""More than any of this takes; who waits longer has found something."""
+SENDER = Caller(team="default", agent="inbox_monitor")
+WORKER = Caller(team="default", agent="code_agent")
+PERSON = Caller(team="default", agent="me", operator=True)
+
+
+@pytest.fixture
+def clock(postgres: PostgresServer) -> FakeClock:
+    """Begins at the database's time: since when there are relays is told by that."""
+    return FakeClock(int(postgres.run("select (extract(epoch from now()) * 1000)::bigint")))
+
+
+@pytest.fixture
+async def start(
+    database: str, tmp_path: Path, clock: FakeClock
+) -> AsyncIterator[Callable[[], Awaitable[Relay]]]:
+    """Start one more relay on the database."""
+    async with AsyncExitStack() as stack:
+
+        async def start() -> Relay:
+            opened = app.open_relay(database, home=tmp_path, clock=clock)
+            return await stack.enter_async_context(opened)
+
+        yield start
+
+
+@pytest.fixture
+async def here(start: Callable[[], Awaitable[Relay]]) -> Relay:
+    return await start()
+
+
+@pytest.fixture
+async def there(here: Relay, start: Callable[[], Awaitable[Relay]]) -> Relay:
+    del here  # one after the other
+    return await start()
+
+
+async def ask(
+    relay: Relay, caller: Caller, operation: str, request: requests.Request, handoff: str = ""
+) -> Any:
+    async with asyncio.timeout(SECONDS_MAX):
+        reply = await relay.call(caller, operation, request, reference=handoff or None)
+    return reply.answer
+
+
+async def offer(relay: Relay, **fields: Any) -> str:
+    answer = await ask(relay, SENDER, "offer", requests.Offer(to="code_agent", **fields))
+    assert isinstance(answer, views.HandoffAnswer)
+    return answer.handoff.id
+
+
+async def types(relay: Relay) -> list[str]:
+    log = await ask(relay, PERSON, "log", requests.GetLog(type="handoff.*"))
+    return [entry.type for entry in log.entries]
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS_MAX):
+        while not await true():  # noqa: ASYNC110  # another relay has no event to wait for
+            await asyncio.sleep(0.01)
+
+
+async def test_who_waits_at_one_relay_is_given_what_is_offered_at_another(
+    here: Relay, there: Relay
+) -> None:
+    waiting = asyncio.create_task(ask(there, WORKER, "take", requests.Take(wait=20)))
+    await asyncio.sleep(0)
+    handoff = await offer(here)
+    taken = await waiting
+    assert [delivery.handoff.id for delivery in taken.deliveries] == [handoff]
+
+
+async def test_an_outcome_reaches_who_waits_for_it_at_another_relay(
+    here: Relay, there: Relay
+) -> None:
+    handoff = await offer(here)
+    wait = requests.GetHandoff(wait=20, until="finished")
+    waiting = asyncio.create_task(ask(here, SENDER, "get_handoff", wait, handoff))
+    await ask(there, WORKER, "ack", requests.Ack(), handoff)
+    await ask(there, WORKER, "complete", requests.Complete(attempt=1, result={"n": 1}), handoff)
+    answer = await waiting
+    assert answer.handoff.state == "completed"
+    assert not answer.wait_elapsed
+
+
+async def test_one_command_sent_to_two_relays_at_once_is_carried_out_once(
+    here: Relay, there: Relay
+) -> None:
+    for number in range(10):
+        same = requests.Offer(to="code_agent", command_id=f"c{number}")
+        answers = await asyncio.gather(*(ask(r, SENDER, "offer", same) for r in (here, there)))
+        assert len({answer.handoff.id for answer in answers}) == 1
+    assert (await types(here)).count("handoff.offered.v1") == 10
+
+
+async def test_of_two_relays_one_gives_a_handoff_out(here: Relay, there: Relay) -> None:
+    """Whoever is first: nothing is delivered twice, and nothing stays."""
+    handoffs = {await offer(here) for _ in range(20)}
+    taken: list[str] = []
+    while len(taken) < len(handoffs):
+        answers = await asyncio.gather(
+            *(ask(r, WORKER, "take", requests.Take(max=3)) for r in (here, there))
+        )
+        taken += [d.handoff.id for answer in answers for d in answer.deliveries]
+    assert sorted(taken) == sorted(handoffs)
+
+
+async def test_a_clock_runs_out_once_whatever_the_number_of_relays(
+    here: Relay, start: Callable[[], Awaitable[Relay]], clock: FakeClock
+) -> None:
+    relays = [here, await start(), await start()]
+    for relay in relays:
+        await offer(relay, deadline=60)
+    clock.advance(61 * SECOND)
+
+    async def expired() -> bool:
+        return (await types(here)).count("handoff.expired.v1") >= 3
+
+    await until(expired)
+    for relay in relays:
+        await offer(relay)  # whatever else was to happen has happened before this
+    assert (await types(here)).count("handoff.expired.v1") == 3
+
+
+async def test_what_a_silent_process_held_at_a_relay_that_is_gone_is_taken_back(
+    here: Relay, database: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with app.open_relay(database, home=tmp_path, clock=clock) as gone:
+        handoff = await offer(gone)
+        take = requests.Take(process="p", heartbeat_seconds=10)
+        assert (await ask(gone, WORKER, "take", take)).deliveries
+    clock.advance(5 * MINUTE)
+
+    async def taken_back() -> bool:
+        return "handoff.returned.v1" in await types(here)
+
+    await until(taken_back)
+    clock.advance(10 * SECOND)  # a retry waits a little
+    again = await ask(here, WORKER, "take", requests.Take(wait=20))
+    assert [delivery.handoff.id for delivery in again.deliveries] == [handoff]
+
+
+async def test_a_process_that_is_heard_of_at_another_relay_keeps_what_it_holds(
+    here: Relay, there: Relay, clock: FakeClock
+) -> None:
+    handoff = await offer(here)
+    take = requests.Take(process="p", heartbeat_seconds=10)
+    assert (await ask(here, WORKER, "take", take)).deliveries
+    for _ in range(8):
+        clock.advance(9 * SECOND)
+        held = await ask(there, WORKER, "heartbeat", requests.Heartbeat(process="p"))
+        assert [handoff_id for handoff_id, _ in held.held] == [handoff]
+    assert not {"handoff.returned.v1", "handoff.reclaimed.v1"} & set(await types(here))
+
+
+async def test_a_token_that_is_revoked_at_one_relay_is_good_at_none(
+    here: Relay, there: Relay
+) -> None:
+    made = await ask(here, PERSON, "create_token", requests.CreateToken(agent="code_agent"))
+
+    async def known() -> bool:
+        try:
+            await there.authenticate(made.token)
+        except UnauthenticatedError:
+            return False
+        return True
+
+    async def unknown() -> bool:
+        return not await known()
+
+    await until(known)
+    async with asyncio.timeout(SECONDS_MAX):
+        await here.call(
+            PERSON, "revoke_token", requests.RevokeToken(token_id=made.token_id), name=made.token_id
+        )
+    await until(unknown)
+
+
+async def test_an_agent_that_joins_at_one_relay_is_found_at_another(
+    here: Relay, there: Relay
+) -> None:
+    manifest = msgspec.Raw(b'{"agent_id": "code_agent", "capabilities": [{"name": "triage"}]}')
+    async with asyncio.timeout(SECONDS_MAX):
+        register = requests.Register(agent="code_agent", manifest=manifest)
+        await here.call(WORKER, "register", register, name="code_agent")
+
+    async def found() -> bool:
+        try:
+            answer = await ask(there, SENDER, "offer", requests.Offer(capability="triage"))
+        except NodropError:
+            return False
+        return answer.handoff.to == "code_agent"
+
+    await until(found)
+
+
+async def test_an_agent_connected_to_one_relay_is_awake_to_all(here: Relay, there: Relay) -> None:
+    manifest = msgspec.Raw(b'{"agent_id": "code_agent", "capabilities": [{"name": "triage"}]}')
+    async with asyncio.timeout(SECONDS_MAX):
+        register = requests.Register(agent="code_agent", manifest=manifest)
+        await here.call(WORKER, "register", register, name="code_agent")
+    subscription = here.subscribe(WORKER, process="p", heartbeat_seconds=10, deliver=lambda _: None)
+
+    async def idle() -> bool:
+        found = await ask(there, SENDER, "agents", requests.ListAgents())
+        return [a.presence for a in found.agents if a.agent_id == "code_agent"] == ["idle"]
+
+    await until(idle)
+    subscription.close()

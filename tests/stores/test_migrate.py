@@ -1,0 +1,110 @@
+"""From one file to PostgreSQL: the same log, the same answers, or nothing at all."""
+
+from pathlib import Path
+from typing import cast
+
+import apsw
+import pytest
+
+from nodrop import app
+from nodrop.core.errors import RelayFaultError, StoreInUseError, StoreUnavailableError
+from nodrop.engine.relay import Caller, Relay
+from nodrop.store import LogPage, Page
+from nodrop.stores.postgres import PostgresStore
+from nodrop.stores.sqlite import SQLiteStore
+from nodrop.stores.sqlite.driver import Connection
+from nodrop.wire import requests, views
+
+SENDER = Caller(team="default", agent="inbox_monitor")
+WORKER = Caller(team="default", agent="code_agent")
+OFFER = requests.Offer(
+    to="code_agent",
+    title="Login button",
+    payload={"email_id": "e1"},
+    watchers=("otto",),
+    idempotency_key="k1",
+    command_id="c1",
+)
+
+
+async def use(relay: Relay) -> str:
+    answer = (await relay.call(SENDER, "offer", OFFER)).answer
+    assert isinstance(answer, views.HandoffAnswer)
+    handoff = answer.handoff.id
+    await relay.call(WORKER, "ack", requests.Ack(), reference=handoff)
+    done = requests.Complete(attempt=1, result={"n": 1}, command_id="c2")
+    await relay.call(WORKER, "complete", done, reference=handoff)
+    await relay.call(SENDER, "offer", requests.Offer(to="code_agent"))
+    await relay.ensure_token("default", agent="code_agent", role="agent", secret="nd_secret")
+    return handoff
+
+
+def tamper(home: Path, sql: str) -> None:
+    connection = cast("Connection", apsw.Connection(str(home / app.DATABASE)))
+    connection.execute(sql)
+    connection.close()
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Path:
+    async with app.open_relay(tmp_path / app.DATABASE, home=tmp_path) as relay:
+        await use(relay)
+    return tmp_path
+
+
+async def test_a_relay_goes_on_where_it_was(home: Path, database: str) -> None:
+    counts = await app.migrate(home, database)
+    async with (
+        await SQLiteStore.open(home / app.DATABASE) as file,
+        await PostgresStore.open(database) as moved,
+    ):
+        everything = LogPage(team="default", limit=1_000)
+        assert await moved.log(everything) == await file.log(everything)
+        assert await moved.head("default") == await file.head("default")
+        assert counts["entry"] == (await file.head("default")).seq
+        page = Page(team="default", party="otto", limit=10)
+        assert await moved.list_handoffs(page) == await file.list_handoffs(page) != []
+        seqs = [entry.seq for entry in await file.log(everything)]
+        assert await moved.entry_bodies("default", seqs) == await file.entry_bodies("default", seqs)
+        assert await moved.agents("default") == await file.agents("default")
+        mail = [await s.inbox("default", "code_agent", after=0, limit=9) for s in (file, moved)]
+        assert mail[0] == mail[1] != []
+
+
+async def test_what_was_asked_before_the_move_is_recognised_after_it(
+    home: Path, database: str
+) -> None:
+    await app.migrate(home, database)
+    async with app.open_relay(database, home=home) as relay:
+        again = await relay.call(SENDER, "offer", OFFER)
+        assert again.replayed
+        caller = await relay.authenticate("nd_secret")
+        taken = (await relay.call(caller, "take", requests.Take())).answer
+        assert isinstance(taken, views.DeliveriesAnswer)
+        assert len(taken.deliveries) == 1
+
+
+async def test_a_log_that_does_not_hold_is_not_taken_in(home: Path, database: str) -> None:
+    tamper(home, "update entry set actor = 'somebody' where seq = 2")
+    with pytest.raises(RelayFaultError, match="entry 2"):
+        await app.migrate(home, database)
+    async with await PostgresStore.open(database) as untouched:
+        assert await untouched.teams() == []
+
+
+async def test_a_log_without_its_end_is_not_taken_in(home: Path, database: str) -> None:
+    tamper(home, "delete from entry where seq = (select max(seq) from entry)")
+    with pytest.raises(RelayFaultError, match="ends at"):
+        await app.migrate(home, database)
+
+
+async def test_nothing_is_moved_over_what_is_there(home: Path, database: str) -> None:
+    await app.migrate(home, database)
+    with pytest.raises(StoreUnavailableError, match="not empty"):
+        await app.migrate(home, database)
+
+
+async def test_a_relay_that_serves_is_not_moved_under_its_feet(home: Path, database: str) -> None:
+    async with app.open_relay(home / app.DATABASE, home=home):
+        with pytest.raises(StoreInUseError):
+            await app.migrate(home, database)

@@ -1,0 +1,255 @@
+"""PostgreSQL restarts, is cut off, or keeps an answer to itself: nothing false is said."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from nodrop import app
+from nodrop.core import events
+from nodrop.core.errors import StoreUnavailableError
+from nodrop.engine.relay import Caller
+from nodrop.store import ConflictError, Store, Team, Wanted
+from nodrop.stores.postgres import PostgresStore, connection
+from nodrop.stores.postgres import store as store_module
+from nodrop.testing.clock import T0
+from nodrop.testing.handoffs import TEAM, handoff_id, offered, story
+from nodrop.testing.postgres_server import PostgresServer
+from nodrop.testing.proxy import Proxy, Trouble
+from nodrop.testing.store_contract.setting import commit, read_log
+from nodrop.wire import requests
+
+SECONDS_MAX: Final = 30.0
+SENDER = Caller(team="default", agent="inbox_monitor")
+FIRST, SECOND = (TEAM, handoff_id(1)), (TEAM, handoff_id(2))
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of the test's own, which it may stop."""
+    with PostgresServer(settings={"fsync": "off"}) as server:
+        yield server
+
+
+@pytest.fixture
+async def proxy(postgres: PostgresServer) -> AsyncIterator[Proxy]:
+    async with Proxy.open("127.0.0.1", postgres.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def near(database: str) -> AsyncIterator[PostgresStore]:
+    """The store as it is seen over a sound network."""
+    async with await PostgresStore.open(database) as store:
+        await store.create_team(Team(id=TEAM, digest_key=b"k" * 32, created_at=T0))
+        yield store
+
+
+@pytest.fixture
+async def far(
+    near: PostgresStore, postgres: PostgresServer, proxy: Proxy
+) -> AsyncIterator[PostgresStore]:
+    """The same behind a proxy."""
+    del near  # made first
+    async with await PostgresStore.open(postgres.address(port=proxy.port)) as store:
+        yield store
+
+
+async def committed(store: Store, number: int) -> None:
+    """Return when a handoff is there."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while not await store.handoffs([(TEAM, handoff_id(number))]):  # noqa: ASYNC110  # a server has no event
+            await asyncio.sleep(0.01)
+
+
+# --- commits in doubt ---------------------------------------------------------------------------
+
+
+async def test_a_commit_whose_answer_was_lost_is_found(
+    near: PostgresStore, far: PostgresStore, proxy: Proxy
+) -> None:
+    async def reset_when_committed() -> None:
+        links = proxy.links
+        proxy.strike(Trouble.HALF_OPEN_DOWN, links)
+        await committed(near, 1)
+        proxy.strike(Trouble.RESET, links)
+
+    async with asyncio.timeout(SECONDS_MAX), far.transaction() as tx:
+        await tx.append(story(offered(), number=1).changes)
+        resetting = asyncio.create_task(reset_when_committed())
+    await resetting
+    assert [entry.handoff_id for entry in await read_log(near)] == [handoff_id(1)]
+    assert await commit(far, story(offered(), number=2)) == [2]
+
+
+async def test_a_commit_that_never_arrived_is_no_commit(
+    near: PostgresStore, far: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "DOUBT_SECONDS_MAX", 0.5)
+
+    async def commit_into_the_void() -> None:
+        async with asyncio.timeout(SECONDS_MAX), far.transaction() as tx:
+            await tx.append(story(offered(), number=1).changes)
+            links = proxy.links
+            proxy.strike(Trouble.HALF_OPEN_UP, links)
+            asyncio.get_running_loop().call_later(0.2, proxy.strike, Trouble.RESET, links)
+
+    with pytest.raises(StoreUnavailableError):
+        await commit_into_the_void()
+    assert await read_log(near) == []
+    assert await commit(far, story(offered(), number=2)) == [1]
+
+
+async def test_without_looking_for_it_the_answer_stays_lost(
+    near: PostgresStore, far: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the one before the last."""
+    monkeypatch.setattr(store_module, "DOUBT_SECONDS_MAX", 0.0)
+    with pytest.raises(StoreUnavailableError):
+        async with asyncio.timeout(SECONDS_MAX):
+            await test_a_commit_whose_answer_was_lost_is_found(near, far, proxy)
+
+
+# --- outages ------------------------------------------------------------------------------------
+
+
+async def test_a_relay_gets_over_a_restart_of_its_database_by_itself(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    offer = requests.Offer(to="code_agent")
+    async with app.open_relay(server.address(), home=tmp_path) as relay:
+        await relay.call(SENDER, "offer", offer)
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(StoreUnavailableError) as refused:
+            async with asyncio.timeout(SECONDS_MAX):
+                await relay.call(SENDER, "offer", offer)
+        assert refused.value.retryable
+        await asyncio.to_thread(server.start)
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                try:
+                    await relay.call(SENDER, "offer", offer)
+                except StoreUnavailableError:
+                    await asyncio.sleep(0.05)
+                else:
+                    break
+    async with await PostgresStore.open(server.address()) as store:
+        entries = await read_log(store, "default")
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    assert sum(entry.type == "handoff.offered.v1" for entry in entries) == 2
+
+
+async def test_a_database_that_is_not_there_is_said_to_be_unavailable() -> None:
+    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        await PostgresStore.open("postgresql://postgres@127.0.0.1:1/postgres")
+
+
+async def test_of_several_hosts_the_one_that_takes_writes_is_served(
+    database: str, postgres: PostgresServer
+) -> None:
+    hosts = database.replace("127.0.0.1:", f"127.0.0.1:1,127.0.0.1:{postgres.port},127.0.0.1:")
+    async with await PostgresStore.open(hosts) as store:
+        assert await store.teams() == []
+
+
+async def test_behind_a_pooler_nothing_stays_on_a_connection(database: str) -> None:
+    async with await PostgresStore.open(f"{database}?pooled=1") as store:
+        await store.create_team(Team(id=TEAM, digest_key=b"k" * 32, created_at=T0))
+        assert await commit(store, story(offered())) == [1]
+        [[prepared]] = await store.ask("select count(*) from pg_prepared_statements")
+    assert prepared <= 1, "this question itself"
+
+
+def test_what_is_said_about_a_pooler_does_not_reach_the_driver() -> None:
+    address = "postgresql://u:p%40ss@a:1,b:2/d?pooled=1&target_session_attrs=any"
+    assert connection.address_of(address) == (
+        "postgresql://u:p%40ss@a:1,b:2/d?target_session_attrs=any",
+        True,
+    )
+
+
+# --- locks --------------------------------------------------------------------------------------
+
+
+async def test_units_of_work_that_want_the_same_rows_never_wait_in_a_circle(
+    near: PostgresStore,
+) -> None:
+    await commit(near, story(offered(), number=1), story(offered(), number=2))
+    both = Wanted(handoffs=frozenset({FIRST, SECOND}))
+
+    async def note(key: tuple[str, str]) -> None:
+        async with near.transaction() as tx:
+            loaded = await tx.load(both)
+            await tx.append(story(events.Noted(), after=loaded.handoffs[key]).changes)
+
+    async with asyncio.timeout(SECONDS_MAX), asyncio.TaskGroup() as tasks:
+        for number in range(12):
+            tasks.create_task(note((FIRST, SECOND)[number % 2]))
+    assert sum(handoff.version for handoff in await near.handoffs([FIRST, SECOND])) == 14
+
+
+async def test_rows_that_are_wanted_one_by_one_are_waited_for_in_a_circle(
+    near: PostgresStore,
+) -> None:
+    """The control: what is asked for together is what keeps the order."""
+    await commit(near, story(offered(), number=1), story(offered(), number=2))
+    one, other = asyncio.Event(), asyncio.Event()
+
+    async def load(first: tuple[str, str], second: tuple[str, str], has: asyncio.Event) -> None:
+        async with near.transaction() as tx:
+            await tx.load(Wanted(handoffs=frozenset({first})))
+            has.set()
+            await one.wait()
+            await other.wait()
+            await tx.load(Wanted(handoffs=frozenset({second})))
+
+    async with asyncio.timeout(SECONDS_MAX):
+        ended = await asyncio.gather(
+            load(FIRST, SECOND, one), load(SECOND, FIRST, other), return_exceptions=True
+        )
+    assert [type(error) for error in ended if error is not None] == [ConflictError]
+
+
+# --- versions of the schema ---------------------------------------------------------------------
+
+
+async def test_a_node_serves_a_later_schema_that_is_made_for_it(
+    near: PostgresStore, database: str
+) -> None:
+    await near.ask("insert into nodrop_schema values (99, 1) returning 1")
+    try:
+        async with await PostgresStore.open(database) as store:
+            assert [team.id for team in await store.teams()] == [TEAM]
+    finally:
+        await near.ask("delete from nodrop_schema where version = 99 returning 1")
+
+
+async def test_a_node_that_is_too_old_for_the_schema_says_so(
+    near: PostgresStore, database: str
+) -> None:
+    await near.ask("insert into nodrop_schema values (99, 99) returning 1")
+    try:
+        with pytest.raises(StoreUnavailableError, match="schema 99"):
+            await PostgresStore.open(database)
+    finally:
+        await near.ask("delete from nodrop_schema where version = 99 returning 1")
+
+
+async def test_a_later_schema_may_have_more_columns(near: PostgresStore) -> None:
+    """Writes name their columns: those that a later version adds are not in the way."""
+    await near.ask("alter table entry add column later text")
+    await near.ask("alter table handoff add column later text")
+    try:
+        assert await commit(near, story(offered(), number=1)) == [1]
+    finally:
+        await near.ask("alter table entry drop column later")
+        await near.ask("alter table handoff drop column later")
+
+
+@pytest.mark.parametrize("reference", ["\x00", "a\x00/b", "a/b\x00"])
+async def test_no_reference_is_an_error_of_the_database(
+    near: PostgresStore, reference: str
+) -> None:
+    assert await near.resolve(TEAM, reference) == []
