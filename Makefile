@@ -69,6 +69,9 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) relay-kill --count 100 --open 100000 --seed 20261115 --json
 	$(PROVE) worker-kill --count 500 --seed 20261115 --json
 	$(PROVE) network-cut --count 200 --seed 20261115 --json
+	$(PROVE) node-kill --count 300 --nodes 3 --seed 20261115 --json
+	$(PROVE) failover --count 20 --seed 20261115 --json
+	$(PROVE) store-cut --count 100 --seed 20261115 --json
 	$(PROVE) disk-full --count 100 --seed 20261115 --json
 	$(PROVE) slow-consumer --count 5 --seed 20261115 --json
 	$(PROVE) power-cut --count 20000 --seed 20261115 --json

@@ -40,7 +40,19 @@ def invoke(*arguments: str) -> Any:
 
 
 def test_every_verb_of_the_interface_is_there() -> None:
-    start = ["up", "demo", "work", "setup", "mcp", "token", "invite", "join", "policy", "doctor"]
+    start = [
+        "up",
+        "migrate",
+        "demo",
+        "work",
+        "setup",
+        "mcp",
+        "token",
+        "invite",
+        "join",
+        "policy",
+        "doctor",
+    ]
     requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
     requester += ["erase"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
@@ -70,7 +82,7 @@ def test_every_verb_explains_itself_and_speaks_json(name: list[str]) -> None:
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
     assert ("--home" in shown.stdout) == (name not in ALONE)
-    assert ("--url" in shown.stdout) == (name not in [*ALONE, ["up"]])
+    assert ("--url" in shown.stdout) == (name not in [*ALONE, ["up"], ["migrate"]])
 
 
 @pytest.mark.parametrize(

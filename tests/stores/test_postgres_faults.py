@@ -126,6 +126,8 @@ async def test_a_relay_gets_over_a_restart_of_its_database_by_itself(
             async with asyncio.timeout(SECONDS_MAX):
                 await relay.call(SENDER, "offer", offer)
         assert refused.value.retryable
+        with pytest.raises(StoreUnavailableError):
+            await relay.require_store()  # what `/readyz` asks
         await asyncio.to_thread(server.start)
         async with asyncio.timeout(SECONDS_MAX):
             while True:

@@ -29,7 +29,8 @@ class Alarms:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._alarms: dict[int, set[Alarm]] = {}
+        self._alarms: dict[int, dict[Alarm, None]] = {}
+        """By time, and at one time in the order of asking: a simulation is the same each time."""
         self._times: list[int] = []
         """Every time in `_alarms`, earliest first, among times that nobody waits for any more."""
         self._sleeper: asyncio.Task[None] | None = None
@@ -41,19 +42,19 @@ class Alarms:
         alarm = Alarm(at, ring)
         together = self._alarms.get(at)
         if together is None:
-            self._alarms[at] = {alarm}
+            self._alarms[at] = {alarm: None}
             heapq.heappush(self._times, at)
             if self._armed_at is None or at < self._armed_at:
                 self._arm()
         else:
-            together.add(alarm)
+            together[alarm] = None
         return alarm
 
     def cancel(self, alarm: Alarm) -> None:
         """Let `alarm` not ring. Harmless if it did."""
         together = self._alarms.get(alarm.at)
         if together is not None:
-            together.discard(alarm)
+            together.pop(alarm, None)
             if not together:
                 del self._alarms[alarm.at]
 

@@ -12,7 +12,8 @@ from enum import Enum
 from typing import Any
 
 from nodrop.core.errors import NodropError, StoreUnavailableError
-from nodrop.store import Store, Transaction
+from nodrop.core.model import Handoff
+from nodrop.store import Key, Store, Transaction
 
 
 class Fault(Enum):
@@ -90,6 +91,10 @@ class FaultyStore:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unanswered.append(waiting)  # whoever waits is kept, as long as the store is
         await waiting
+
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return what the store has at hand; nothing, once there is no relay to ask."""
+        return None if self.crashed.is_set() else self._store.at_hand(key)
 
     def __getattr__(self, name: str) -> Any:
         """Leave everything else to the store itself, as long as there is a relay to ask."""

@@ -38,6 +38,10 @@ _SETTINGS: Final = {
     # and making one for these takes longer than carrying it out.
     "plan_cache_mode": "force_generic_plan",
     "jit": "off",
+    # A plan made while a table was empty serves when it is not: by the indexes, always.
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
     # A connection whose other end is gone is noticed within seconds, on both ends.
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",

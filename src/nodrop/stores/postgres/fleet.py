@@ -139,9 +139,9 @@ class PostgresFleet:
 
     async def hint(self, *, seconds: float) -> None:
         """Return when another node has written something, or after so long."""
+        await self._listen()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._listen()
                 await self._hinted.wait()
         self._hinted.clear()
 
@@ -149,12 +149,13 @@ class PostgresFleet:
         """Have a connection that hears; without one, who asks again after a while misses nothing."""
         if self._listener is not None and not self._listener.is_closed():
             return
-        self._listener = None
-        with suppress(StoreUnavailableError, asyncpg.PostgresError, *Broken):
-            listener = await connect(self._store.dsn)
-            await listener.add_listener(CHANNEL, self._notified)
-            self._listener = listener
-            self._hinted.set()  # whatever was said meanwhile was not heard
+        try:
+            self._listener = await connect(self._store.dsn)
+            await self._listener.add_listener(CHANNEL, self._notified)
+        except (StoreUnavailableError, asyncpg.PostgresError, *Broken):
+            if self._listener is not None:
+                self._listener.terminate()
+        self._hinted.set()  # whatever was said meanwhile was not heard
 
     def _notified(self, *said: Any) -> None:
         if not str(said[-1]).startswith(self._node):

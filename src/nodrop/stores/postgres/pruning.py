@@ -32,7 +32,8 @@ async def current_horizon(connection: Connection, team: str) -> Horizon | None:
 
 async def prune(step: Step, horizon: Horizon, *, forget_before: int) -> int:
     """Cut a team's log at `horizon`; return how many entries went."""
-    await step(lambda connection: _set(connection, horizon))
+    if not await step(lambda connection: _set(connection, horizon)):
+        return 0  # another node has cut further, and deletes what is left
     kept = [handoff.id for handoff in horizon.snapshots]
     count = 0
     while gone := await step(lambda connection: _cut(connection, horizon, kept)):
@@ -48,7 +49,11 @@ async def prune(step: Step, horizon: Horizon, *, forget_before: int) -> int:
 async def _set(connection: Connection, horizon: Horizon) -> int:
     """Hold the horizon against the log: what is cut cannot be checked afterwards."""
     team, seq, hash_ = horizon.team, horizon.seq, horizon.hash
+    # Of nodes that prune at once, one after the other.
+    await connection.fetchval("select 1 from team where id = $1 for no key update", team)
     before = await current_horizon(connection, team)
+    if before is not None and before.seq > seq:
+        return 0
     known = before is not None and (before.seq, before.hash) == (seq, hash_)
     found = await connection.fetchval(
         "select 1 from entry where team = $1 and seq = $2 and hash = $3", team, seq, hash_
@@ -59,7 +64,7 @@ async def _set(connection: Connection, horizon: Horizon) -> int:
         " on conflict (team) do update set seq = excluded.seq, json = excluded.json",
         *horizon_columns(horizon),
     )
-    return 0
+    return 1
 
 
 async def _cut(connection: Connection, horizon: Horizon, kept: list[str]) -> int:

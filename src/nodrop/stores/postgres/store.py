@@ -1,5 +1,8 @@
 """The PostgreSQL store: statements on a few connections, with the port's promises.
 
+Statements that look many things up say in which order (`lateral`, `offset 0`): a plan that was made
+when a table was empty would otherwise go through the whole of it later.
+
 Units of work run side by side; what they lock is what orders them (`transaction`). Nothing is
 remembered here between two of them: another node may have changed it.
 """
@@ -283,8 +286,8 @@ class PostgresStore:
     async def handoffs(self, keys: Sequence[Key]) -> Sequence[Handoff]:
         """Return the handoffs there are, in no particular order."""
         rows = await self._rows(
-            "select h.json from unnest($1::text[], $2::text[]) u(team, id)"
-            " join handoff h on h.team = u.team and h.id = u.id",
+            "select h.json from unnest($1::text[], $2::text[]) u(team, id), lateral"
+            " (select json from handoff where team = u.team and id = u.id offset 0) h",
             *transposed(list(keys), 2),
         )
         return [read_handoff(json) for (json,) in rows]
@@ -324,9 +327,10 @@ class PostgresStore:
     ) -> Mapping[tuple[str, int], bytes]:
         """Return the bodies there are of (handoff id, version)."""
         rows = await self._rows(
-            "select b.handoff_id, b.number, b.body"
-            " from unnest($2::text[], $3::bigint[]) u(handoff_id, number)"
-            " join body b on b.team = $1 and b.handoff_id = u.handoff_id and b.number = u.number",
+            "select u.handoff_id, u.number, b.body"
+            " from unnest($2::text[], $3::bigint[]) u(handoff_id, number), lateral"
+            " (select body from body where team = $1 and handoff_id = u.handoff_id"
+            " and number = u.number offset 0) b",
             team,
             *transposed(list(wanted), 2),
         )
@@ -336,10 +340,15 @@ class PostgresStore:
         """Return the bodies there are of these entries."""
         rows = await self._rows(
             """
-            select e.seq, b.body from entry e join body b on b.team = e.team
-                and b.handoff_id = case when e.version is null then '' else e.handoff_id end
-                and b.number = coalesce(e.version, e.seq)
-            where e.team = $1 and e.seq = any($2::bigint[])
+            select u.seq, b.body from unnest($2::bigint[]) u(seq), lateral (
+                select seq, handoff_id, version from entry
+                where team = $1 and seq = u.seq offset 0
+            ) e, lateral (
+                select body from body
+                where team = $1 and number = coalesce(e.version, e.seq)
+                    and handoff_id = case when e.version is null then '' else e.handoff_id end
+                offset 0
+            ) b
             """,
             team,
             list(seqs),
@@ -351,10 +360,10 @@ class PostgresStore:
     ) -> Mapping[tuple[str, int], int]:
         """Return the `seq` of (handoff id, version), where the log still has it."""
         rows = await self._rows(
-            "select e.handoff_id, e.version, e.seq"
-            " from unnest($2::text[], $3::bigint[]) u(handoff_id, version)"
-            " join entry e"
-            " on e.team = $1 and e.handoff_id = u.handoff_id and e.version = u.version",
+            "select u.handoff_id, u.version, e.seq"
+            " from unnest($2::text[], $3::bigint[]) u(handoff_id, version), lateral"
+            " (select seq from entry where team = $1 and handoff_id = u.handoff_id"
+            " and version = u.version offset 0) e",
             team,
             *transposed(list(wanted), 2),
         )

@@ -5,7 +5,7 @@ before or after it on the same thread, can see nothing that is not committed, an
 never left inside a transaction.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -168,8 +168,9 @@ class Database:
             processes={(p.team, p.id): p for p in self._known(wanted.processes)},
         )
 
-    def _known(self, keys: Iterable[Key]) -> list[Process]:
-        rows = self._for_each("select * from process where team = ? and id = ?", keys)
+    def _known(self, keys: Collection[Key]) -> list[Process]:
+        sql = "select * from process where team = ? and id = ?"
+        rows = self._for_each(sql, keys) if keys else ()
         return [value_of(Process, row) for row in rows]
 
     def claimable(self, team: str, agent: str, limit: int) -> list[Handoff]:

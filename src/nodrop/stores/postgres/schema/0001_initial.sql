@@ -230,7 +230,8 @@ create table attendance (
 
 -- Locks everything that a unit of work rests on, and returns it. One order for all, so that nobody
 -- waits in a circle: names (what is not there has no row to lock), then rows. Each statement of a
--- function sees what was committed before it began: what is read here is read under the locks.
+-- function sees what was committed before it began: what is read here is read under the locks. What
+-- is looked up one by one (`lateral`, `offset 0`) is, whatever was in the tables when it was planned.
 create function load(
     names text[],
     teams text[], ids text[],
@@ -242,57 +243,58 @@ create function load(
     what "char", t text, a text, b text, n bigint, handoff text, number bigint, said text, j bytea
 )
 language plpgsql
--- One plan for any number of values, by the indexes, whatever is known of sizes: a table that was
--- empty when it was last looked at is not.
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
+#variable_conflict use_column
 begin
     perform pg_advisory_xact_lock(sorted.key) from (
         select distinct hashtextextended(n.name, 0) as key from unnest(names) n(name) order by 1
     ) sorted;
     perform 1 from (
-        select 1 from (
+        select wanted.team, wanted.id from (
             select u.team, u.id from unnest(teams, ids) u(team, id)
             union
-            select h.team::text, h.id::text from unnest(process_teams, processes) p(team, process)
-                join handoff h on h.team = p.team and h.process = p.process and h.held
+            select p.team, h.id::text from unnest(process_teams, processes) p(team, process),
+                lateral (select id from handoff
+                    where team = p.team and handoff.process = p.process and held offset 0) h
+            order by 1, 2
         ) wanted
-        join handoff h on h.team = wanted.team and h.id = wanted.id
-        order by h.team, h.id for no key update of h
+    ) sorted, lateral (
+        select 1 from handoff where team = sorted.team and id = sorted.id for no key update
     ) locked;
     return query
-        select 'h'::"char", h.team::text, h.id::text, null, null::bigint, null, null::bigint, null,
-            h.json
-        from unnest(teams, ids) u(team, id) join handoff h on h.team = u.team and h.id = u.id;
+        select 'h'::"char", u.team, u.id, null, null::bigint, null, null::bigint, null, h.json
+        from unnest(teams, ids) u(team, id),
+            lateral (select json from handoff where team = u.team and id = u.id offset 0) h;
     return query
-        select 'p'::"char", h.team::text, h.process::text, null, null::bigint, null, null::bigint,
-            null, h.json
-        from unnest(process_teams, processes) p(team, process)
-        join handoff h on h.team = p.team and h.process = p.process and h.held
-        order by h.team, h.id;
+        select 'p'::"char", p.team, p.process, null, null::bigint, null, null::bigint, null, h.json
+        from unnest(process_teams, processes) p(team, process),
+            lateral (select json from handoff
+                where team = p.team and handoff.process = p.process and held
+                order by id offset 0) h;
     return query
-        select 'l'::"char", known.team::text, known.id::text, known.agent::text, known.heartbeat_ms,
-            null, known.seen_at, null, null::bytea
-        from unnest(process_teams, processes) p(team, process)
-        join process known on known.team = p.team and known.id = p.process;
+        select 'l'::"char", p.team, p.process, known.agent::text, known.heartbeat_ms, null,
+            known.seen_at, null, null::bytea
+        from unnest(process_teams, processes) p(team, process),
+            lateral (select agent, heartbeat_ms, seen_at from process
+                where team = p.team and id = p.process offset 0) known;
     return query
-        select 'k'::"char", k.team::text, k.sender::text, k.key::text, null::bigint,
-            k.handoff_id::text, null::bigint, k.digest::text, null::bytea
-        from unnest(key_teams, senders, keys) u(team, sender, key)
-        join idempotency_key k on k.team = u.team and k.sender = u.sender and k.key = u.key;
+        select 'k'::"char", u.team, u.sender, u.key, null::bigint, k.handoff_id::text, null::bigint,
+            k.digest::text, null::bytea
+        from unnest(key_teams, senders, keys) u(team, sender, key),
+            lateral (select handoff_id, digest from idempotency_key
+                where team = u.team and sender = u.sender and key = u.key offset 0) k;
     return query
-        select 'c'::"char", e.team::text, e.actor::text, e.command_id::text, e.seq,
-            e.handoff_id::text, e.version, e.type::text, null::bytea
-        from unnest(command_teams, actors, command_ids) u(team, actor, command_id)
-        join entry e on e.team = u.team and e.actor = u.actor and e.command_id = u.command_id
-        order by e.team, e.seq;
-    return query
-        select 'e'::"char", e.team::text, null, null, e.seq, e.handoff_id::text, e.version,
+        select 'c'::"char", u.team, u.actor, u.command_id, e.seq, e.handoff_id::text, e.version,
             e.type::text, null::bytea
-        from unnest(entry_teams, seqs) u(team, seq)
-        join entry e on e.team = u.team and e.seq = u.seq;
+        from unnest(command_teams, actors, command_ids) u(team, actor, command_id),
+            lateral (select seq, handoff_id, version, type from entry
+                where team = u.team and actor = u.actor and command_id = u.command_id
+                order by seq offset 0) e;
+    return query
+        select 'e'::"char", u.team, null, null, e.seq, e.handoff_id::text, e.version, e.type::text,
+            null::bytea
+        from unnest(entry_teams, load.seqs) u(team, seq),
+            lateral (select seq, handoff_id, version, type from entry
+                where team = u.team and entry.seq = u.seq offset 0) e;
 end
 $$;

@@ -1,0 +1,74 @@
+"""The deployment files, as far as they can be checked without starting anything."""
+
+import configparser
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PROBED = {"/healthz", "/readyz"}
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "nodrop.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+def test_the_service_and_the_budget_are_about_the_pods_that_there_are() -> None:
+    found = kinds()
+    labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert found["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert found["Service"]["spec"]["selector"] == labels
+    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert "sessionAffinity" not in found["Service"]["spec"]
+
+
+@pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe", "startupProbe"])
+def test_a_probe_asks_for_a_page_that_exists(probe: str) -> None:
+    [container] = kinds()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    asked = container[probe]["httpGet"]
+    assert asked["path"] in PROBED
+    assert asked["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_only_a_database_that_is_away_takes_a_pod_out_of_the_service() -> None:
+    [container] = kinds()["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_every_volume_that_is_mounted_is_there() -> None:
+    spec = kinds()["Deployment"]["spec"]["template"]["spec"]
+    mounted = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
+
+
+def test_the_nodes_of_the_compose_file_share_one_database_and_one_home() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    nodes = [service for name, service in services.items() if name.startswith("node-")]
+    assert len(nodes) == 2
+    assert len({node["environment"]["NODROP_STORE"] for node in nodes}) == 1
+    assert {tuple(node["volumes"]) for node in nodes} == {("home:/var/lib/nodrop",)}
+    assert len({port for node in nodes for port in node["ports"]}) == 2
+
+
+def test_the_image_copies_files_that_there_are() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    names = [name for line in copied for name in line.split()]
+    assert names
+    assert all((ROOT / name).exists() for name in names)
+    assert "USER 10001" in text
+
+
+def test_the_unit_keeps_the_password_out_of_the_command_line() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]  # names keep their case
+    unit.read(DEPLOY / "nodrop.service")
+    assert "--store" not in unit["Service"]["ExecStart"]
+    assert unit["Service"]["EnvironmentFile"] == "/etc/nodrop.env"
+    assert unit["Service"]["KillSignal"] == "SIGTERM"
