@@ -90,13 +90,22 @@ async def test_one_hands_to_the_other(
     troupe: Troupe, report: Report, caller: str, target: str
 ) -> None:
     async with troupe.connected("origin") as me, troupe.connected("me") as watcher:
-        seen, contract, failure, cancel, help_ = await asyncio.gather(
+        results = await asyncio.gather(
             reports(me, watcher, caller, target),
             keeps_the_contract(me, caller, target),
             fails(me, caller, target),
             is_cancelled(me, watcher, caller, target),
             gets_help(me, caller, target),
+            return_exceptions=True,
         )
-    cell = seen | {"contract": contract, "failure": failure, "cancel": cancel, "help": help_}
+    seen, *others = results
+    cell = seen if isinstance(seen, dict) else {}
+    cell |= {
+        aspect: holds is True
+        for aspect, holds in zip(["contract", "failure", "cancel", "help"], others, strict=True)
+    }
     report.add(caller, target, cell)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
     assert [aspect for aspect, holds in cell.items() if not holds] == []

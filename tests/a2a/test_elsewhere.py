@@ -155,8 +155,14 @@ async def test_a_handoff_is_sent_once_and_its_result_comes_back(
     assert message["parts"][-1] == {"data": {"to": "Oslo"}}
     assert "Oslo" in message["parts"][0]["text"]
     assert abroad.tokens == {"Bearer s3cret"}
+    for wait_ms in (500, 1_000, 2_000):  # gently
+        await office.clock.somebody_sleeps(wait_ms)
+        looks = abroad.calls.count("GetTask")
+        office.clock.advance(wait_ms)
+    await office.clock.somebody_sleeps(4_000)
+    assert looks == 2
     abroad.say("TASK_STATE_WORKING", "on the way")
-    office.clock.advance(500)
+    office.clock.advance(4_000)
     updated = await office.until(handoff["id"], said="on the way")
     assert updated["state"] == "accepted"
     abroad.finish()

@@ -43,18 +43,18 @@ BAD_OFFERS: list[tuple[dict[str, Any], type[NodropError], str]] = [
     ({"to": "x", "traceparent": "nonsense"}, InvalidRequestError, "traceparent"),
     ({"to": "x", "idempotency_key": ""}, InvalidRequestError, "idempotency_key"),
     ({"to": "x", "title": "x" * 10_001}, InvalidRequestError, "title"),
-    ({"to": "x", "group": "g"}, UnsupportedFieldError, "group"),
+    ({"to": "x", "group": "g"}, InvalidRequestError, "group"),
     ({"to": "x", "supersedes": "h"}, UnsupportedFieldError, "supersedes"),
     ({"to": "x", "contract_digest": "d"}, InvalidRequestError, "contract_digest"),
     ({"capability": "c", "contract_digest": "sha256:" + "0" * 64}, InvalidRequestError, "to"),
     ({"to": "x", "timeout": 0}, InvalidRequestError, "timeout"),
     ({"to": "x", "timeout": "soon"}, InvalidRequestError, "timeout"),
     (
-        {"to": "x", "escalation": [{"when": "overdue", "reassign": {"to": "y"}}]},
-        UnsupportedFieldError,
-        "escalation[0].reassign",
+        {"to": "x", "escalation": [{"when": "overdue", "reassign": {"to": "y z"}}]},
+        InvalidRequestError,
+        "escalation[0].reassign.to",
     ),
-    ({"to": "x", "then": [{"to": "y", "on": "failed"}]}, UnsupportedFieldError, "then[0].on"),
+    ({"to": "x", "then": [{"to": "y", "on": "never"}]}, InvalidRequestError, "then[0].on"),
 ]
 
 

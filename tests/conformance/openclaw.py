@@ -30,7 +30,8 @@ from nodrop.engine.relay import operator_of
 NODE, OPENCLAW = "node@24", "openclaw@2026.9.6"
 INSTALL_SECONDS_MAX = 1_200
 START_SECONDS_MAX = 180
-ROUND_TRIP_SECONDS_MAX = 180
+ROUND_TRIP_SECONDS_MAX = 240
+WARM_UP_SECONDS = 20
 PEER_TOKEN, GATEWAY_TOKEN = "peer-secret-of-the-relay", "gateway-secret"
 
 lawyer = nodrop.Agent("lawyer", description="Reads contracts")
@@ -143,6 +144,13 @@ def configuration(*, port: int, model: str, mcp: str, token: str) -> dict[str, A
     }
 
 
+def made_in(home: Path) -> str:
+    """Return a folder for what is temporary."""
+    folder = home / "temporary"
+    folder.mkdir()
+    return str(folder)
+
+
 @asynccontextmanager
 async def gateway(folder: Path, home: Path, settings: dict[str, Any]) -> AsyncGenerator[str]:
     """Run OpenClaw's gateway; yields its address once its card can be read."""
@@ -158,6 +166,7 @@ async def gateway(folder: Path, home: Path, settings: dict[str, Any]) -> AsyncGe
         "OPENCLAW_STATE_DIR": str(state),
         "OPENCLAW_CONFIG_PATH": str(state / "openclaw.json"),
         "OPENCLAW_NO_RESPAWN": "1",
+        "TMPDIR": made_in(home),  # it keeps locks there, for all who share it
     }
     with (home / "gateway.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -223,14 +232,15 @@ async def _handed_off(relay: Any, place: str) -> str:
     await operator.call("set_reach", reach, name="openclaw")
     planner = InProcessTransport(relay, await relay.authenticate("nd_planner"))
     offer = {"to": "openclaw", "payload": {"text": "Please have the NDA read."}}
-    handoff = (await planner.call("offer", offer))["handoff"]["id"]
+    outcome: dict[str, Any] = {}
     async with asyncio.timeout(ROUND_TRIP_SECONDS_MAX):
-        while True:
-            waited = await planner.call("get_handoff", {"wait": 30}, handoff=handoff)
-            if waited["handoff"]["outcome"]:
-                break
-    outcome = waited["handoff"]["outcome"]
-    sys.stdout.write(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n")
+        while outcome.get("state") != "completed":
+            # It shows its card before it can work, and then fails what it is asked.
+            await asyncio.sleep(WARM_UP_SECONDS)
+            handoff = (await planner.call("offer", offer))["handoff"]["id"]
+            waited = await planner.call("get_handoff", {"wait": 100}, handoff=handoff)
+            outcome = waited["handoff"]["outcome"] or {}
+            sys.stdout.write(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n")
     return str(outcome.get("result"))
 
 

@@ -169,6 +169,10 @@ async def a_team_coordinates(cast: Cast) -> None:
     await cast.requester("triggers")
     await cast.operator("test_trigger", {"trigger": "mail"})
     await cast.operator("remove_trigger", name="mail")
+    hook = {"url": "https://example.com/hook", "kinds": ["outcome"]}
+    await cast.requester("put_outlet", hook, name="hook")
+    await cast.requester("outlets")
+    await cast.requester("remove_outlet", name="hook")
     await cast.requester("subscribe_topic", {}, name="mobile")
     await cast.requester("topics")
     await cast.worker("tell_status", {"status": "stuck", "topic": "mobile"})

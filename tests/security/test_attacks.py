@@ -42,6 +42,7 @@ BODIES: dict[str, Any] = {
     "offer_group": {"offers": {"a": {"to": "code_agent", "title": "forged"}}},
     "emit": {"type": "forged"},
     "put_trigger": {"on": "forged", "offer": {"to": "code_agent", "title": "forged"}},
+    "put_outlet": {"url": "https://example.com/forged"},
     "say": {"text": "forged", "to": "code_agent"},
     "tell_status": {"status": "forged"},
 }

@@ -74,7 +74,7 @@ def test_a_body_is_required_where_one_of_its_fields_is() -> None:
     assert required == {
         *("offer", "counter", "reassign", "block", "answer", "agree", "decline", "checkpoint"),
         *("note", "note_team", "register", "create_token", "contract", "join", "add_key"),
-        *("offer_group", "emit", "put_trigger", "say", "tell_status"),
+        *("offer_group", "emit", "put_trigger", "put_outlet", "say", "tell_status"),
     }
 
 

@@ -96,7 +96,7 @@ def members(targets: list[str]) -> list[Agent]:
             brain.report,
             brain.named(brain.hold_async, "hold"),
             ask_for_help,
-            *(agent_framework.hand_off_tool(to=to, attempts_max=1) for to in targets),
+            *(agent_framework.hand_off_tool(to=to, attempts_max=2) for to in targets),
         ],
     )
     return [

@@ -66,7 +66,7 @@ class Model(ReplayChatCompletionClient):
 
 
 def members(targets: list[str]) -> list[Agent]:
-    tools = [autogen.hand_off_tool(to=to, attempts_max=1) for to in targets]
+    tools = [autogen.hand_off_tool(to=to, attempts_max=2) for to in targets]
 
     def assistant() -> AssistantAgent:
         return AssistantAgent(

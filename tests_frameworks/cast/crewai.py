@@ -107,7 +107,7 @@ def members(targets: list[str]) -> list[Agent]:
             report,
             hold,
             adapter.ask_tool(),
-            *(adapter.hand_off_tool(to=to, attempts_max=1) for to in targets),
+            *(adapter.hand_off_tool(to=to, attempts_max=2) for to in targets),
         ],
         verbose=False,
     )

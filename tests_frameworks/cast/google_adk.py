@@ -58,7 +58,7 @@ def members(targets: list[str]) -> list[Agent]:
             brain.report,
             brain.named(brain.hold_async, "hold"),
             LongRunningFunctionTool(ask_for_help),
-            *(google_adk.hand_off_tool(to=to, attempts_max=1) for to in targets),
+            *(google_adk.hand_off_tool(to=to, attempts_max=2) for to in targets),
         ],
     )
     return [google_adk.as_agent(agent, agent="google_adk", **brain.terms())]

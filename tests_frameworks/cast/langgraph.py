@@ -17,7 +17,7 @@ class State(TypedDict):
 
 
 def members(targets: list[str]) -> list[Agent]:
-    tools = {f"hand_off_to_{to}": langgraph.hand_off_tool(to=to, attempts_max=1) for to in targets}
+    tools = {f"hand_off_to_{to}": langgraph.hand_off_tool(to=to, attempts_max=2) for to in targets}
 
     async def act(state: State) -> dict[str, Any]:
         heard: list[str] = []

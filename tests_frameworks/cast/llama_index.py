@@ -12,7 +12,7 @@ class Act(Workflow):
     def __init__(self, targets: list[str]) -> None:
         super().__init__(timeout=60)
         self._tools = {
-            f"hand_off_to_{to}": llama_index.hand_off_tool(to=to, attempts_max=1) for to in targets
+            f"hand_off_to_{to}": llama_index.hand_off_tool(to=to, attempts_max=2) for to in targets
         }
 
     @step

@@ -92,7 +92,7 @@ def members(targets: list[str]) -> list[Agent]:
             agents.function_tool(brain.report),
             agents.function_tool(brain.named(brain.hold_async, "hold")),
             ask_for_help,
-            *(openai_agents.hand_off_tool(to=to, attempts_max=1) for to in targets),
+            *(openai_agents.hand_off_tool(to=to, attempts_max=2) for to in targets),
         ],
     )
     return [openai_agents.as_agent(agent, agent="openai_agents", **brain.terms())]

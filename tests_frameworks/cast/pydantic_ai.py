@@ -63,7 +63,7 @@ def members(targets: list[str]) -> list[Agent]:
             brain.report,
             brain.named(brain.hold_async, "hold"),
             ask_for_help,
-            *(adapter.hand_off_tool(to=to, attempts_max=1) for to in targets),
+            *(adapter.hand_off_tool(to=to, attempts_max=2) for to in targets),
         ],
     )
     return [adapter.as_agent(agent, agent="pydantic_ai", **brain.terms())]

@@ -45,7 +45,7 @@ def hold() -> str:
 def members(targets: list[str]) -> list[Agent]:
     def agent() -> ToolCallingAgent:
         tools = [report, hold, smolagents.ask_tool()]
-        tools += [smolagents.hand_off_tool(to=to, attempts_max=1) for to in targets]
+        tools += [smolagents.hand_off_tool(to=to, attempts_max=2) for to in targets]
         return ToolCallingAgent(tools, Scripted(model_id="scripted"), verbosity_level=0)
 
     terms = brain.terms()

@@ -9,7 +9,7 @@ import sys
 import nodrop
 from nodrop import Agent
 
-HEARTBEAT_SECONDS = 1.5
+HEARTBEAT_SECONDS = 2.0
 """Short, so that a kill or a cancel is noticed soon; frameworks block their event loop longer than
 one would think, and after three of these a process is taken for dead."""
 

@@ -35,7 +35,7 @@ async def simulate(
     six_hours: Annotated[
         bool,
         typer.Option(
-            "--six-hours", help="Everybody's chains, and no person: 30 agents, some 2,000 chains."
+            "--six-hours", help="Six hours without a person: 30 agents, 2,000 handoffs in chains."
         ),
     ] = False,
     runs: Annotated[

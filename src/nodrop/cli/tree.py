@@ -17,6 +17,7 @@ from nodrop.cli import (
     looking,
     mcp,
     migrate,
+    notifying,
     reach,
     receiving,
     relay,
@@ -105,6 +106,13 @@ _TRIGGERS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
+_NOTIFY: Final[dict[str, Callable[..., Any]]] = {
+    "add": notifying.notify_add,
+    "list": notifying.notify_list,
+    "remove": notifying.notify_remove,
+}
+
+
 def _tree() -> typer.Typer:
     """Return every verb, grouped by purpose."""
     tree = typer.Typer(
@@ -149,6 +157,10 @@ def _tree() -> typer.Typer:
     for name, function in _TRIGGERS.items():
         rules.command(name)(verb(function))
     tree.add_typer(rules, name="triggers", rich_help_panel="Talk")
+    outlets = typer.Typer(no_args_is_help=True, help="Have what waits for you come to you.")
+    for name, function in _NOTIFY.items():
+        outlets.command(name)(verb(function))
+    tree.add_typer(outlets, name="notify", rich_help_panel="Talk")
     return tree
 
 

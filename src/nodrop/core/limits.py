@@ -167,6 +167,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     triggers_max: int = 1_000
     """Rules of one team."""
 
+    # Outlets.
+    outlets_max: int = 1_000
+    """Outlets of one team."""
+
     # Keys and joining.
     keys_per_agent_max: int = 16
     """Keys of one agent that are good at a time; rotating once more waits for one to expire."""

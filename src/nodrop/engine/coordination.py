@@ -1,4 +1,4 @@
-"""What a relay does for a team beyond single handoffs: groups, events and triggers, talk."""
+"""What a relay does for a team beyond single handoffs: groups, triggers, talk, outlets."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,6 +8,7 @@ from nodrop.engine.events import Events
 from nodrop.engine.following import Following
 from nodrop.engine.groups import Groups
 from nodrop.engine.intake import Intake
+from nodrop.engine.outlets import Outlets
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
 from nodrop.engine.room import Room
@@ -20,6 +21,7 @@ from nodrop.store import Key, Mail, Store
 from nodrop.wire import requests
 from nodrop.wire import talk_requests as talk
 from nodrop.wire import trigger_requests as triggers
+from nodrop.wire.outlet_requests import ListOutlets, PutOutlet, RemoveOutlet
 
 _MINE: Final = (
     requests.OfferGroup,
@@ -35,6 +37,9 @@ _MINE: Final = (
     talk.SubscribeTopic,
     talk.UnsubscribeTopic,
     talk.ListTopics,
+    PutOutlet,
+    RemoveOutlet,
+    ListOutlets,
 )
 
 
@@ -71,12 +76,14 @@ class Coordination:
             ids=ids,
         )
         self._events = Events(engine, store, writing=writing, intake=intake, clock=clock, ids=ids)
+        self.outlets = Outlets(engine, store, intake=intake, ids=ids, tell=tell)
         self._talk = Talk(engine, store, reading=reading, intake=intake, ids=ids, tell=tell)
 
     async def load(self) -> None:
         """Read what the store knows: topics and triggers."""
         await self._talk.topics.load(self._store)
         await self._events.triggers.load(self._store)
+        await self.outlets.load()
 
     async def call(
         self, caller: Caller, request: requests.Request, name: str | None
@@ -106,6 +113,8 @@ class Coordination:
                 return Reply(answer=await self._events.test_trigger(caller, request))
             case triggers.ListTriggers():
                 return Reply(answer=self._events.listed(caller))
+            case PutOutlet() | RemoveOutlet() | ListOutlets():
+                return Reply(answer=await self.outlets.call(caller, request, name or ""))
             case talk.Say():
                 return Reply(answer=await self._talk.say(caller, request))
             case talk.TellStatus():

@@ -165,6 +165,7 @@ class Relay:
             ids=ids,
             tell=self._listeners.said,
         )
+        self.outlets = self._coordination.outlets
         self._taking = Taking(
             self._engine,
             writing=self._writing,
@@ -196,11 +197,7 @@ class Relay:
         )
         """What is asked for most is asked for here: `desk.ask`; and everything with `call`."""
         self._people = People(
-            self._engine,
-            register=self._register,
-            access=self._access,
-            intake=intake,
-            ids=ids,
+            self._engine, register=self._register, access=self._access, intake=intake, ids=ids
         )
         self._membership = Membership(
             self._engine,

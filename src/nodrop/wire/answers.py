@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from nodrop.wire import chain_views, talk_views, trigger_views, views
+from nodrop.wire import chain_views, outlet_requests, talk_views, trigger_views, views
 from nodrop.wire.view import View
 
 ANSWERS: Final[dict[str, type[View]]] = {
@@ -10,4 +10,5 @@ ANSWERS: Final[dict[str, type[View]]] = {
     **chain_views.ANSWERS,
     **talk_views.ANSWERS,
     **trigger_views.ANSWERS,
+    **outlet_requests.ANSWERS,
 }

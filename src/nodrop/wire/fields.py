@@ -90,6 +90,9 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("Block", "name"): _TEXT,
     ("AllowSpec", "from"): _AGENT_OR_ANY,
     ("AllowSpec", "to"): _AGENT_OR_ANY,
+    ("PutOutlet", "inbox"): _AGENT,
+    ("PutOutlet", "kind"): {"enum": ["webhook", "notify"]},
+    ("PutOutlet", "url"): {"pattern": "://", "maxLength": 2_000},
     ("Say", "supersedes"): _POSITIVE,
     ("TellStatus", "supersedes"): _POSITIVE,
     ("GetLog", "until"): {},
@@ -120,6 +123,8 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
 
 _BLANKS: Final[Mapping[str, Schema]] = {
     "topics/{name}": _NAME,
+    "triggers/{name}": _NAME,
+    "outlets/{name}": _NAME,
     "agents/{name}": _AGENT,
     "handoffs/{id}/steps/{name}": _NAME,
 }

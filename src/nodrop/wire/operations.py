@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from nodrop.wire import outlet_requests as outlets
 from nodrop.wire import requests as r
 from nodrop.wire import talk_requests as talk
 from nodrop.wire import trigger_requests as triggers
@@ -135,6 +136,22 @@ _TABLE: Final = (
         path="triggers/test",
         request=triggers.TestTrigger,
         answer="trials",
+    ),
+    # Outlets.
+    _get("outlets", "outlets", outlets.ListOutlets, "outlets"),
+    Operation(
+        name="put_outlet",
+        method="PUT",
+        path="outlets/{name}",
+        request=outlets.PutOutlet,
+        answer="outlet",
+    ),
+    Operation(
+        name="remove_outlet",
+        method="DELETE",
+        path="outlets/{name}",
+        request=outlets.RemoveOutlet,
+        answer="outlet",
     ),
     # Talk.
     Operation(

@@ -183,7 +183,8 @@ class Courier:
             kept = (await self._way.call("heartbeat", {"process": self._process}))["held"]
             held = {(handoff_id, attempt) for handoff_id, attempt in kept}
             for key, (errand, task) in known.items():
-                if key not in held and key in self._running:
+                # Who has not heard yet what its message became finds out by itself, and stops that.
+                if key not in held and key in self._running and errand.task_id is not None:
                     log.info("%s is no longer ours", key[0])
                     task.cancel()
                     await errand.withdraw()

@@ -66,7 +66,7 @@ class Errand:
         self._way = way
         self._remote = remote
         self._clock = clock
-        self._said: str | None = None
+        self._said = ""
         self.task_id: str | None = None
         """The task there, once there is one."""
 
@@ -174,31 +174,38 @@ class Errand:
         return None
 
     async def _later(self, task: Task) -> Task:
-        """Return a task as it is once something happened to it, or after a while."""
-        if self._remote.streams:
-            try:
-                async with asyncio.timeout(LISTEN_SECONDS_MAX):
-                    await self._heard(task)
-            except (TimeoutError, AwayError, RefusedError):
-                pass  # being told is a hint; what counts is asked for below
+        """Return a task as it is once something happened to it."""
         wait_ms = FIRST_LOOK_MS
         while True:
+            if not await self._told(task):
+                await self._clock.sleep_until(self._clock.now() + wait_ms)
+                wait_ms = min(wait_ms * 2, LOOK_MS_MAX)
             now = await self._remote.task(task.id)
-            if now.status.state not in _UNDER_WAY or text(now.status.message) != self._said:
+            words = text(now.status.message)
+            if now.status.state not in _UNDER_WAY or (words and words != self._said):
                 return now
-            await self._clock.sleep_until(self._clock.now() + wait_ms)
-            wait_ms = min(wait_ms * 2, LOOK_MS_MAX)
 
-    async def _heard(self, task: Task) -> None:
+    async def _told(self, task: Task) -> bool:
+        """Listen for a change, where the agent tells of them; a hint: what counts is asked for."""
+        if not self._remote.streams:
+            return False
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS_MAX):
+                return await self._heard(task)
+        except (TimeoutError, AwayError, RefusedError):
+            return False
+
+    async def _heard(self, task: Task) -> bool:
         changes = self._remote.changes(task.id)
         try:
             async for change in changes:
                 told = change.status_update.status if change.HasField("status_update") else None
                 if told is not None and told.state not in _UNDER_WAY:
-                    return
+                    return True
                 if told is not None and (words := text(told.message)) not in {"", self._said}:
                     self._said = words
                     await self._tell("update", status=words)
+            return False
         finally:
             await changes.aclose()
 

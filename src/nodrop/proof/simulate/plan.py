@@ -22,5 +22,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def six_hours(seed: int) -> Plan:
-    """Return six hours with nobody there: 30 agents, some 2,000 chains, crashes all along."""
-    return Plan(seed=seed, hours=6, agents=30, people=False, chained=1.0, offers_every_seconds=72.0)
+    """Return six hours with nobody there: 30 agents, 2,000 handoffs in chains, crashes all along."""
+    return Plan(seed=seed, hours=6, agents=30, people=False, chained=1.0, offers_every_seconds=60.0)

@@ -207,7 +207,15 @@ class Requester:
         chance = self._chance
         await self._world.clock.sleep(chance.uniform(0, 30 * MINUTE))
         try:
-            if chance.strikes(0.7) and dead.to != "relay":  # a group is not tried again as a whole
+            now: HandoffView = (
+                await self._line(requests.GetHandoff(), "get_handoff", dead.id)
+            ).handoff
+            if now.late_result and now.decision is None:
+                view = (await self._line(requests.AcceptLate(), "accept", dead.id)).handoff
+                self._audit.answered(view.successor)
+            elif (
+                chance.strikes(0.7) and dead.to != "relay"
+            ):  # a group is not tried again as a whole
                 redrive = requests.Redrive(to=chance.choice((None, *self._workers)))
                 view = (await self._line(redrive, "redrive", dead.id)).handoff
                 self._audit.answered(view.successor)

@@ -1,22 +1,19 @@
-"""The composition root: the only module that knows the concrete parts, the clock and the ids.
+"""The composition root: the only package that knows the concrete parts, the clock and the ids.
 
 `open_relay` is a relay on a database; `listening` opens the networked doors before one; `serve` is
 both, as `nodrop up` runs them; `open_embedded` is a relay inside the caller's own process.
 """
 
 import asyncio
-import base64
 import functools
 import gc
 import logging
 import os
 import re
-import secrets
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -32,9 +29,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
-import uuid_utils
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from nodrop.app.machine import KeyFile, SystemClock, SystemIds
 from nodrop.client import key_files, private_file
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.settings import find_home
@@ -45,13 +41,14 @@ from nodrop.core.errors import (
     StoreUnavailableError,
     UnauthenticatedError,
 )
-from nodrop.core.limits import DEFAULT, SECOND, Limits
+from nodrop.core.limits import DEFAULT, Limits
 from nodrop.doors.a2a.door import A2ADoor
 from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
 from nodrop.doors.mcp.door import MCPDoor
+from nodrop.doors.outlets.sender import Sender
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine import rule_file
 from nodrop.engine.ports import Clock, Ids
@@ -78,83 +75,6 @@ PERSON: Final = "me"
 """The person a relay works for, and its operator."""
 MEMORY: Final = ":memory:"
 DATABASE: Final = "nodrop.db"
-
-_SLEEP_SECONDS_MAX: Final = 30.0
-
-
-# --- time, ids, keys -----------------------------------------------------------------------------
-
-
-class SystemClock:
-    """Milliseconds since the epoch: the wall clock at the start, and what has passed since.
-
-    Setting the wall clock while the relay runs moves no deadline; time asleep counts where the
-    system says how long it was.
-    """
-
-    def __init__(
-        self,
-        *,
-        wall_ns: Callable[[], int] | None = None,
-        passing_ns: Callable[[], int] | None = None,
-    ) -> None:
-        """Take the time of day from `wall_ns`, once, and how much of it passes from `passing_ns`."""
-        self._passing_ns = passing_ns or _passing_ns
-        self._start_ns = self._passing_ns()
-        self._wall_ns = (wall_ns or time.time_ns)()
-
-    def now(self) -> int:
-        """Return the current time."""
-        return (self._wall_ns + self._passing_ns() - self._start_ns) // 1_000_000
-
-    async def sleep_until(self, at: int) -> None:
-        """Return when `now()` has reached `at`, not before."""
-        while (left_ms := at - self.now()) > 0:  # noqa: ASYNC110  # what is waited for is time
-            # In pieces: the event loop's own time stands still while the machine is asleep.
-            await asyncio.sleep(min(left_ms / SECOND, _SLEEP_SECONDS_MAX))
-
-
-def _passing_ns() -> int:
-    if sys.platform == "linux":
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return time.monotonic_ns()
-
-
-class SystemIds:
-    """Ids that sort by time, and secrets."""
-
-    def new(self) -> str:
-        """Return a fresh UUIDv7."""
-        return str(uuid_utils.uuid7())
-
-    def secret(self) -> str:
-        """Return 256 random bits."""
-        return secrets.token_urlsafe(32)
-
-
-class KeyFile:
-    """The relay's own Ed25519 key, in a file that only its owner can read. Made on first use."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @property
-    def public_key(self) -> str:
-        """The public key, base64url."""
-        return _base64url(self.key.public_key().public_bytes_raw())
-
-    def sign(self, message: bytes) -> str:
-        """Return the signature of `message`, base64url."""
-        return _base64url(self.key.sign(message))
-
-    @functools.cached_property
-    def key(self) -> Ed25519PrivateKey:
-        """The private key."""
-        return key_files.ed25519(self._path)
-
-
-def _base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 # --- a relay on a database -----------------------------------------------------------------------
@@ -441,6 +361,7 @@ async def serve(
                 new_id=ids.new,
                 a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
             ) as url,
+            Sender(relay, clock=SystemClock()).running(),
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
             if triggers is not None:

@@ -1,0 +1,91 @@
+"""The machine a relay runs on: its time, its randomness, the file with its key."""
+
+import asyncio
+import base64
+import functools
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import uuid_utils
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from nodrop.client import key_files
+from nodrop.core.limits import SECOND
+
+_SLEEP_SECONDS_MAX: Final = 30.0
+
+
+class SystemClock:
+    """Milliseconds since the epoch: the wall clock at the start, and what has passed since.
+
+    Setting the wall clock while the relay runs moves no deadline; time asleep counts where the
+    system says how long it was.
+    """
+
+    def __init__(
+        self,
+        *,
+        wall_ns: Callable[[], int] | None = None,
+        passing_ns: Callable[[], int] | None = None,
+    ) -> None:
+        """Take the time of day from `wall_ns`, once, and how much of it passes from `passing_ns`."""
+        self._passing_ns = passing_ns or _passing_ns
+        self._start_ns = self._passing_ns()
+        self._wall_ns = (wall_ns or time.time_ns)()
+
+    def now(self) -> int:
+        """Return the current time."""
+        return (self._wall_ns + self._passing_ns() - self._start_ns) // 1_000_000
+
+    async def sleep_until(self, at: int) -> None:
+        """Return when `now()` has reached `at`, not before."""
+        while (left_ms := at - self.now()) > 0:  # noqa: ASYNC110  # what is waited for is time
+            # In pieces: the event loop's own time stands still while the machine is asleep.
+            await asyncio.sleep(min(left_ms / SECOND, _SLEEP_SECONDS_MAX))
+
+
+def _passing_ns() -> int:
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.monotonic_ns()
+
+
+class SystemIds:
+    """Ids that sort by time, and secrets."""
+
+    def new(self) -> str:
+        """Return a fresh UUIDv7."""
+        return str(uuid_utils.uuid7())
+
+    def secret(self) -> str:
+        """Return 256 random bits."""
+        return secrets.token_urlsafe(32)
+
+
+class KeyFile:
+    """The relay's own Ed25519 key, in a file that only its owner can read. Made on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def public_key(self) -> str:
+        """The public key, base64url."""
+        return _base64url(self.key.public_key().public_bytes_raw())
+
+    def sign(self, message: bytes) -> str:
+        """Return the signature of `message`, base64url."""
+        return _base64url(self.key.sign(message))
+
+    @functools.cached_property
+    def key(self) -> Ed25519PrivateKey:
+        """The private key."""
+        return key_files.ed25519(self._path)
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

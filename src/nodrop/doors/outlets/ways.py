@@ -1,0 +1,151 @@
+"""The ways out of a relay: a signed HTTP request, or a message to a person.
+
+What leads to an address that is not public is not sent, unless an operator allowed that one outlet;
+the address is looked at when it is connected to, so that a name cannot change its mind in between.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Final, Protocol
+
+import aiohttp
+import msgspec
+import yarl
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from nodrop.core.errors import NotInstalledError
+from nodrop.core.limits import SECOND
+
+SECONDS_MAX: Final = 15.0
+
+
+class UnsentError(Exception):
+    """It could not be sent this time. `permanent`: nor will it ever be."""
+
+    def __init__(self, why: str, *, permanent: bool = False) -> None:
+        super().__init__(why)
+        self.permanent = permanent
+
+
+class Parcel(msgspec.Struct, frozen=True, kw_only=True):
+    """One item on its way out. `id` stays the same however often it is sent."""
+
+    id: str
+    subject: str
+    text: str
+    """For a person: what is owed, and the command to answer."""
+    data: dict[str, Any]
+    """For a program: the item, and the handoff it is about."""
+
+
+class Way(Protocol):
+    """Sends parcels."""
+
+    async def send(self, parcel: Parcel, *, now: int) -> None:
+        """Send one; raises `UnsentError`."""
+        ...
+
+
+class PublicOnly(AbstractResolver):
+    """Resolves names to public addresses, and refuses others."""
+
+    def __init__(self) -> None:
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the addresses of a name, all of them public."""
+        found = await self._resolver.resolve(host, port, family)
+        for address in found:
+            require_public(address["host"])
+        return found
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def require_public(address: str) -> None:
+    """Refuse an address that is not public."""
+    if not ipaddress.ip_address(address).is_global:
+        raise OSError(f"{address} is not a public address")
+
+
+class Webhook:
+    """Posts parcels, signed as Standard Webhooks says."""
+
+    def __init__(self, url: str, secret: str, *, allow_private: bool) -> None:
+        try:
+            webhooks: Any = import_module("standardwebhooks")
+        except ImportError as error:
+            raise NotInstalledError(
+                "webhooks need standardwebhooks", next_step="pip install 'nodrop[webhooks]'"
+            ) from error
+        self._url = url
+        self._signer = webhooks.Webhook(secret)
+        self._allow_private = allow_private
+
+    async def send(self, parcel: Parcel, *, now: int) -> None:
+        """Post one. 2xx is an answer; 410 says that nobody wants more."""
+        body = msgspec.json.encode({"id": parcel.id, **parcel.data}).decode()
+        at = datetime.fromtimestamp(now // SECOND, tz=UTC)
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": parcel.id,
+            "webhook-timestamp": str(now // SECOND),
+            "webhook-signature": self._signer.sign(parcel.id, at, body),
+        }
+        resolver = None if self._allow_private else PublicOnly()
+        timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)
+        try:
+            self._check_literal()
+            async with (
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(resolver=resolver), timeout=timeout
+                ) as session,
+                session.post(
+                    self._url, data=body, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                status = answer.status
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise UnsentError(f"{type(error).__name__}: {error}") from error
+        if not 200 <= status < 300:  # noqa: PLR2004  # HTTP's own
+            raise UnsentError(f"answered {status}", permanent=status == 410)  # noqa: PLR2004  # same
+
+    def _check_literal(self) -> None:
+        """Look at an address that is written as a number: no name is resolved for it."""
+        host = yarl.URL(self._url).host or ""
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return
+        if not self._allow_private:
+            require_public(host)
+
+
+class Notify:
+    """Tells people, by whatever Apprise knows: mail, chat, push."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            apprise: Any = import_module("apprise")
+        except ImportError as error:
+            raise NotInstalledError(
+                "notifying people needs Apprise", next_step="pip install 'nodrop[notify]'"
+            ) from error
+        self._way = apprise.Apprise()
+        if not self._way.add(url):
+            raise NotInstalledError("Apprise does not know such an address")
+
+    async def send(self, parcel: Parcel, *, now: int) -> None:
+        """Tell one."""
+        del now
+        async with asyncio.timeout(SECONDS_MAX * 4):
+            done = await self._way.async_notify(body=parcel.text, title=parcel.subject)
+        if not done:
+            raise UnsentError("it was not delivered")

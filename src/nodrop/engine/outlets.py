@@ -1,0 +1,281 @@
+"""Outlets: where an agent's inbox is sent on to. Knows where, how far, and nothing of how.
+
+An inbox is durable and ordered already, so the outbox of an outlet is a cursor into it: kept after
+each item, in the log where an item was given up on. `doors.outlets` does the sending.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from nodrop.core.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    LimitReachedError,
+    NotFoundError,
+    Problem,
+)
+from nodrop.core.mail import Kind
+from nodrop.engine.batch import Batch
+from nodrop.engine.engine import Engine, Job
+from nodrop.engine.intake import Intake
+from nodrop.engine.people import draft
+from nodrop.engine.ports import Ids
+from nodrop.engine.shows import Caller
+from nodrop.store import Key, Mail, Record, Store, Wanted
+from nodrop.wire import bodies
+from nodrop.wire.outlet_requests import (
+    ListOutlets,
+    OutletAnswer,
+    OutletsAnswer,
+    OutletView,
+    PutOutlet,
+    RemoveOutlet,
+)
+
+KIND: Final = "outlet"
+TESTED: Final = "outlet.tested.v1"
+WEBHOOK: Final = "webhook"
+NOTIFY: Final = "notify"
+_KINDS: Final = (WEBHOOK, NOTIFY)
+_SECRET: Final = "whsec_"  # noqa: S105  # the prefix that Standard Webhooks gives to secrets
+_URL_CHARS_MAX: Final = 2_000
+
+
+class Outlet(msgspec.Struct, frozen=True, kw_only=True):
+    """One outlet, as it is kept."""
+
+    name: str
+    team: str
+    kind: str
+    agent: str
+    url: str
+    kinds: tuple[str, ...]
+    secret: str | None
+    allow_private: bool
+    after: int
+    sent: int = 0
+    given_up: int = 0
+
+
+class Outlets:
+    """The outlets of every team."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        intake: Intake,
+        ids: Ids,
+        tell: Callable[[Key, Mail], None],
+    ) -> None:
+        self.changed = asyncio.Event()
+        """Set when an outlet was added or taken away."""
+        self._engine = engine
+        self._store = store
+        self._intake = intake
+        self._ids = ids
+        self._tell = tell
+        self._outlets: dict[tuple[str, str], Outlet] = {}
+        self._failing: dict[tuple[str, str], str] = {}
+
+    async def load(self) -> None:
+        """Read what the store knows."""
+        for record in await self._store.records(KIND):
+            outlet = msgspec.json.decode(record.json, type=Outlet)
+            self._outlets[outlet.team, outlet.name] = outlet
+
+    def all(self) -> list[Outlet]:
+        """Return every outlet there is."""
+        return list(self._outlets.values())
+
+    def get(self, team: str, name: str) -> Outlet | None:
+        """Return an outlet as it is now."""
+        return self._outlets.get((team, name))
+
+    # --- what callers ask for ---
+
+    async def call(
+        self, caller: Caller, request: PutOutlet | RemoveOutlet | ListOutlets, name: str
+    ) -> OutletAnswer | OutletsAnswer:
+        """Set an outlet, take one away, or list them."""
+        match request:
+            case PutOutlet():
+                return await self._put(caller, request, name)
+            case RemoveOutlet():
+                return await self._remove(caller, request, name)
+            case ListOutlets():
+                mine = [o for o in self.all() if o.team == caller.team and _may(caller, o.agent)]
+                return OutletsAnswer(outlets=tuple(map(self._shown, mine)))
+
+    async def _put(self, caller: Caller, request: PutOutlet, name: str) -> OutletAnswer:
+        self._intake.name(name, "name")
+        agent = request.inbox or caller.agent
+        self._intake.agent(agent, "inbox")
+        _check(request)
+        if not _may(caller, agent):
+            raise ForbiddenError(f"{caller.agent} cannot have the inbox of {agent} sent on")
+        if (request.allow_private or request.kind == NOTIFY) and not caller.operator:
+            raise ForbiddenError("only an operator may let the relay reach out there")
+        known = self.get(caller.team, name)
+        if known is not None and not _may(caller, known.agent):
+            raise ForbiddenError(f"{name} is the outlet of somebody else")
+        most = self._engine.limits.outlets_max
+        if known is None and sum(o.team == caller.team for o in self.all()) >= most:
+            raise LimitReachedError(f"this team has {most} outlets already")
+        secret = request.secret
+        if request.kind == WEBHOOK and secret is None:
+            made = base64.b64encode(self._ids.secret().encode()[:32]).decode()
+            secret = f"{_SECRET}{made}"
+        outlet = Outlet(
+            name=name,
+            team=caller.team,
+            kind=request.kind,
+            agent=agent,
+            url=request.url,
+            kinds=request.kinds,
+            secret=secret,
+            allow_private=request.allow_private,
+            after=(await self._store.head(caller.team)).seq,
+        )
+        data = {"name": name, "agent": agent, "kind": outlet.kind}
+        await self._keep(caller, outlet, "outlet.set.v1", data, request.command_id)
+        self._failing.pop((caller.team, name), None)
+        self.changed.set()
+        if request.test:
+            await self._test(caller, outlet)
+        return OutletAnswer(outlet=self._shown(outlet), secret=secret)
+
+    async def _test(self, caller: Caller, outlet: Outlet) -> None:
+        """Put something into the inbox that is sent on, as it would come there."""
+        text = (
+            f"This is a test of the outlet {outlet.name}: what waits for {outlet.agent} comes here."
+        )
+        body = bodies.data("text", text)
+
+        def run(batch: Batch) -> Callable[[Sequence[int]], tuple[int, int]]:
+            said = draft(caller, batch, TESTED, {"name": outlet.name}, body=body)
+            index = batch.write(replace(said, mail=((outlet.agent, Kind.MESSAGE.value),)))
+            at = batch.now
+            return lambda seqs: (seqs[index], at)
+
+        job: Job[Any] = Job(Wanted(), run)
+        seq, at = await self._engine.submit(job)
+        mail = Mail(
+            seq=seq,
+            kind=Kind.MESSAGE.value,
+            at=at,
+            actor=caller.agent,
+            type=TESTED,
+            handoff_id=None,
+            version=None,
+        )
+        self._tell((outlet.team, outlet.agent), mail)
+
+    async def _remove(self, caller: Caller, request: RemoveOutlet, name: str) -> OutletAnswer:
+        known = self.get(caller.team, name)
+        if known is None or not _may(caller, known.agent):
+            raise NotFoundError("no such outlet")
+
+        def run(batch: Batch) -> None:
+            batch.drop_record(caller.team, KIND, name)
+            said = {"name": name}
+            command_id = request.command_id
+            batch.write(draft(caller, batch, "outlet.removed.v1", said, command_id=command_id))
+
+        await self._engine.submit(Job(Wanted(), run))
+        self._outlets.pop((caller.team, name), None)
+        self.changed.set()
+        return OutletAnswer(outlet=self._shown(known))
+
+    # --- what the sender tells ---
+
+    async def sent(self, outlet: Outlet, seq: int, *, count: int = 1) -> None:
+        """Remember that everything up to `seq` is out."""
+        now = replace(self._current(outlet), after=seq, sent=outlet.sent + count)
+        self._failing.pop((outlet.team, outlet.name), None)
+        await self._keep(None, now, None, {}, None)
+
+    async def failed(self, outlet: Outlet, why: str) -> None:
+        """Remember why the last try did not work out."""
+        self._failing[outlet.team, outlet.name] = why[:200]
+
+    async def give_up(self, outlet: Outlet, seq: int, why: str) -> None:
+        """Write down that an item could not be sent, and go on behind it."""
+        now = replace(self._current(outlet), after=seq, given_up=outlet.given_up + 1)
+        self._failing[outlet.team, outlet.name] = why[:200]
+        caller = Caller(team=outlet.team, agent="relay", operator=True)
+        data = {"name": outlet.name, "seq": seq}
+        await self._keep(caller, now, "outlet.gave_up.v1", data, None)
+
+    def _current(self, outlet: Outlet) -> Outlet:
+        return self.get(outlet.team, outlet.name) or outlet
+
+    async def _keep(
+        self,
+        caller: Caller | None,
+        outlet: Outlet,
+        entry: str | None,
+        data: dict[str, Any],
+        command_id: str | None,
+    ) -> None:
+        def run(batch: Batch) -> None:
+            json = msgspec.json.encode(outlet)
+            batch.keep_record(Record(team=outlet.team, kind=KIND, id=outlet.name, json=json))
+            if caller is not None and entry is not None:
+                batch.write(draft(caller, batch, entry, data, command_id=command_id))
+
+        await self._engine.submit(Job(Wanted(), run))
+        self._outlets[outlet.team, outlet.name] = outlet
+
+    def _shown(self, outlet: Outlet) -> OutletView:
+        return OutletView(
+            name=outlet.name,
+            kind=outlet.kind,
+            agent=outlet.agent,
+            place=place(outlet),
+            kinds=outlet.kinds,
+            after=outlet.after,
+            sent=outlet.sent,
+            given_up=outlet.given_up,
+            failing=self._failing.get((outlet.team, outlet.name)),
+        )
+
+
+def place(outlet: Outlet) -> str:
+    """Return where an outlet leads, without what would let somebody else in there."""
+    parts = urlsplit(outlet.url)
+    if outlet.kind == WEBHOOK:
+        return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    return f"{parts.scheme}://…"
+
+
+def _may(caller: Caller, agent: str) -> bool:
+    return caller.operator or caller.agent == agent
+
+
+def _check(request: PutOutlet) -> None:
+    problems: list[Problem] = []
+    if request.kind not in _KINDS:
+        problems.append(Problem(path="kind", message=f"expected one of {', '.join(_KINDS)}"))
+    scheme = request.url.partition("://")[0]
+    if len(request.url) > _URL_CHARS_MAX or "://" not in request.url:
+        problems.append(
+            Problem(path="url", message="expected an address of at most 2000 characters")
+        )
+    elif request.kind == WEBHOOK and scheme not in {"http", "https"}:
+        problems.append(Problem(path="url", message="expected http:// or https://"))
+    if unknown := set(request.kinds) - {kind.value for kind in Kind}:
+        message = f"no items are called {', '.join(sorted(unknown))}"
+        problems.append(Problem(path="kinds", message=message))
+    if request.secret is not None and not request.secret.startswith(_SECRET):
+        problems.append(Problem(path="secret", message=f"expected {_SECRET} and base64"))
+    if problems:
+        first = f"{problems[0].path}: {problems[0].message}"
+        raise InvalidRequestError(first, errors=tuple(problems))

@@ -1,0 +1,52 @@
+"""`nodrop notify`: where what waits for a person is sent to."""
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def hook() -> Generator[tuple[str, list[dict[str, Any]]]]:
+    """A server on this machine, and what came to it."""
+    came: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            came.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # says nothing
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", came
+    server.shutdown()
+    serving.join(20)
+    server.server_close()
+
+
+def test_a_test_arrives_and_so_does_what_comes_later(nodrop: Run, hook: Any) -> None:
+    url, came = hook
+    added = nodrop("notify", "add", url, "--webhook", "--allow-private", "--test", "--name", "h")
+    assert added.code == 0, added.err
+    assert added.out.startswith("whsec_")
+    assert came[0]["item"]["summary"].startswith("This is a test of the outlet h")
+    assert "h" in nodrop("notify", "list").out
+    assert nodrop("notify", "remove", "h").code == 0
+    assert "Nothing is sent on" in nodrop("notify", "list").out
+
+
+def test_a_test_that_cannot_arrive_says_why(nodrop: Run) -> None:
+    added = nodrop("notify", "add", "http://127.0.0.1:9/", "--webhook", "--test", "--name", "x")
+    assert added.code == 1
+    assert "the test did not arrive: OSError: 127.0.0.1 is not a public address" in added.err
+    nodrop("notify", "remove", "x")
