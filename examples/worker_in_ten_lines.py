@@ -28,6 +28,7 @@ async def main() -> None:
         )
         print(handoff.ref, "is", handoff.receipts[-1].rung)
         print(await handoff.result(wait="30s"))
+        await me.flush()  # until the relay has heard that the result is here
         await handoff.refresh()
         print(" → ".join(receipt.rung for receipt in handoff.receipts))
     agent.stop()

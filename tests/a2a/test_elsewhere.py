@@ -358,5 +358,5 @@ async def test_dropping_an_agent_elsewhere_ends_the_deliveries(office: Any, abro
     await me("set_reach", name="traveller", a2a="")
     planner = await office.member("planner")
     second = (await planner("offer", to="traveller", payload={}))["handoff"]
-    assert [w["code"] for w in second["warnings"]] == ["recipient_asleep"]
+    assert second["state"] == "offered"
     assert len(abroad.sent) == 1

@@ -227,3 +227,9 @@ async def test_a_group_outlives_a_restart(office: Any, inbox_monitor: Any) -> No
     await work(office, "b")
     await work(office, "c")
     assert (await requester("get_group", named=group["id"]))["group"]["state"] == "completed"
+
+
+async def test_nobody_can_be_the_relay_that_holds_a_group(office: Any) -> None:
+    me = await office.person()
+    with pytest.raises(InvalidRequestError):
+        await me("create_token", agent="relay")

@@ -57,18 +57,18 @@ def test_every_verb_of_the_interface_is_there() -> None:
     requester += ["erase"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
+    talk = ["say", "status", "messages", "subscribe", "emit"]
+    see = ["track", "trace", "log", "note", "find", "debrief", "export"]
     proof = ["verify", "chaos", "simulate", "bench"]
-    assert sorted(VERBS) == sorted(
-        [*start, *requester, *recipient, "track", "log", "note", "find", *proof]
-    )
+    assert sorted(VERBS) == sorted([*start, *requester, *recipient, *talk, *see, *proof])
 
 
 def test_nodrop_alone_shows_the_verbs_by_purpose() -> None:
     shown = invoke()
     assert shown.exit_code == 0
     panels = re.findall(r"╭─ (.+?) ─", shown.stdout)
-    start, *others = "Start here", "Hand work off", "Do the work", "See what happens", "See it hold"
-    assert panels == ["Options", start, *others]
+    work = ("Start here", "Hand work off", "Do the work", "Talk")
+    assert panels == ["Options", *work, "See what happens", "See it hold"]
     assert shown.stdout == invoke("--help").stdout
 
 

@@ -160,8 +160,10 @@ class Script:
 
     async def step(self) -> None:
         chance = self._random.random()
-        if chance < 0.15 or not self._known:
+        if chance < 0.13 or not self._known:
             await self._offer()
+        elif chance < 0.15:
+            await self._fan_out()
         elif chance < 0.25:
             await self._pass_time()
         elif chance < 0.28:
@@ -219,6 +221,15 @@ class Script:
         )
         await self.ask(r.choice(("ina", "otto")), "offer", offer)
 
+    async def _fan_out(self) -> None:
+        r = self._random
+        members = {
+            label: requests.Offer(to=r.choice(CAPABLE), title=label, deadline=r.choice((60, 3_600)))
+            for label in "ab"[: r.randint(1, 2)]
+        }
+        group = requests.OfferGroup(offers=members, join=r.choice(("all", "any")))
+        await self.ask(r.choice(("ina", "otto")), "offer_group", group)
+
     async def _take_or_beat(self) -> None:
         r = self._random
         by, process = r.choice((*CAPABLE, "dan")), r.choice(("p", "q"))
@@ -250,11 +261,14 @@ class Script:
         known = list(self._known.values())
         unfinished = [view for view in known if view["outcome"] is None]
         view = r.choice(unfinished if unfinished and r.random() < 0.7 else known)
+        late = [view for view in known if _waits_for(view) == "late"]
+        if late and r.random() < 0.3:
+            view = r.choice(late)  # rare, and nobody else would get round to it
         fitting = FITTING.get(_waits_for(view), OF_OTHERS)
         operation = r.choice(fitting if r.random() < 0.8 else (*OF_RECIPIENT, *OF_OTHERS))
         recipients = operation in OF_RECIPIENT
         by = view["to"] if recipients else view["chain"]["origin"]
-        if r.random() < 0.1:
+        if by == "relay" or r.random() < 0.1:  # nobody can be that one
             by = r.choice(AGENTS)
         fields: dict[str, Any] = {"command_id": self._id()}
         if recipients:

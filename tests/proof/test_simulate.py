@@ -77,7 +77,7 @@ def test_an_hour_on_sqlite_keeps_every_promise(seed: int, tmp_path: Path) -> Non
 @pytest.mark.timeout(180)  # seconds of work, which others may want to share
 def test_hours_in_memory_keep_every_promise_and_meet_every_fault_and_every_entry() -> None:
     figures: Counter[str] = Counter()
-    for seed in (5, 7):
+    for seed in (11, 15):
         report = simulation.run(Plan(seed=seed, hours=2, agents=8))
         assert (report.violation, report.lost, report.duplicated) == (None, 0, 0)
         figures.update(report.figures)
@@ -134,7 +134,7 @@ def broken(
         (mutations.two_attempts, "attempt 1 is alive"),
         (mutations.nothing_due, "nothing is due"),
         (mutations.restarted_episodes, "fired before in this episode"),
-        (unfenced, "is the recipient|acts"),
+        (unfenced, "is the recipient|acts|cannot update|never acknowledged"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )

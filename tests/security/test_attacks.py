@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nodrop.core import decisions
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
-from nodrop.engine import relay, roles, shows
+from nodrop.engine import conditions, relay, roles, shows
 from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
@@ -316,6 +316,35 @@ def hostile_schemas(_: Fortress) -> Iterator[Attack]:
             yield attack("register", body=body, **said, **refused)
 
 
+CONDITIONS = (
+    "event.a.all(x, event.a.all(y, event.a.all(z, x + y + z > 0)))",
+    "event.a.map(x, event.a.map(y, x * y)).size() > 0",
+    "event.a.filter(x, event.a.exists(y, y == x)).size() > 0",
+    "event.a.exists_one( x , event.b . all ( y , y > x ) )",
+    "[event.a.all(x, true)].all(y, event.a.all(z, y))",
+    " && ".join(["event.a.all(x, x > 0)"] * 9),
+    "event.a.all(x, true) ? event.b.map(y, event.b.map(z, z)).size() > 0 : false",
+    "event.a == '" + "a" * 1_000 + "'",
+    "(" * 600 + "true" + ")" * 600,
+    "event.s.matches('" + "(a+)+" * 300 + "')",
+    " || ".join(["event.a.b.c.d.e.f == 1"] * 60),
+    "event.s + " * 120 + "event.s == ''",
+    "[" * 600 + "1" + "]" * 600 + " == []",
+    "!" * 1_100 + "true",
+    "-" * 1_100 + "1 > 0",
+)
+"""Conditions that would take a relay's time: nested loops, and more of them than fit."""
+
+
+def hostile_conditions(_: Fortress) -> Iterator[Attack]:
+    refused = {"status": 422, "code": "invalid_request", "reason": "condition"}
+    for condition in CONDITIONS:
+        rule = BODIES["put_trigger"] | {"when": condition}
+        for name, body in (("put_trigger", rule), ("test_trigger", {"rule": rule})):
+            said = {"by": "me", "token": "token-me", "trick": condition[:60]}
+            yield attack(name, body=body, **said, **refused)
+
+
 FAMILIES: dict[str, Callable[[Fortress], Iterator[Attack]]] = {
     "wrong credentials": wrong_credentials,
     "foreign teams": foreign_teams,
@@ -325,6 +354,7 @@ FAMILIES: dict[str, Callable[[Fortress], Iterator[Attack]]] = {
     "rules": rules,
     "rebinding": rebinding,
     "hostile schemas": hostile_schemas,
+    "hostile conditions": hostile_conditions,
 }
 
 
@@ -450,6 +480,11 @@ CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
         "rules for candidates",
         "rules",
         lambda: mock.patch.object(Rules, "admitted", everybody),
+    ),
+    (
+        "what a condition costs",
+        "hostile conditions",
+        lambda: mock.patch.object(conditions, "_too_much", return_value=()),
     ),
     ("host", "rebinding", lambda: mock.patch.object(Gate, "_names_this_relay", return_value=True)),
     ("origin", "rebinding", lambda: mock.patch.object(Gate, "_is_own_page", return_value=True)),

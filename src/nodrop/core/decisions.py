@@ -91,7 +91,7 @@ def propose(
         case commands.Redrive() | commands.AcceptLate() | commands.Discard():
             return _decide_dead_letter(handoff, command, by)
         case commands.MoveMember():
-            moved = handoff.join is not None and not handoff.final
+            moved = handoff.join is not None and handoff.state is State.ACCEPTED
             return (Fact(event=events.MemberMoved(member=command.member)),) if moved else ()
         case commands.CloseGroup():
             return _close_group(handoff, command)
@@ -472,7 +472,7 @@ def _settle(handoff: Handoff, command: commands.Settle, by: Actor) -> Facts:
 
 
 def _close_group(handoff: Handoff, command: commands.CloseGroup) -> Facts:
-    if handoff.join is None or handoff.final:
+    if handoff.join is None or handoff.state is not State.ACCEPTED:
         return ()
     if reached(handoff.join):
         return (Fact(event=events.Completed(attempt=handoff.attempt), body=command.body),)

@@ -17,10 +17,10 @@ class Answers:
 
     def __init__(
         self,
-        *,
         reading: Reading,
         writing: Writing,
         shows: Shows,
+        *,
         discovery: Discovery,
         limits: Limits,
     ) -> None:

@@ -71,7 +71,10 @@ class Condition:
             ) from error
         problems = tuple(Problem(path=path, message=why) for why in _too_much(source))
         if problems:
-            raise InvalidRequestError(f"{path}: {problems[0].message}", errors=problems)
+            refused = InvalidRequestError(f"{path}: {problems[0].message}", errors=problems)
+            if source.strip():
+                refused.suspect = "condition"  # what would take for ever is not compiled
+            raise refused
         try:
             self._program = cel.compile(source)
         except ValueError as error:

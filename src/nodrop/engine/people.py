@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from nodrop.core.commands import RELAY
 from nodrop.core.contract import Agent, Manifest
 from nodrop.core.errors import (
     ForbiddenError,
@@ -105,6 +106,9 @@ class People:
     ) -> views.TokenAnswer:
         """Mint a token. An operator may mint for anybody, an agent for itself."""
         self._intake.agent(request.agent, "agent")
+        if request.agent == RELAY.agent:
+            problem = Problem(path="agent", message="this name is the relay's own")
+            raise InvalidRequestError("nobody else can be called so", errors=(problem,))
         if request.role not in ROLES:
             problem = Problem(path="role", message=f"expected one of {', '.join(ROLES)}")
             raise InvalidRequestError("no such role", errors=(problem,))

@@ -179,11 +179,7 @@ class Relay:
             spawn=self._tasks.spawn,
         )
         self._answers = Answers(
-            reading=self._reading,
-            writing=self._writing,
-            shows=self._shows,
-            discovery=self._discovery,
-            limits=limits,
+            self._reading, self._writing, self._shows, discovery=self._discovery, limits=limits
         )
         self.desk = Desk(
             writing=self._writing,

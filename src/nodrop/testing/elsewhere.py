@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
-from nodrop.store import Store, Transaction
+from nodrop.core.model import Handoff
+from nodrop.store import Key, Store, Transaction
 
 T = TypeVar("T")
 
@@ -34,6 +35,10 @@ class StoreElsewhere:
             return self._ask(method(*args, **kwargs))
 
         return asked
+
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return what is at hand there, which takes no waiting."""
+        return self._store.at_hand(key)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from nodrop.core.contract import MODES
 from nodrop.core.limits import DEFAULT, SECOND
+from nodrop.core.mail import Kind
 from nodrop.core.model import Priority, Rung, When
 from nodrop.core.policy import Signatures
 from nodrop.wire.keys import JWS_CHARS_MAX
@@ -21,6 +22,9 @@ DUE: Final = "Due"
 DURATION_FORMAT: Final = "duration-in-words"
 DUE_FORMAT: Final = "time-or-duration"
 """Texts of a grammar that no pattern could say in a line; `wire.times` reads them."""
+CONDITION_FORMAT: Final = "cel"
+ADDRESS_FORMAT: Final = "outlet-address"
+"""`https://…` of a webhook, or an Apprise URL for people."""
 
 _AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
 _AGENT_OR_ANY: Final[Schema] = {"pattern": r"^(?:\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})$"}
@@ -36,7 +40,11 @@ _INTEGER: Final[Schema] = {"minimum": -(2**63), "maximum": 2**63 - 1}
 _FIELDS: Final[Mapping[str, Schema]] = {
     **dict.fromkeys(("from", "to", "notify", "agent", "agent_id"), _AGENT),
     **dict.fromkeys(
-        ("command_id", "idempotency_key", "capability", "correlation_id", "process", "code"), _NAME
+        (
+            *("command_id", "idempotency_key", "capability", "correlation_id", "parent_id"),
+            *("process", "code"),
+        ),
+        _NAME,
     ),
     **dict.fromkeys(("trigger", "title", "expected_outcome", "status", "reason", "label"), _TEXT),
     **dict.fromkeys(("supersedes", "group"), _LATER),
@@ -57,7 +65,11 @@ _FIELDS: Final[Mapping[str, Schema]] = {
     "of": {"enum": ["handoff", "chain"]},
     "join": {"enum": ["all", "any", "quorum"]},
     "quorum": {**_POSITIVE, "maximum": DEFAULT.members_max},
-    "offers": {"minProperties": 1, "maxProperties": DEFAULT.members_max},
+    "offers": {
+        "minProperties": 1,
+        "maxProperties": DEFAULT.members_max,
+        "propertyNames": _NAME,
+    },
     "until": {"enum": [*Rung, "blocked", "unblocked"]},
     "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
     "contract_digest": {"pattern": "^sha256:[0-9a-f]{64}$"},
@@ -92,12 +104,19 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("AllowSpec", "to"): _AGENT_OR_ANY,
     ("PutOutlet", "inbox"): _AGENT,
     ("PutOutlet", "kind"): {"enum": ["webhook", "notify"]},
-    ("PutOutlet", "url"): {"pattern": "://", "maxLength": 2_000},
+    ("PutOutlet", "kinds"): {"items": {"type": "string", "enum": [*Kind]}},
+    ("PutOutlet", "url"): {"maxLength": 2_000, "format": ADDRESS_FORMAT},
+    ("Emit", "type"): _NAME,
+    ("Emit", "event_id"): _NAME,
+    ("Emit", "source"): _NAME,
+    ("PutTrigger", "on"): {"pattern": r"^[!-)+-~]{1,200}\*?$"},
+    ("TellStatus", "topic"): _NAME,
+    ("Say", "thread"): _NAME,
     ("Say", "supersedes"): _POSITIVE,
     ("TellStatus", "supersedes"): _POSITIVE,
     ("GetLog", "until"): {},
     ("GetLog", "text"): _TEXT,
-    ("PutTrigger", "when"): {"minLength": 1, "maxLength": 1_000},
+    ("PutTrigger", "when"): {"minLength": 1, "maxLength": 1_000, "format": CONDITION_FORMAT},
     ("TellStatus", "status"): _WORDS,
     ("TellStatus", "text"): _TEXT,
     ("ListMessages", "from"): {},
@@ -126,6 +145,7 @@ _BLANKS: Final[Mapping[str, Schema]] = {
     "triggers/{name}": _NAME,
     "outlets/{name}": _NAME,
     "agents/{name}": _AGENT,
+    "agents/{name}/reach": _AGENT,
     "handoffs/{id}/steps/{name}": _NAME,
 }
 """What a path's `{name}` looks like."""
@@ -136,6 +156,7 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "EscalationSpec": ("notify", "reassign", "raise_priority"),
     "ElsewhereSpec": ("to", "capability"),
     "Reassign": ("to", "capability"),
+    "Say": ("to", "thread", "about"),
     "Counter": ("deadline", "update_every", "accept_within", "priority", "timeout"),
 }
 """Requests of which at least one of these fields must say something."""

@@ -138,5 +138,5 @@ def test_every_system_says_what_it_is() -> None:
         assert about.packages
         assert about.loads
     ours = [name for name in system.names() if system.load(name).ABOUT.ours]
-    kinds = ("crowded", "embedded", "http", "signed", "websocket")
+    kinds = ("crowded", "embedded", "http", "postgres", "postgres-across", "signed", "websocket")
     assert ours == [f"nodrop-{kind}" for kind in kinds]

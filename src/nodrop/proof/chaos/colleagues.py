@@ -161,9 +161,11 @@ class Colleague:
         reply = await self.ask(operation, request, about, name=name)
         if reply is None:
             return None
-        self.promised(operation, request, about)
         if isinstance(reply.answer, views.HandoffAnswer):
             self.memory.shown(reply.answer.handoff)
+            if operation == "cancel":
+                about = reply.answer.handoff.id  # where the chain has come to
+        self.promised(operation, request, about)
         return reply.answer
 
     def promised(

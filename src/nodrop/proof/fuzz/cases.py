@@ -16,7 +16,14 @@ import schemathesis
 from hypothesis import strategies as st
 
 from nodrop.core.limits import DEFAULT
-from nodrop.wire.fields import DUE_FORMAT, DUES, DURATION_FORMAT, TIMES
+from nodrop.wire.fields import (
+    ADDRESS_FORMAT,
+    CONDITION_FORMAT,
+    DUE_FORMAT,
+    DUES,
+    DURATION_FORMAT,
+    TIMES,
+)
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import OfDelivery
 from nodrop.wire.times import parse_duration
@@ -46,6 +53,10 @@ _OF_DELIVERY: Final = frozenset(
 )
 
 
+_CONDITIONS: Final = ("true", "event.data.n > 3", "event.type.startsWith('bug') || false")
+_ADDRESSES: Final = ("https://hooks.example.com/in", "http://hooks.example.com:8080/a?b=c")
+
+
 class Rules:
     """The rules, for cases that are sent as one agent."""
 
@@ -60,6 +71,8 @@ class Rules:
         due = st.one_of(_durations(), _moments(self._year))
         schemathesis.openapi.format(DURATION_FORMAT, _durations())
         schemathesis.openapi.format(DUE_FORMAT, due)
+        schemathesis.openapi.format(CONDITION_FORMAT, st.sampled_from(_CONDITIONS))
+        schemathesis.openapi.format(ADDRESS_FORMAT, st.sampled_from(_ADDRESSES))
 
         def before_call(_context: schemathesis.HookContext, case: Case, _kwargs: Fields) -> None:
             self.amend(case)

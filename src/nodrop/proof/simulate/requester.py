@@ -60,7 +60,7 @@ class Requester:
     async def _offer(self) -> None:
         await self._back()
         chance = self._chance
-        if self._sent and chance.strikes(0.05):
+        if self._sent and chance.strikes(0.1):
             offer = chance.choice(self._sent)  # the same again, as if by another process
             again = True
         else:
