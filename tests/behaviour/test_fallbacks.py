@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import AlreadyDecidedError, AlreadyFinishedError, InvalidRequestError
+from nodrop.core.errors import (
+    AlreadyDecidedError,
+    AlreadyFinishedError,
+    ForbiddenError,
+    InvalidRequestError,
+)
 
 HOUR = 3_600_000
 
@@ -205,6 +210,16 @@ async def test_withdrawing_the_first_handoff_withdraws_the_leg_that_its_chain_ha
         await support("complete", leg["id"], attempt=1, result=2)
     trace = await inbox_monitor("trace", named=offered["correlation_id"])
     assert trace["state"] == "cancelled"
+
+
+async def test_who_did_a_leg_may_not_withdraw_the_chain_and_learns_nothing_of_the_next_one(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    await office.join("support_agent")
+    offered = await offer(inbox_monitor, then=[{"to": "support_agent"}])
+    await finish(code_agent, 1)
+    with pytest.raises(ForbiddenError):
+        await code_agent("cancel", offered["id"])
 
 
 async def test_what_was_handed_on_below_a_withdrawn_handoff_is_cancelled_unless_detached(

@@ -118,8 +118,13 @@ class Reading:
         return found[:most][::-1], len(found) > most
 
     async def at_work(self, caller: Caller, handoff_id: str) -> Handoff:
-        """Return the leg that a chain has come to from this handoff on, unless it is detached."""
+        """Return the leg that a chain has come to from this handoff on, unless it is detached.
+
+        For who asked for the chain: to others, the handoff itself is all there is to act upon.
+        """
         handoff = await self.find(caller, handoff_id)
+        if not caller.operator and caller.agent != handoff.origin:
+            return handoff
         for _ in range(self._intake.legs_max):
             onwards = handoff.successor or handoff.next_leg
             if onwards is None:

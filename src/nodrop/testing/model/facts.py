@@ -87,6 +87,8 @@ class Handoff:
     late_result: bool = False
     decision: str | None = None
     settled: bool = False
+    onwards: str | None = None
+    """The next leg of its chain, or the handoff that carries it on."""
     # Moments: when it was last heard of, and when it changes by itself.
     sign_at: int = 0
     accept_at: int | None = None

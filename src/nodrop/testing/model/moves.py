@@ -159,7 +159,7 @@ class Moves:
         self.store(opened)
         if refused:
             self.end(opened, "rejected", refused)
-        h.settled = True
+        h.settled, h.onwards = True, opened.id
 
     def succeed(
         self, dead: Handoff, made: Sequence[str], target: tuple[str, str | None, bool]
@@ -184,6 +184,7 @@ class Moves:
             timeout=self.rules.timeouts.get(to),
         )
         self.store(successor)
+        dead.onwards = successor.id
         if dead.key is not None:
             sent, _ = self.keys[dead.sender, dead.key]
             self.keys[dead.sender, dead.key] = (sent, successor.id)

@@ -76,6 +76,9 @@ class Model(Moves):
         h = self.handoffs[about]
         if by not in self._parties(h) and by not in self.rules.operators:
             raise RefusedError("not_found")
+        if operation == "cancel" and (by == h.origin or by in self.rules.operators):
+            h = self._at_work(h)
+            about = h.id
         if (before := self._commands.get((by, command_id))) is not None:
             if before[0] != about:
                 raise RefusedError("idempotency_conflict")
@@ -115,6 +118,12 @@ class Model(Moves):
             if h.revivable:
                 self.revive(h)
         return {(h.id, h.attempt) for h in held if h.live}
+
+    def _at_work(self, h: Handoff) -> Handoff:
+        """Return what a chain has come to: whoever withdraws a leg means the work."""
+        while h.onwards is not None:
+            h = self.handoffs[h.onwards]
+        return h
 
     def _parties(self, h: Handoff) -> set[str]:
         asked = {q.asked for q in (h.question, h.withdrawn) if q is not None}
