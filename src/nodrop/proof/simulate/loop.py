@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 
-TURNS_MAX: Final = 100_000
+TURNS_MAX: Final = 10_000
 """Turns of the loop in one moment, after which it counts as never coming to rest."""
 
 

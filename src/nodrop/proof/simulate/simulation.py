@@ -121,6 +121,7 @@ class Simulation:
         try:
             await self._world.move_to(at)
         except loop.RestlessError:
+            await self._audit.check()  # what goes on and on may break a promise that has a name
             raise Violation("the relay never comes to rest") from None
         self._steps += 1
         if self._world.troubles:
