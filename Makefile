@@ -43,7 +43,7 @@ imports: $(DEV) ## The import contracts of pyproject.toml
 	$(BIN)/lint-imports --no-cache
 
 unit: $(DEV) ## The tests (ARGS="..." goes to pytest, WORKERS=n sets the processes)
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 coverage: $(DEV) ## The tests in one process, with branch coverage
 	$(BIN)/coverage run -m pytest $(ARGS)

@@ -10,6 +10,10 @@ import pytest
 
 from nodrop.testing.postgres_server import PostgresServer
 
+# What gRPC does at a fork of this process ends PostgreSQL's programs, which are started as another
+# user and therefore by one. Read when grpc is imported.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
 # Below the limit of pytest-timeout, so that a hanging command is reported with what it printed.
 COMMAND_SECONDS_MAX = 45
 

@@ -28,6 +28,7 @@ class Ran:
     @property
     def json(self) -> Any:
         """The one document that was printed."""
+        assert self.out, f"exit {self.code}, nothing but: {self.err}"
         return json.loads(self.out)
 
     @property

@@ -98,3 +98,9 @@ def test_the_rules_are_shown_and_set(nodrop: Run) -> None:
     finally:
         rules = nodrop("policy", "--signatures", "optional", "--allow-all", "--json")
     assert rules.json == {"signatures": "optional", "allow": []}
+
+
+def test_an_id_that_begins_as_an_option_does_is_taken_for_what_it_is(nodrop: Run) -> None:
+    unknown = "-h" + "v" * 41
+    for arguments in ((unknown, "--json"), ("--json", unknown), ("--json", "--", unknown)):
+        assert nodrop("keys", "revoke", *arguments).json["code"] == "not_found"

@@ -1,15 +1,30 @@
 """`nodrop keys`: the keys of the team, a new one for an agent, the end of one."""
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
+from typer.core import TyperCommand
 
 from nodrop.cli import screen
 from nodrop.cli.screen import styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.core.errors import InvalidRequestError, Problem
+
+_DASHED_ID: Final = re.compile(r"-[A-Za-z0-9_-]{42}")
+
+
+class KeyIdCommand(TyperCommand):
+    """A verb that is given a key's id: one in 64 begins as an option does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put such an id behind the options, where it cannot be taken for one."""
+        ids = [argument for argument in args if _DASHED_ID.fullmatch(argument)]
+        if ids and "--" not in args:
+            args = [*(argument for argument in args if argument not in ids), "--", *ids]
+        return super().parse_args(ctx, args)
 
 
 async def keys_list(

@@ -151,7 +151,8 @@ def _tree() -> typer.Typer:
     tree.add_typer(agents, name="agents", rich_help_panel="See what happens")
     ring = typer.Typer(no_args_is_help=True, help="Keys: list them, replace one, revoke one.")
     for name, function in _KEYS.items():
-        ring.command(name)(verb(function))
+        command = keys.KeyIdCommand if name == "revoke" else None
+        ring.command(name, cls=command)(verb(function))
     tree.add_typer(ring, name="keys", rich_help_panel=_START)
     rules = typer.Typer(no_args_is_help=True, help="Triggers: rules that hand off by themselves.")
     for name, function in _TRIGGERS.items():
