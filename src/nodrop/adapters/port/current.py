@@ -41,8 +41,6 @@ class Current:
         self._open = True
         self.portal = Portal(asyncio.get_running_loop())
         """The way from a thread to the worker's event loop."""
-        self.below: list[str] = []
-        """What was handed on from here."""
 
     @property
     def handoff_id(self) -> str:

@@ -151,8 +151,6 @@ class HandOff:
             where = "; ".join(f"{problem.path}: {problem.message}" for problem in error.errors)
             reason = f"{error.detail} ({where})" if where else error.detail
             return Answer(state="refused", code=error.code, reason=reason)
-        if here is not None:
-            here.below.append(handoff.id)
         return await self._followed(client, handoff, here)
 
     def _terms(self, here: Current | None, payload: Any) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """A driver at work as an agent: one delivery after the other, each driven to its end.
 
 The SDK's worker takes, acknowledges, keeps the lease and reports; this adds what frameworks have in
-common: progress at a bearable rate, promises kept while a model is silent, questions, parked state,
-and that what was handed on from a withdrawn handoff is withdrawn too.
+common: progress at a bearable rate, promises kept while a model is silent, questions, parked state.
 """
 
 import asyncio
@@ -22,17 +21,14 @@ from nodrop.client.settings import load
 from nodrop.client.task import Task
 from nodrop.core.errors import NodropError, TooLargeError, UnavailableError
 from nodrop.core.limits import DEFAULT
-from nodrop.core.model import State
 
 PROGRESS_SECONDS_MIN: Final = 1.0
 """Between two updates: whoever waits needs no more, and models stream faster than that."""
 UPDATES_PER_PROMISE: Final = 3
 """How often a silent run says that it still runs, within `update_every`."""
-WITHDRAW_SECONDS_MAX: Final = 10.0
 CONCURRENCY: Final = 8
 
 _CONTRACT: Final = frozenset({"timeout", "input_schema", "output_schema"})
-_WITHDRAWN: Final = frozenset({State.CANCELLED.value, State.EXPIRED.value, State.REJECTED.value})
 
 
 class Terms(TypedDict, total=False):
@@ -91,18 +87,13 @@ class Serving:
         self._agent = agent
         self._seal = seal
         self._progress_seconds_min = progress_seconds_min
-        self._withdrawing: set[asyncio.Task[None]] = set()
 
     async def handle(self, task: Task) -> Any:
         """Drive one delivery: the handler of the agent."""
         resume = self._resume(task)
         with current.entered(task) as here:
-            try:
-                async with _promise_kept(task), aclosing(self._drive(task, resume)) as run:
-                    return await self._follow(run, here)
-            except asyncio.CancelledError:
-                self._withdraw_below(task, here)
-                raise
+            async with _promise_kept(task), aclosing(self._drive(task, resume)) as run:
+                return await self._follow(run, here)
 
     def _drive(self, task: Task, resume: Resume | None) -> Run:
         work = Work(
@@ -180,13 +171,6 @@ class Serving:
 
         return tell
 
-    def _withdraw_below(self, task: Task, here: Current) -> None:
-        """We were stopped. If that is because nobody wants it any more, neither what is below."""
-        if here.below:
-            withdrawing = asyncio.create_task(_withdraw(task, tuple(here.below)))
-            self._withdrawing.add(withdrawing)
-            withdrawing.add_done_callback(self._withdrawing.discard)
-
 
 @asynccontextmanager
 async def _promise_kept(task: Task) -> AsyncGenerator[None]:
@@ -210,17 +194,6 @@ async def _say(task: Task, status: str) -> None:
     # A relay that cannot be told now is told next time; the work goes on.
     with suppress(UnavailableError):
         await task.update(_bounded(status))
-
-
-async def _withdraw(task: Task, below: tuple[str, ...]) -> None:
-    with suppress(NodropError, TimeoutError):
-        async with asyncio.timeout(WITHDRAW_SECONDS_MAX):
-            above = await task.client.about(task.id, "get_handoff")
-            if above["state"] in _WITHDRAWN:
-                for handoff_id in below:
-                    with suppress(NodropError):
-                        reason = f"{above['ref']} is {above['state']}"
-                        await task.client.about(handoff_id, "cancel", reason=reason)
 
 
 def _bounded(text: str) -> str:
