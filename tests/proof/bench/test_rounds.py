@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.core.errors import UnavailableError
 from nodrop.proof.bench import rounds, system
 from nodrop.proof.bench.driving import Window
 from nodrop.proof.bench.plan import Plan
@@ -121,6 +122,12 @@ async def test_a_system_that_loses_one_cycle_fails_its_round(
     assert (sample.measure.cycles > 0) is ok
     if not ok:
         assert "never came back" in str(sample.measure.failure)
+
+
+async def test_an_environment_that_nodrop_does_not_run_in_is_named() -> None:
+    with pytest.raises(UnavailableError, match="/bin/false") as refused:
+        await Environment(python="/bin/false").state("nats")
+    assert "make bench" in str(refused.value.next_step)
 
 
 async def test_a_peer_that_is_not_installed_is_named_and_left_out(place: Path) -> None:

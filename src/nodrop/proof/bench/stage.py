@@ -35,7 +35,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             return state(load(system).ABOUT)
         order = Order(system=system)
         async with self.process(part.STATE, order, folder=Path.cwd(), log=os.devnull) as process:
-            return await _told(process, State, READY_SECONDS_MAX)
+            try:
+                return await _told(process, State, READY_SECONDS_MAX)
+            except UnavailableError as error:
+                raise UnavailableError(
+                    f"Nodrop does not run with {self.python}",
+                    next_step="`make bench` sets up an environment for the peers.",
+                ) from error
 
     @asynccontextmanager
     async def process(
