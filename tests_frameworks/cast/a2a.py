@@ -1,4 +1,4 @@
-"""A2A on stage: an agent behind the official SDK's server, without any of our code in it."""
+"""A2A on stage: an agent behind the official SDK's server. All of ours in it is what hands on."""
 
 import asyncio
 import json
@@ -21,13 +21,14 @@ from starlette.applications import Starlette
 from cast import brain
 from nodrop import Agent
 from nodrop.adapters import a2a
+from nodrop.adapters.port.handing import parsed
 
 
 class Act(AgentExecutor):
     """Does what `brain` decides; knows only what came over the wire."""
 
-    def __init__(self) -> None:
-        self._held: set[str] = set()
+    def __init__(self, hands: dict[str, a2a.HandOff]) -> None:
+        self._hands = hands
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None, "it is what brings us here"
@@ -38,7 +39,7 @@ class Act(AgentExecutor):
         await update.start_work()
         said = context.get_user_input()
         first = task.history[0].parts[0].text if task.history else said
-        heard = [said] if context.current_task is not None else []
+        heard: list[str] = []
         try:
             while True:
                 match brain.decide(first, heard):
@@ -46,6 +47,8 @@ class Act(AgentExecutor):
                         await update.add_artifact([new_text_part(text)])
                         await update.complete()
                         return
+                    case brain.Ask() if context.current_task is not None:
+                        heard.append(said)
                     case brain.Ask(question):
                         asking = update.new_agent_message([new_text_part(question)])
                         await update.requires_input(asking)
@@ -54,8 +57,15 @@ class Act(AgentExecutor):
                         heard.append(_report(context))
                     case brain.Call("hold"):
                         heard.append(await self._hold(context))
-                    case _:
-                        raise AssertionError("an agent behind A2A hands nothing on here")
+                    case brain.Call(name, arguments):
+                        fields = parsed(arguments["context_json"])
+                        answer = await self._hands[name](context, arguments["task"], fields)
+                        if isinstance(answer, a2a.Question):
+                            words = [new_text_part(answer.text)]
+                            asking = update.new_agent_message(words, answer.metadata)
+                            await update.requires_input(asking)
+                            return
+                        heard.append(answer.text)
         except brain.ModelDownError as error:
             await update.failed(update.new_agent_message([new_text_part(str(error))]))
 
@@ -92,7 +102,8 @@ def _report(context: RequestContext) -> str:
     )
 
 
-def _serve(port: int) -> None:
+def serve(executor: AgentExecutor, port: int) -> None:
+    """Answer A2A at `/a2a` until the process ends."""
     url = f"http://127.0.0.1:{port}"
     way = AgentInterface(url=f"{url}/a2a", protocol_binding="JSONRPC", protocol_version="1.0")
     card = AgentCard(
@@ -105,7 +116,7 @@ def _serve(port: int) -> None:
         supported_interfaces=[way],
     )
     handler = DefaultRequestHandler(
-        agent_executor=Act(), task_store=InMemoryTaskStore(), agent_card=card
+        agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card
     )
     routes = [*create_jsonrpc_routes(handler, "/a2a"), *create_agent_card_routes(card)]
     uvicorn.run(Starlette(routes=routes), port=port, log_level="warning")
@@ -115,6 +126,8 @@ def members(targets: list[str]) -> list[Agent]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
-    threading.Thread(target=_serve, args=(port,), daemon=True).start()
+    ways = [a2a.hand_off(to, agent="a2a", attempts_max=2) for to in targets]
+    hands = {f"hand_off_to_{to}": way for to, way in zip(targets, ways, strict=True)}
+    threading.Thread(target=serve, args=(Act(hands), port), daemon=True).start()
     target = a2a.endpoint(f"http://127.0.0.1:{port}/a2a")
     return [a2a.as_agent(target, agent="a2a", **brain.terms())]
