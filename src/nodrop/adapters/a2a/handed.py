@@ -6,7 +6,7 @@ from typing import Final
 from nodrop.adapters.a2a import outcomes, tasks
 from nodrop.adapters.a2a.incoming import Incoming
 from nodrop.adapters.a2a.outcomes import Question
-from nodrop.adapters.port.handing import Answer
+from nodrop.adapters.port.handing import Answer, refused
 from nodrop.adapters.port.installed import needs
 from nodrop.client.durations import Duration, seconds
 from nodrop.core.errors import ConflictError, UnreachableError
@@ -45,7 +45,7 @@ class Handed:
         """Return what it came to within `wait`, or how it stands then.
 
         Raises:
-            UnreachableError: no relay answered.
+            UnavailableError: it could not be stored, such as `unreachable`: no relay answered.
         """
         try:
             async with asyncio.timeout(seconds(wait)):
@@ -73,11 +73,12 @@ class Handed:
                 if task.status.state in tasks.RESTING and outcomes.is_ours(task):
                     return outcomes.value(task)
             except A2AError as error:
-                if (refused := outcomes.refused(error)) is not None:
-                    return refused
+                refusal = outcomes.refusal(error)
+                if not refusal.retryable:
+                    return refused(refusal)
                 tries += 1
                 if not known and tries == TRIES_MAX:
-                    raise UnreachableError(error.message) from error
+                    raise refusal from error
             if known or tries:
                 await asyncio.sleep(pause)
                 pause = min(pause * tasks.POLL_GROWTH, tasks.POLL_SECONDS_MAX)
@@ -94,7 +95,7 @@ class Handed:
         try:
             return await self._send(reply, wait=True)
         except A2AError as error:
-            if not issubclass(outcomes.kind(error), ConflictError):
+            if not isinstance(outcomes.refusal(error), ConflictError):
                 raise
             # Somebody else was faster, or it is over.
             return await self._client.get_task(GetTaskRequest(id=task.id))

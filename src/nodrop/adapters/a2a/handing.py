@@ -71,7 +71,7 @@ class HandOff:
             fields: further fields of the payload.
 
         Raises:
-            UnreachableError: no relay answered.
+            UnavailableError: it could not be stored, such as `unreachable`: no relay answered.
         """
         came = incoming(context)
         payload = plain({TASK: came.task if task is None else task, **(fields or {})})

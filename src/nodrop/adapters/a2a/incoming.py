@@ -33,6 +33,7 @@ class Incoming:
     """One request to an executor."""
 
     correlation_id: str | None
+    """None: that of the parent."""
     parent_id: str | None
     """The handoff that the executor works on; None: nobody said that it is one."""
     deadline: str | None
@@ -65,7 +66,7 @@ def incoming(context: RequestContext) -> Incoming:
     handoff_id = about.get("handoff_id")
     state = context.call_context.state
     return Incoming(
-        correlation_id=about.get("correlation_id") or context.context_id,
+        correlation_id=about.get("correlation_id") or (None if handoff_id else context.context_id),
         parent_id=handoff_id,
         deadline=ours.get("deadline") or about.get("deadline"),
         traceparent=_traceparent(state.get("headers", {}).get("traceparent")),

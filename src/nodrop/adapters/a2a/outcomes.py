@@ -1,7 +1,10 @@
 """What a task at the relay came to, as values: a result, a refusal, how it ended, a question."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from nodrop.adapters.a2a import messages, tasks
 from nodrop.adapters.a2a.incoming import ASKS
@@ -9,9 +12,19 @@ from nodrop.adapters.a2a.messages import EXTENSION
 from nodrop.adapters.port.events import text
 from nodrop.adapters.port.handing import Answer
 from nodrop.adapters.port.installed import needs
-from nodrop.core.errors import BY_CODE, NodropError, UnreachableError
+from nodrop.core.errors import (
+    BY_CODE,
+    ConflictError,
+    InvalidRequestError,
+    NodropError,
+    Problem,
+    UnavailableError,
+    UnreachableError,
+)
+from nodrop.wire.errors import from_json
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
+    import httpx
     from a2a.client import A2AClientError
     from a2a.types import Task
     from a2a.utils.errors import A2AError
@@ -70,21 +83,21 @@ def value(task: Task) -> Answer | Question:
     )
 
 
-def kind(error: A2AError) -> type[NodropError]:
-    """Return the error of the relay that A2A's stands for."""
-    return BY_CODE.get((error.data or {}).get("code", ""), NodropError)
-
-
-def refused(error: A2AError) -> Answer | None:
-    """Return the relay's refusal; None where it gave none that a repeat would get again."""
-    if isinstance(error, A2AClientError) or kind(error).retryable:
-        return None
+def refusal(error: A2AError) -> NodropError:
+    """Return what the relay refused with, by the error of A2A that this became on the way."""
     said = error.data or {}
-    where = "; ".join(
-        f"{problem['field']}: {problem['message']}" for problem in said.get("errors", ())
-    )
-    reason = f"{error.message} ({where})" if where else error.message
-    return Answer(state="refused", code=said.get("code", "invalid_request"), reason=reason)
+    if "code" in said:
+        later = UnavailableError if said.get("retryable") == "true" else ConflictError
+        found = BY_CODE.get(said["code"], later)(error.message)
+        problems = said.get("errors", ())
+        found.errors = tuple(Problem(path=p["field"], message=p["message"]) for p in problems)
+        return found
+    if isinstance(error.__cause__, httpx.HTTPStatusError):
+        # At the door, before it is a matter of A2A. Something in between may answer anything.
+        with suppress(ValueError, msgspec.MsgspecError):
+            return from_json(error.__cause__.response.json())
+    away = isinstance(error, A2AClientError)
+    return UnreachableError(error.message) if away else InvalidRequestError(error.message)
 
 
 def _ours(task: Task) -> dict[str, Any]:
