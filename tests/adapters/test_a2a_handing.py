@@ -12,6 +12,7 @@ import pytest
 from a2a.client import A2AClientError
 from a2a.server.agent_execution import RequestContext
 from a2a.server.context import ServerCallContext
+from a2a.server.tasks import TaskUpdater
 from a2a.types import (
     CancelTaskRequest,
     Message,
@@ -23,6 +24,7 @@ from a2a.types import (
     TaskState,
     TaskStatus,
 )
+from google.protobuf.json_format import MessageToDict
 
 from nodrop import app
 from nodrop.adapters import a2a
@@ -168,6 +170,11 @@ def test_a_relay_that_delivers_by_itself_names_the_deadline_under_the_uri() -> N
     assert incoming(request(about=ours)).deadline == "2030-01-01T00:00:00Z"
 
 
+def test_whatever_is_under_the_uri_is_no_reason_to_fail() -> None:
+    came = incoming(request(about={EXTENSION: "nonsense", "deadline": "2030-01-01T00:00:00Z"}))
+    assert (came.deadline, came.answers) == ("2030-01-01T00:00:00Z", None)
+
+
 @pytest.mark.parametrize(
     ("here", "came", "sent"),
     [
@@ -175,11 +182,12 @@ def test_a_relay_that_delivers_by_itself_names_the_deadline_under_the_uri() -> N
         (SPAN, TRACE, SPAN),
         (STRANGER, TRACE, TRACE),
         (STRANGER, None, STRANGER),
+        (None, "nonsense", None),
     ],
-    ids=["what came", "a span of it", "a span of another trace", "a trace of one's own"],
+    ids=["what came", "a span of it", "of another trace", "of one's own", "malformed"],
 )
 def test_the_trace_is_the_one_that_came(
-    monkeypatch: pytest.MonkeyPatch, here: str | None, came: str | None, sent: str
+    monkeypatch: pytest.MonkeyPatch, here: str | None, came: str | None, sent: str | None
 ) -> None:
     monkeypatch.setattr(trace, "current_traceparent", lambda: here)
     headers = {"traceparent": came} if came else {}
@@ -336,6 +344,43 @@ async def test_what_is_below_a_handoff_is_left_to_the_relay(house: House) -> Non
     assert (await planner("get_handoff", child["id"]))["handoff"]["state"] == "accepted"
     await origin("cancel", above["id"])
     assert (await planner("get_handoff", child["id"]))["handoff"]["state"] == "cancelled"
+
+
+class Queue:
+    """What an executor's own task is told, in the words of A2A."""
+
+    def __init__(self) -> None:
+        self.events: list[View] = []
+
+    async def enqueue_event(self, event: Any) -> None:
+        self.events.append(MessageToDict(event))
+
+
+async def told(answer: a2a.Answer | a2a.Question) -> list[View]:
+    queue: Any = Queue()
+    await a2a.tell(answer, TaskUpdater(queue, "run-1", "talk-1"))
+    return queue.events
+
+
+@pytest.mark.parametrize("result", ["at noon", {"high": "noon"}, None])
+async def test_a_result_is_told_as_it_is(result: Any) -> None:
+    artifact, status = await told(a2a.Answer(state="completed", result=result))
+    part = {"text": result} if isinstance(result, str) else {"data": result}
+    assert artifact["artifact"]["parts"] == [part]
+    assert status["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_what_failed_is_told_with_its_code() -> None:
+    (event,) = await told(a2a.Answer(state="refused", code="not_found", reason="nobody"))
+    assert event["status"]["state"] == "TASK_STATE_FAILED"
+    assert '"code": "not_found"' in event["status"]["message"]["parts"][0]["text"]
+
+
+async def test_a_question_is_told_with_what_the_answer_is_found_by(house: House) -> None:
+    child, question = await questioned(house, await house.member("planner"))
+    (event,) = await told(question)
+    assert event["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert event["status"]["message"]["metadata"][EXTENSION]["asks"]["task"] == child["id"]
 
 
 # --- what breaks ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ on with `hand_off`.
 from typing import Unpack
 
 from nodrop.adapters.a2a.handing import Handing, HandOff
-from nodrop.adapters.a2a.outcomes import Question
+from nodrop.adapters.a2a.outcomes import Question, tell
 from nodrop.adapters.a2a.tasks import TaskDriver, endpoint
 from nodrop.adapters.port.handing import Answer
 from nodrop.adapters.port.installed import needs
@@ -19,7 +19,7 @@ from nodrop.client.settings import Address
 with needs("a2a-sdk", "1.3", extra="a2a"):
     from a2a.types import AgentCard
 
-__all__ = ["Answer", "HandOff", "Question", "as_agent", "endpoint", "hand_off", "serve"]
+__all__ = ["Answer", "HandOff", "Question", "as_agent", "endpoint", "hand_off", "serve", "tell"]
 
 
 def as_agent(
@@ -45,5 +45,8 @@ async def serve(
 
 
 def hand_off(to: str, **terms: Unpack[Handing]) -> HandOff:
-    """Return what an executor hands work to `to` with: `await planner(context, "tides")`."""
+    """Return what an executor hands work to `to` with: `await planner(context, "tides")`.
+
+    What comes back is an `Answer` or a `Question`; `tell` has the executor's own task come to that.
+    """
     return HandOff(to, terms)

@@ -100,8 +100,8 @@ class HandOff:
 
     @asynccontextmanager
     async def _connected(self, traceparent: str | None) -> AsyncGenerator[Client]:
-        named = {name: self._terms.get(name) for name in ("agent", "token")}
-        settings = load(self._terms.get("address"), **named)
+        terms = self._terms
+        settings = load(terms.get("address"), agent=terms.get("agent"), token=terms.get("token"))
         place = parse(settings.address, team=settings.team)
         if not isinstance(place, Remote):
             raise InvalidRequestError(

@@ -6,9 +6,10 @@ is the chain, and the task is the run.
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from nodrop.adapters.a2a.messages import EXTENSION
 from nodrop.adapters.port import trace
@@ -26,6 +27,7 @@ ASKS: Final = "asks"
 _SAID: Final = "nodrop.said"
 """Where a request's state counts what was handed on in it."""
 _DIGEST_CHARS: Final = 32
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ def incoming(context: RequestContext) -> Incoming:
     first = history[0] if history else message
     # An answer need not repeat what the task began with.
     about = {**_metadata(first), **context.metadata, **_metadata(message)}
-    ours = about.get(EXTENSION) or {}
+    ours = _ours(about)
     handoff_id = about.get("handoff_id")
     state = context.call_context.state
     return Incoming(
@@ -83,19 +85,26 @@ def _answers(context: RequestContext) -> tuple[str, int] | None:
     task = context.current_task
     spoken = [] if task is None else [task.status.message, *reversed(task.history)]
     for message in spoken:
-        ours = _metadata(message).get(EXTENSION, {})
-        if message.role == Role.ROLE_AGENT and ASKS in ours:
-            return ours[ASKS]["task"], round(ours[ASKS]["seq"])
+        mark = _ours(_metadata(message)).get(ASKS)
+        if message.role == Role.ROLE_AGENT and mark is not None:
+            return mark["task"], round(mark["seq"])
     return None
 
 
 def _traceparent(came: str | None) -> str | None:
     """Return the span that this code is in, where that is of the trace that came; else what came."""
     here = trace.current_traceparent()
-    if here is None or came is None:
-        return here or came
-    return here if here.split("-")[1:2] == came.split("-")[1:2] else came
+    found = _TRACEPARENT.fullmatch(came or "")
+    if found is None:
+        return here  # as W3C has it, what is malformed was not said
+    return here if here is not None and here.split("-")[1] == found["trace"] else came
 
 
 def _metadata(message: Message) -> dict[str, Any]:
     return MessageToDict(message.metadata)
+
+
+def _ours(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said under our URI; whoever else writes there may write anything."""
+    found: Any = about.get(EXTENSION)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

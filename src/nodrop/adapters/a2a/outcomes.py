@@ -26,6 +26,8 @@ from nodrop.wire.errors import from_json
 with needs("a2a-sdk", "1.3", extra="a2a"):
     import httpx
     from a2a.client import A2AClientError
+    from a2a.helpers import new_data_part, new_text_part
+    from a2a.server.tasks import TaskUpdater
     from a2a.types import Task
     from a2a.utils.errors import A2AError
     from google.protobuf.json_format import MessageToDict
@@ -35,8 +37,8 @@ with needs("a2a-sdk", "1.3", extra="a2a"):
 class Question:
     """It does not go on without an answer.
 
-    Require input with a message that says `text` and has `metadata`. Once that is answered, hand the
-    same on again: the answer is passed on, and what comes back is what became of it then.
+    Require input with a message that says `text` and has `metadata`, as `tell` does. Once that is answered,
+    hand the same on again: the answer is passed on, and what comes back is what became of it then.
     """
 
     text: str
@@ -83,9 +85,23 @@ def value(task: Task) -> Answer | Question:
     )
 
 
+async def tell(answer: Answer | Question, update: TaskUpdater) -> None:
+    """Let the executor's own task come to the same: a result, an end without one, a question."""
+    if isinstance(answer, Question):
+        words = [new_text_part(answer.text)]
+        await update.requires_input(update.new_agent_message(words, answer.metadata))
+    elif answer.done:
+        plain = isinstance(answer.result, str)
+        part = new_text_part(answer.result) if plain else new_data_part(answer.result)
+        await update.add_artifact([part])
+        await update.complete()
+    else:
+        await update.failed(update.new_agent_message([new_text_part(answer.text)]))
+
+
 def refusal(error: A2AError) -> NodropError:
     """Return what the relay refused with, by the error of A2A that this became on the way."""
-    said = error.data or {}
+    said: dict[str, Any] = error.data or {}
     if "code" in said:
         later = UnavailableError if said.get("retryable") == "true" else ConflictError
         found = BY_CODE.get(said["code"], later)(error.message)
