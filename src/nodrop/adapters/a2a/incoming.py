@@ -1,7 +1,7 @@
 """What an executor's request is part of, as far as it says: chain, parent, trace, deadline, run.
 
-`TaskDriver` says all of it, a relay that delivers by itself some; of any other client the context
-is the chain, and the task is the run.
+`TaskDriver`, and a relay that delivers by itself, say all of it; of any other client the context is the
+chain, and the task is the run.
 """
 
 import hashlib
