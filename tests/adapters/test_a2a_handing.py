@@ -24,6 +24,7 @@ from a2a.types import (
     TaskState,
     TaskStatus,
 )
+from a2a.utils.errors import TaskNotCancelableError
 from google.protobuf.json_format import MessageToDict
 
 from nodrop import app
@@ -331,6 +332,26 @@ async def test_cancelling_the_executor_withdraws_what_nothing_is_above(house: Ho
     assert (await planner("get_handoff", child["id"]))["handoff"]["state"] == "cancelled"
 
 
+async def test_cancelling_a_task_that_asks_withdraws_whose_question_it_is(house: House) -> None:
+    planner = await house.member("planner")
+    child, question = await questioned(house, planner)
+    context = RequestContext(ServerCallContext(), task_id="run-1", task=asking(question))
+    await a2a.hand_off("planner").cancel(context)
+    assert (await planner("get_handoff", child["id"]))["handoff"]["state"] == "cancelled"
+
+
+async def test_cancelling_a_task_that_asks_nothing_withdraws_nothing(house: House) -> None:
+    """The control of the one above: what runs is withdrawn where it is waited for."""
+    planner = await house.member("planner")
+    waiting = begun(request())
+    child = await house.taken(planner)
+    task = Task(id="run-1", context_id="talk-1")
+    context = RequestContext(ServerCallContext(), task_id="run-1", task=task)
+    await a2a.hand_off("planner").cancel(context)
+    await planner("complete", child["id"], attempt=1, result="at noon")
+    assert (await ended(waiting)).result == "at noon"
+
+
 async def test_what_is_below_a_handoff_is_left_to_the_relay(house: House) -> None:
     """The control of the one above: the next attempt at the handoff finds it again."""
     origin, boss, planner = [await house.member(n) for n in ("origin", "boss", "planner")]
@@ -393,11 +414,13 @@ class Line:
         self._answers = list(answers)
         self.sent: list[Message] = []
         self.cancelled: list[str] = []
+        self.silent = asyncio.Event()
 
     async def send_message(self, request: SendMessageRequest) -> AsyncIterator[StreamResponse]:
         self.sent.append(request.message)
         answer = self._answers.pop(0)
         if answer is None:
+            self.silent.set()
             await asyncio.Event().wait()
         elif isinstance(answer, Exception):
             raise answer
@@ -406,6 +429,7 @@ class Line:
 
     async def cancel_task(self, request: CancelTaskRequest) -> None:
         self.cancelled.append(request.id)
+        raise TaskNotCancelableError
 
 
 def shown(state: str, a2a_state: TaskState, **more: Any) -> Task:
@@ -449,6 +473,17 @@ async def test_a_wait_that_runs_out_says_how_it_stands_and_withdraws_nothing() -
     answer: Any = await task.rested(0.05)
     assert (answer.state, answer.handoff, answer.code) == ("offered", "h-1", "wait_elapsed")
     assert line.cancelled == []
+
+
+async def test_what_cannot_be_withdrawn_any_more_is_no_reason_to_go_on() -> None:
+    line, task = handed([OFFERED, None])
+    waiting = asyncio.ensure_future(task.rested("20s"))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await line.silent.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert line.cancelled == ["t-1"]
 
 
 async def test_a_wait_that_runs_out_before_anything_is_stored_says_so() -> None:

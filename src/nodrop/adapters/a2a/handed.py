@@ -58,7 +58,7 @@ class Handed:
             # Where there is a handoff above, the relay withdraws what is below it, and only then:
             # its next attempt may find this task again.
             if self._task is not None and self._came.parent_id is None:
-                await tasks.cancelled(self._client, self._task)
+                await tasks.cancelled(self._client, self._task.id)
             raise
 
     async def _followed(self) -> Answer | Question:

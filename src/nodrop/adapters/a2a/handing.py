@@ -79,6 +79,13 @@ class HandOff:
             handed = Handed(client, came, self._offer(came, payload))
             return await handed.rested(self._terms.get("wait", WAIT))
 
+    async def cancel(self, context: RequestContext) -> None:
+        """Withdraw what waits for an answer of this task; what runs is withdrawn with `execute`."""
+        came = incoming(context)
+        if came.answers is not None:
+            async with self._connected(came.traceparent) as client:
+                await tasks.cancelled(client, came.answers[0])
+
     def _offer(self, came: Incoming, payload: dict[str, Any]) -> Message:
         capability = self._terms.get("capability")
         key = came.key(self._to, capability, payload)

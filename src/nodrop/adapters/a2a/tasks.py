@@ -24,6 +24,7 @@ with needs("a2a-sdk", "1.3", extra="a2a"):
         Task,
         TaskState,
     )
+    from a2a.utils.errors import A2AError
 
 POLL_SECONDS_MIN: Final = 0.25
 POLL_SECONDS_MAX: Final = 3.0
@@ -83,7 +84,7 @@ async def _follow(client: Client, message: Message) -> AsyncGenerator[Event, Any
             pause = min(pause * POLL_GROWTH, POLL_SECONDS_MAX)
             task = await client.get_task(GetTaskRequest(id=task.id))
     except (asyncio.CancelledError, GeneratorExit):
-        await cancelled(client, task)
+        await cancelled(client, task.id)
         raise
     yield _rested(task)
 
@@ -108,9 +109,9 @@ async def _sent(client: Client, message: Message) -> Task | Message:
     raise A2AClientError("the agent did not answer")
 
 
-async def cancelled(client: Client, task: Task) -> None:
+async def cancelled(client: Client, task_id: str) -> None:
     """Tell an agent that nobody wants a task any more."""
-    # At best: OpenClaw refuses to, and the answer counts for nothing here any more.
-    with suppress(A2AClientError, httpx.HTTPError, TimeoutError):
+    # At best: it may have ended, OpenClaw refuses to, and the answer counts for nothing any more.
+    with suppress(A2AError, httpx.HTTPError, TimeoutError):
         async with asyncio.timeout(CANCEL_SECONDS_MAX):
-            await client.cancel_task(CancelTaskRequest(id=task.id))
+            await client.cancel_task(CancelTaskRequest(id=task_id))
