@@ -78,7 +78,7 @@ class Report:
             "# Every framework with every other\n\n"
             "Written by `make test-frameworks`; do not edit. One relay process, a process for "
             "each framework, models scripted, no network but loopback.\n\n"
-            f"{held} of {asked} hold: {len(CALLERS)} frameworks that hand off × {len(TARGETS)} "
+            f"{held} of {asked} hold: {len(CALLERS)} that hand off × {len(TARGETS)} "
             f"kinds of agent that work × {len(ASPECTS)} aspects, in {seconds:.0f} s.\n\n"
             f"{self.table()}\n\nA cell is the number of aspects that hold, and names those that do "
             f"not:\n\n{aspects}\n\nEach by itself, in the same run:\n\n{self.feats()}\n\n"

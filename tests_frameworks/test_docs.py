@@ -25,8 +25,11 @@ MODELS = {
     "Microsoft Agent Framework": "from cast.agent_framework import Model; model = Model()",
     "LlamaIndex workflows": "",
     "smolagents": "from cast.smolagents import Scripted; model = Scripted(model_id='scripted')",
+    "A2A": "from cast.a2a import Act, said_to, started; url = started(Act({}))",
 }
 """Where the page says `model`: scripted to hand on what it is told to, and else to be done with it."""
+CALLED = {"A2A": "import asyncio; print(asyncio.run(said_to(Boss())))"}
+"""What the page leaves to somebody else: an executor does nothing until its server is called."""
 
 SCRIPT = """
 from cast import brain
@@ -53,7 +56,7 @@ def snippets(name: str) -> list[str]:
 
 def test_every_framework_has_its_section() -> None:
     sections = {found["name"] for found in SECTION.finditer(PAGE.read_text())}
-    assert sections - MODELS.keys() == {"What travels along", "Questions", "A2A, and OpenClaw"}
+    assert sections - MODELS.keys() == {"What travels along", "Questions", "OpenClaw and Clawdbot"}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -66,10 +69,15 @@ async def test_what_the_page_serves_takes_what_the_page_hands_off(relay: Relay, 
     stem = re.sub(r"\W", "_", name)
     scripts = {
         f"{stem}_serves": prelude + serving,
-        f"{stem}_hands_off": prelude + serving.replace(ends[0], "") + handing,
+        f"{stem}_hands_off": prelude
+        + serving.replace(ends[0], "")
+        + handing
+        + CALLED.get(name, ""),
     }
     for script, code in scripts.items():
         (relay.folder / f"{script}.py").write_text(code, encoding="utf-8")
+    async with relay.connected("planner"):
+        pass  # known from here on: over A2A, nobody else has an address
     server = relay.run(f"{stem}_serves", f"{stem}_serves.py")
     caller = relay.run(f"{stem}_hands_off", f"{stem}_hands_off.py")
     await asyncio.to_thread(caller.wait, RUN_SECONDS_MAX)

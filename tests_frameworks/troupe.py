@@ -35,8 +35,8 @@ AGENTS = {
 """What each module of the cast puts on stage."""
 TARGETS = [name for names in AGENTS.values() for name in names if not name.endswith("_object")]
 """Everyone who can be handed something to."""
-CALLERS = [name for name in AGENTS if name != "a2a"]
-"""Everyone who hands on: the frameworks. Whoever speaks A2A does so through its own tools."""
+CALLERS = list(AGENTS)
+"""Everyone who hands on: one of each framework, and of those who speak A2A."""
 
 
 def stage_of(agent: str) -> str:

@@ -14,6 +14,7 @@ from nodrop.doors.a2a.errand import Errand
 from nodrop.doors.listener import listen
 
 PATIENCE_SECONDS = 20
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Abroad:
@@ -26,6 +27,7 @@ class Abroad:
         self.tasks: dict[str, dict[str, Any]] = {}
         self.by_message: dict[str, str] = {}
         self.tokens: set[str] = set()
+        self.traces: set[str] = set()
         self.arrived = asyncio.Event()
         self.lose_answers = False
         self.next_state = "TASK_STATE_WORKING"
@@ -41,6 +43,7 @@ class Abroad:
             answer: Any = self.card()
         else:
             self.tokens.add(headers.get("authorization", ""))
+            self.traces.add(headers.get("traceparent", ""))
             answer = self.answer(msgspec.json.decode(body))
         if answer is None:
             return  # the connection breaks
@@ -145,11 +148,16 @@ async def test_a_handoff_is_sent_once_and_its_result_comes_back(
 ) -> None:
     await add(office, abroad, token="s3cret")
     planner = await office.member("planner")
-    handoff = (await planner("offer", to="traveller", title="Go", payload={"to": "Oslo"}))[
-        "handoff"
-    ]
+    terms = {"title": "Go", "payload": {"to": "Oslo"}, "traceparent": TRACEPARENT}
+    handoff = (await planner("offer", to="traveller", **terms))["handoff"]
     await abroad.reached()
     (message,) = abroad.sent
+    assert message["metadata"] == {
+        "handoff_id": handoff["id"],
+        "correlation_id": handoff["correlation_id"],
+        "deadline": handoff["deadline"],
+    }
+    assert TRACEPARENT in abroad.traces
     assert message["messageId"] == f"{handoff['id']}-1"
     assert message["contextId"] == handoff["correlation_id"]
     assert message["parts"][-1] == {"data": {"to": "Oslo"}}

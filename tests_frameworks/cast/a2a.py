@@ -1,4 +1,4 @@
-"""A2A on stage: an agent behind the official SDK's server, without any of our code in it."""
+"""A2A on stage: an agent behind the official SDK's server. All of ours in it is what hands on."""
 
 import asyncio
 import json
@@ -7,27 +7,37 @@ import socket
 import threading
 from typing import Any
 
+import httpx
 import uvicorn
-from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.client import ClientConfig, create_client
+from a2a.helpers import (
+    get_stream_response_text,
+    new_task_from_user_message,
+    new_text_message,
+    new_text_part,
+)
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, Role, SendMessageRequest
 from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
 
 from cast import brain
 from nodrop import Agent
 from nodrop.adapters import a2a
+from nodrop.adapters.port.handing import parsed
+
+SAID_SECONDS_MAX = 60.0
 
 
 class Act(AgentExecutor):
     """Does what `brain` decides; knows only what came over the wire."""
 
-    def __init__(self) -> None:
-        self._held: set[str] = set()
+    def __init__(self, hands: dict[str, a2a.HandOff]) -> None:
+        self._hands = hands
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None, "it is what brings us here"
@@ -38,7 +48,7 @@ class Act(AgentExecutor):
         await update.start_work()
         said = context.get_user_input()
         first = task.history[0].parts[0].text if task.history else said
-        heard = [said] if context.current_task is not None else []
+        heard: list[str] = []
         try:
             while True:
                 match brain.decide(first, heard):
@@ -46,6 +56,8 @@ class Act(AgentExecutor):
                         await update.add_artifact([new_text_part(text)])
                         await update.complete()
                         return
+                    case brain.Ask() if context.current_task is not None:
+                        heard.append(said)
                     case brain.Ask(question):
                         asking = update.new_agent_message([new_text_part(question)])
                         await update.requires_input(asking)
@@ -54,8 +66,13 @@ class Act(AgentExecutor):
                         heard.append(_report(context))
                     case brain.Call("hold"):
                         heard.append(await self._hold(context))
-                    case _:
-                        raise AssertionError("an agent behind A2A hands nothing on here")
+                    case brain.Call(name, arguments):
+                        fields = parsed(arguments["context_json"])
+                        answer = await self._hands[name](context, arguments["task"], fields)
+                        if isinstance(answer, a2a.Question):
+                            await a2a.tell(answer, update)
+                            return
+                        heard.append(answer.text)
         except brain.ModelDownError as error:
             await update.failed(update.new_agent_message([new_text_part(str(error))]))
 
@@ -92,9 +109,11 @@ def _report(context: RequestContext) -> str:
     )
 
 
-def _serve(port: int) -> None:
-    url = f"http://127.0.0.1:{port}"
-    way = AgentInterface(url=f"{url}/a2a", protocol_binding="JSONRPC", protocol_version="1.0")
+def started(executor: AgentExecutor) -> str:
+    """Serve in a thread for as long as the process lives; return where."""
+    door = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{door.getsockname()[1]}/a2a"
+    way = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")
     card = AgentCard(
         name="act",
         description="Acts.",
@@ -105,16 +124,28 @@ def _serve(port: int) -> None:
         supported_interfaces=[way],
     )
     handler = DefaultRequestHandler(
-        agent_executor=Act(), task_store=InMemoryTaskStore(), agent_card=card
+        agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card
     )
     routes = [*create_jsonrpc_routes(handler, "/a2a"), *create_agent_card_routes(card)]
-    uvicorn.run(Starlette(routes=routes), port=port, log_level="warning")
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="warning"))
+    threading.Thread(target=server.run, args=([door],), daemon=True).start()
+    return url
+
+
+async def said_to(executor: AgentExecutor) -> str:
+    """Return what an executor says that is served and told something."""
+    message = new_text_message("Hello", role=Role.ROLE_USER)
+    async with httpx.AsyncClient(timeout=SAID_SECONDS_MAX) as http:
+        client = await create_client(
+            a2a.endpoint(started(executor)), ClientConfig(httpx_client=http)
+        )
+        request = SendMessageRequest(message=message)
+        said = [get_stream_response_text(told) async for told in client.send_message(request)]
+    return said[-1]
 
 
 def members(targets: list[str]) -> list[Agent]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    threading.Thread(target=_serve, args=(port,), daemon=True).start()
-    target = a2a.endpoint(f"http://127.0.0.1:{port}/a2a")
+    ways = [a2a.hand_off(to, agent="a2a", attempts_max=2) for to in targets]
+    hands = {f"hand_off_to_{to}": way for to, way in zip(targets, ways, strict=True)}
+    target = a2a.endpoint(started(Act(hands)))
     return [a2a.as_agent(target, agent="a2a", **brain.terms())]

@@ -183,6 +183,11 @@ async def _open_remote(
     return Client(channel, agent=channel.agent, signer=key)
 
 
+def tokens_for(place: Remote, settings: Settings) -> Tokens:
+    """Return whose bearer token a connection carries that this SDK does not open itself."""
+    return _key(place, settings) or _tokens(place, settings)
+
+
 def _key(place: Remote | Embedded, settings: Settings) -> "AgentKey | None":
     """Return the agent's own key, where it has one that this relay knows."""
     credentials = CredentialsFile(settings.home).read()

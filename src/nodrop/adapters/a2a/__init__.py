@@ -1,21 +1,25 @@
 """A2A: an agent that speaks the Agent2Agent protocol elsewhere, as an agent of the team.
 
 The way to OpenClaw, ADK's `to_a2a` and any other A2A server, without code of ours in it. A task that
-requires input is a question, answered in the same task.
+requires input is a question, answered in the same task. An executor written with the SDK hands work
+on with `hand_off`.
 """
 
 from typing import Unpack
 
-from nodrop.adapters.a2a.tasks import TaskDriver
+from nodrop.adapters.a2a.handing import Handing, HandOff
+from nodrop.adapters.a2a.outcomes import Question, tell
+from nodrop.adapters.a2a.tasks import TaskDriver, endpoint
+from nodrop.adapters.port.handing import Answer
 from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
 from nodrop.client.settings import Address
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
-    from a2a.types import AgentCard, AgentInterface
+    from a2a.types import AgentCard
 
-__all__ = ["as_agent", "endpoint", "serve"]
+__all__ = ["Answer", "HandOff", "Question", "as_agent", "endpoint", "hand_off", "serve", "tell"]
 
 
 def as_agent(
@@ -40,7 +44,9 @@ async def serve(
     await as_agent(target, agent=agent, token=token, **terms).serve(address)
 
 
-def endpoint(url: str) -> AgentCard:
-    """Return a card for an A2A 1.0 JSON-RPC address whose card is not needed, such as OpenClaw's."""
-    way = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")
-    return AgentCard(name="remote", supported_interfaces=[way])
+def hand_off(to: str, **terms: Unpack[Handing]) -> HandOff:
+    """Return what an executor hands work to `to` with: `await planner(context, "tides")`.
+
+    What comes back is an `Answer` or a `Question`; `tell` has the executor's own task come to that.
+    """
+    return HandOff(to, terms)

@@ -12,6 +12,8 @@ with needs("a2a-sdk", "1.3", extra="a2a"):
     from a2a.types import Message, Part, Role, Task
     from google.protobuf.json_format import MessageToDict
 
+EXTENSION: Final = "urn:nodrop:a2a:handoff:v1"
+"""What the fields of a handoff are under, in metadata of a relay's messages and tasks."""
 ADK_KIND: Final = "adk_type"
 """By this, ADK marks calls that it waits for, and wants the answers to them marked."""
 

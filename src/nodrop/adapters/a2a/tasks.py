@@ -15,6 +15,7 @@ with needs("a2a-sdk", "1.3", extra="a2a"):
     from a2a.client import A2AClientError, Client, ClientConfig, create_client
     from a2a.types import (
         AgentCard,
+        AgentInterface,
         CancelTaskRequest,
         GetTaskRequest,
         Message,
@@ -23,6 +24,7 @@ with needs("a2a-sdk", "1.3", extra="a2a"):
         Task,
         TaskState,
     )
+    from a2a.utils.errors import A2AError
 
 POLL_SECONDS_MIN: Final = 0.25
 POLL_SECONDS_MAX: Final = 3.0
@@ -31,13 +33,19 @@ POLL_GROWTH: Final = 1.5
 REQUEST_SECONDS_MAX: Final = 60.0
 CANCEL_SECONDS_MAX: Final = 5.0
 
-_ASKING: Final = (TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED)
+ASKING: Final = (TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED)
 _FAILED: Final = (
     TaskState.TASK_STATE_FAILED,
     TaskState.TASK_STATE_REJECTED,
     TaskState.TASK_STATE_CANCELED,
 )
-_RESTING: Final = (TaskState.TASK_STATE_COMPLETED, *_ASKING, *_FAILED)
+RESTING: Final = (TaskState.TASK_STATE_COMPLETED, *ASKING, *_FAILED)
+
+
+def endpoint(url: str) -> AgentCard:
+    """Return a card for an A2A 1.0 JSON-RPC address whose card is not needed, such as OpenClaw's."""
+    way = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")
+    return AgentCard(name="remote", supported_interfaces=[way])
 
 
 class TaskDriver:
@@ -70,13 +78,13 @@ async def _follow(client: Client, message: Message) -> AsyncGenerator[Event, Any
         return
     pause = POLL_SECONDS_MIN
     try:
-        while task.status.state not in _RESTING:
+        while task.status.state not in RESTING:
             yield Progress(status=TaskState.Name(task.status.state))
             await asyncio.sleep(pause)
             pause = min(pause * POLL_GROWTH, POLL_SECONDS_MAX)
             task = await client.get_task(GetTaskRequest(id=task.id))
     except (asyncio.CancelledError, GeneratorExit):
-        await _cancelled(client, task)
+        await cancelled(client, task.id)
         raise
     yield _rested(task)
 
@@ -84,7 +92,7 @@ async def _follow(client: Client, message: Message) -> AsyncGenerator[Event, Any
 def _rested(task: Task) -> Event:
     """Return what a task came to that does not go on by itself."""
     words = task.status.message.parts
-    if task.status.state in _ASKING:
+    if task.status.state in ASKING:
         question = text(messages.said(words))
         return NeedHelp(question=question, state=messages.kept(task))
     if task.status.state in _FAILED:
@@ -101,8 +109,9 @@ async def _sent(client: Client, message: Message) -> Task | Message:
     raise A2AClientError("the agent did not answer")
 
 
-async def _cancelled(client: Client, task: Task) -> None:
-    # At best: OpenClaw refuses to, and the answer counts for nothing here any more.
-    with suppress(A2AClientError, httpx.HTTPError, TimeoutError):
+async def cancelled(client: Client, task_id: str) -> None:
+    """Tell an agent that nobody wants a task any more."""
+    # At best: it may have ended, OpenClaw refuses to, and the answer counts for nothing any more.
+    with suppress(A2AError, httpx.HTTPError, TimeoutError):
         async with asyncio.timeout(CANCEL_SECONDS_MAX):
-            await client.cancel_task(CancelTaskRequest(id=task.id))
+            await client.cancel_task(CancelTaskRequest(id=task_id))

@@ -26,7 +26,7 @@ from nodrop.client.handoff import Handoff
 from nodrop.client.portal import Portal
 from nodrop.client.shown import HandoffShown, outcome_of
 from nodrop.client.values import given, plain
-from nodrop.core.errors import CallerError, ConflictError, IdempotencyConflictError
+from nodrop.core.errors import CallerError, ConflictError, IdempotencyConflictError, NodropError
 from nodrop.core.model import State
 
 WAIT: Final = "10m"
@@ -148,9 +148,7 @@ class HandOff:
             # Made by an earlier attempt, of the same content, when more was left of the deadline.
             handoff = await client.handoff(f"{client.agent}/{terms['idempotency_key']}")
         except CallerError as error:
-            where = "; ".join(f"{problem.path}: {problem.message}" for problem in error.errors)
-            reason = f"{error.detail} ({where})" if where else error.detail
-            return Answer(state="refused", code=error.code, reason=reason)
+            return refused(error)
         return await self._followed(client, handoff, here)
 
     def _terms(self, here: Current | None, payload: Any) -> dict[str, Any]:
@@ -217,6 +215,13 @@ class HandOff:
             await client.call("answer", fields, handoff=shown.id)
         except ConflictError:
             return  # somebody else was faster, or it is over
+
+
+def refused(error: NodropError) -> Answer:
+    """Return the answer to what was never stored."""
+    where = "; ".join(f"{problem.path}: {problem.message}" for problem in error.errors)
+    reason = f"{error.detail} ({where})" if where else error.detail
+    return Answer(state="refused", code=error.code, reason=reason)
 
 
 def parsed(context_json: str | None) -> dict[str, Any] | None:

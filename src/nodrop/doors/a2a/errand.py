@@ -117,7 +117,8 @@ class Errand:
         if known is None:
             message_id = f"{self._handoff['id']}-{number}"
             await self._record(f"a2a.sent.{number}", message_id)
-            answer = await self._remote.send(self._message(message_id))
+            message, traceparent = self._message(message_id), self._handoff["traceparent"]
+            answer = await self._remote.send(message, traceparent=traceparent)
             if isinstance(answer, Task):
                 self.task_id = answer.id
                 await self._record(f"a2a.task.{number}", answer.id)
@@ -250,14 +251,22 @@ class Errand:
             role="ROLE_USER",
             parts=said_to(self._handoff),
         )
+        about = Struct()
+        # What it needs to hand on work of its own as part of this.
+        about.update(
+            {
+                "handoff_id": self._handoff["id"],
+                "correlation_id": self._handoff["correlation_id"],
+                "deadline": self._handoff["deadline"],
+            }
+        )
         if self._remote.speaks_ours:
-            ours = Struct()
             terms = {"idempotencyKey": message_id, "deadline": self._handoff["deadline"]}
             if self._handoff["capability"]:
                 terms["capability"] = self._handoff["capability"]
-            ours.update({extension.URI: terms})
-            message.metadata.CopyFrom(ours)
+            about.update({extension.URI: terms})
             message.extensions.append(extension.URI)
+        message.metadata.CopyFrom(about)
         return message
 
 

@@ -103,7 +103,7 @@ class Remote:
         """Whether it tells of changes by itself."""
         return self.card.capabilities.streaming
 
-    async def send(self, message: Message) -> Task | Message:
+    async def send(self, message: Message, *, traceparent: str | None = None) -> Task | Message:
         """Say something, and return what it became, at once.
 
         Raises:
@@ -113,6 +113,8 @@ class Remote:
         configuration = SendMessageConfiguration(return_immediately=True)
         request = SendMessageRequest(message=message, configuration=configuration)
         parameters = {"A2A-Extensions": extension.URI} if self.speaks_ours else {}
+        if traceparent is not None:
+            parameters["traceparent"] = traceparent
         context = ClientCallContext(service_parameters=parameters)
         with _reaching():
             async for answer in self._known.send_message(request, context=context):
