@@ -74,7 +74,8 @@ class Chain:
         """Hold the log to a checkpoint."""
         if not checkpoint.genuine():
             raise DoesNotHoldError("it is not signed by the key in it")
-        self._awaited[checkpoint.size] = checkpoint.head
+        if self._awaited.setdefault(checkpoint.size, checkpoint.head) != checkpoint.head:
+            raise DoesNotHoldError("another checkpoint says that another entry stood here")
 
     def read(self, entry: Entry, body: Any) -> None:
         """Take the next entry."""
