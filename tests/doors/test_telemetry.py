@@ -1,6 +1,7 @@
 """Spans and metrics: one span for each handoff, with ids that anybody can find again."""
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.telemetry import door, meters, settings
 from nodrop.doors.telemetry.follower import SETTLES_WITHIN_MS, Follower
 from nodrop.doors.telemetry.spans import Spans
+from nodrop.engine.endings import Endings
 from nodrop.engine.relay import Relay, operator_of
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
@@ -228,7 +230,8 @@ async def test_a_trace_that_is_not_sampled_makes_no_spans(office: Office) -> Non
     assert handed["traceparent"].endswith("-00"), "whoever works on it is told not to either"
 
 
-async def test_another_follower_goes_on_where_the_last_one_was(office: Office) -> None:
+async def killed_after_the_first(office: Office) -> None:
+    """Two handoffs end, and the follower is gone before it has seen the second."""
     first = office.follower()
     await first.begin()
     for _ in range(2):
@@ -237,12 +240,27 @@ async def test_another_follower_goes_on_where_the_last_one_was(office: Office) -
         await office.settle(offered["id"])
         if not office.collector.spans:
             await first.flush()
-    assert len(office.collector.spans) == 1, "the first one is out, and then it was killed"
+    assert len(office.collector.spans) == 1
     second = office.follower()
     await second.begin()
     await second.flush()
-    assert len({hexadecimal(span) for span in office.collector.spans}) == 2
+
+
+async def test_another_follower_goes_on_where_the_last_one_was(office: Office) -> None:
+    await killed_after_the_first(office)
     assert len(office.collector.spans) == 2
+    assert len({hexadecimal(span) for span in office.collector.spans}) == 2
+
+
+async def test_without_a_cursor_that_is_kept_spans_would_be_missing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forget(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(Endings, "keep", forget)
+    await killed_after_the_first(office)
+    assert len(office.collector.spans) == 1
 
 
 async def test_what_the_collector_does_not_take_is_sent_again(office: Office) -> None:
@@ -270,7 +288,7 @@ async def test_a_span_waits_a_minute_for_its_last_rung_and_no_longer(office: Off
     await follower.begin()
     await office.offer(to="worker")
     await office.work("worker")
-    ended = office.clock.now()
+    ended, waited = office.clock.now(), 0
     following = asyncio.create_task(follower.run())
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -306,29 +324,25 @@ async def test_the_meter_tells_the_figures_of_metrics(office: Office) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "traces", "metrics"),
+    ("variables", "signals"),
     [
-        ({}, False, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, True, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c"}, True, False),
-        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c"}, False, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, False, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "true"}, False, False),
+        ({}, set[str]()),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, {"traces", "metrics"}),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c"}, {"traces"}),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c"}, {"metrics"}),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, {"metrics"}),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "true"}, set[str]()),
     ],
 )
-def test_the_standard_variables_decide(
-    variables: dict[str, str],
-    traces: bool,
-    metrics: bool,  # noqa: FBT001  # pytest names them
-) -> None:
+def test_the_standard_variables_decide(variables: dict[str, str], signals: set[str]) -> None:
     wanted = settings.wanted(variables)
-    assert (wanted.traces, wanted.metrics) == (traces, metrics)
+    assert {name for name in ("traces", "metrics") if getattr(wanted, name)} == signals
 
 
 async def test_a_relay_without_the_extra_says_what_to_install(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "nodrop.doors.telemetry.exporting", None)
+    monkeypatch.setitem(sys.modules, "nodrop.doors.telemetry.exporting", None)
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     telling = door.telling(office.relay, team="default", clock=office.clock, environment=variables)
     async with telling as notes:

@@ -104,22 +104,24 @@ async def test_one_trace_over_five_legs_with_the_relay_killed_in_the_middle(
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
         names = [f"agent_{number}" for number in range(1, 6)]
-        async with RelayProcess(tmp_path / "relay") as relay:
-            async with nodrop.connect(relay.url, agent="asker", home=relay.home) as asker:
-                handoff = await asker.hand_off(
-                    to=names[0],
-                    title="five",
-                    then=[{"to": name} for name in names[1:]],
-                    traceparent=f"00-{TRACE}-{CALLER}-01",
-                )
-                given = [await _worked(relay, name) for name in names[:2]]
-                await collector.until_spans(1)
-                await relay.kill()
-                await relay.start()
-                given += [await _worked(relay, name) for name in names[2:]]
-                await handoff.outcome(wait="30s", of="chain")
-                shown = await asker.trace(handoff.correlation_id)
-                await collector.until_spans(5)
+        async with (
+            RelayProcess(tmp_path / "relay") as relay,
+            nodrop.connect(relay.url, agent="asker", home=relay.home) as asker,
+        ):
+            handoff = await asker.hand_off(
+                to=names[0],
+                title="five",
+                then=[{"to": name} for name in names[1:]],
+                traceparent=f"00-{TRACE}-{CALLER}-01",
+            )
+            given = [await _worked(relay, name) for name in names[:2]]
+            await collector.until_spans(1)
+            await relay.kill()
+            await relay.start()
+            given += [await _worked(relay, name) for name in names[2:]]
+            await handoff.outcome(wait="30s", of="chain")
+            shown = await asker.trace(handoff.correlation_id)
+            await collector.until_spans(5)
     contexts = [str(each).split("-") for each in given]
     assert {context[1] for context in contexts} == {TRACE}, "as the legs were delivered"
     assert [leg.traceparent for leg in shown] == given, "as `trace` shows them"
