@@ -151,6 +151,18 @@ async def test_what_nobody_will_ever_take_is_given_up_in_the_log(office: Office)
     assert entry["data"]["name"] == "mail"
 
 
+async def test_an_outlet_that_is_set_anew_does_not_wait_for_the_one_before(office: Office) -> None:
+    me, other = await office.member("me"), await office.member("other")
+    office.mailbox.refuses = 1
+    async with office.sending():
+        await me.call("put_outlet", PLACE, name="mail")
+        await other.call("say", {"text": "lost", "to": "me"})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await office.mailbox.tried.get()
+        await me.call("put_outlet", {**PLACE, "test": True}, name="mail")
+        assert "This is a test" in (await office.mailbox.next()).text, "no clock has moved"
+
+
 async def test_a_test_arrives(office: Office) -> None:
     me = await office.member("me")
     async with office.sending():
