@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -24,7 +25,8 @@ from nodrop.engine.relay import Relay, operator_of
 
 log = logging.getLogger("nodrop.telemetry")
 
-_FLUSH_SECONDS_MAX = 5.0
+_FLUSH_SECONDS_MAX: Final = 3.0
+"""How long the end of a relay waits for a collector, for spans and for figures."""
 
 
 @asynccontextmanager
@@ -71,10 +73,16 @@ async def _spans(
 
 @asynccontextmanager
 async def _figures(relay: Relay, team: str, resource: Resource) -> AsyncGenerator[None]:
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    exporter = OTLPMetricExporter()
+    reader = PeriodicExportingMetricReader(exporter)
     provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     try:
         await meters.observe(provider, lambda: relay.figures(operator_of(team)))
         yield
     finally:
-        await asyncio.to_thread(provider.shutdown)  # collects once more, from this loop
+        # Collects once more, from this loop; a collector that does not answer is let go of.
+        ending = asyncio.ensure_future(asyncio.to_thread(provider.shutdown))
+        done, _ = await asyncio.wait({ending}, timeout=_FLUSH_SECONDS_MAX)
+        if not done:
+            exporter.shutdown()
+            await asyncio.gather(ending, return_exceptions=True)
