@@ -26,6 +26,7 @@ class Abroad:
         self.tasks: dict[str, dict[str, Any]] = {}
         self.by_message: dict[str, str] = {}
         self.tokens: set[str] = set()
+        self.traces: set[str] = set()
         self.arrived = asyncio.Event()
         self.lose_answers = False
         self.next_state = "TASK_STATE_WORKING"
@@ -41,6 +42,7 @@ class Abroad:
             answer: Any = self.card()
         else:
             self.tokens.add(headers.get("authorization", ""))
+            self.traces |= {headers["traceparent"]} if "traceparent" in headers else set()
             answer = self.answer(msgspec.json.decode(body))
         if answer is None:
             return  # the connection breaks
@@ -155,6 +157,7 @@ async def test_a_handoff_is_sent_once_and_its_result_comes_back(
     assert message["parts"][-1] == {"data": {"to": "Oslo"}}
     assert "Oslo" in message["parts"][0]["text"]
     assert abroad.tokens == {"Bearer s3cret"}
+    assert abroad.traces == {handoff["traceparent"]}, "work on it is part of its trace"
     for wait_ms in (500, 1_000, 2_000):  # gently
         await office.clock.somebody_sleeps(wait_ms)
         looks = abroad.calls.count("GetTask")
