@@ -84,5 +84,5 @@ async def _figures(relay: Relay, team: str, resource: Resource) -> AsyncGenerato
         ending = asyncio.ensure_future(asyncio.to_thread(provider.shutdown))
         done, _ = await asyncio.wait({ending}, timeout=_FLUSH_SECONDS_MAX)
         if not done:
-            exporter.shutdown()
+            exporter.shutdown()  # pyright: ignore[reportUnknownMemberType]  # the SDK leaves its kwargs open
             await asyncio.gather(ending, return_exceptions=True)
