@@ -56,7 +56,6 @@ async def _spans(
         clock=clock,
         gather_ms=wanted.gather_ms,
     )
-    await follower.begin()
     following = asyncio.create_task(follower.run(), name="nodrop spans")
     try:
         yield

@@ -57,6 +57,7 @@ class Follower:
         self._clock = clock
         self._gather_ms = gather_ms
         self._read = self._kept = 0
+        self._begun = False
         self._unsettled: dict[str, _Ending] = {}
         self._working = asyncio.Lock()
 
@@ -64,11 +65,14 @@ class Follower:
         """Take up where the last one was, or begin here."""
         self._read = self._kept = await self._endings.cursor(self._team, NAME)
         await self._endings.keep(self._team, NAME, self._kept)
+        self._begun = True
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Follow, until cancelled. A store that takes nothing now may do so later."""
         while True:
             try:
+                if not self._begun:
+                    await self.begin()
                 await self._round(wait="0s" if self._unsettled else _WAIT)
             except NodropError as error:
                 log.warning("no spans for now: %s", error)
@@ -76,7 +80,8 @@ class Follower:
 
     async def flush(self) -> None:
         """Export whatever has ended, settled or not."""
-        await self._round(wait="0s", everything=True)
+        if self._begun:
+            await self._round(wait="0s", everything=True)
 
     async def _round(self, *, wait: str, everything: bool = False) -> None:
         page = await self._endings.after(self._team, self._read, wait=wait)

@@ -16,7 +16,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from nodrop.proof.chaos.callers import KEYLESS, connected
 from nodrop.proof.chaos.check import Verdict
 from nodrop.proof.chaos.crew import Crew
 from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.record import AnyLine, Record, Told, read
+from nodrop.proof.chaos.record import Record, Told, read
 from nodrop.proof.chaos.relay_process import RelayProcess, environment
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.staff import ASKS, FAILS, FINE, FORGETFUL, PERSON, TOLD_TO_FAIL
@@ -140,10 +140,10 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
             waiting = await _dead_letters(me)
             shown = await _inbox(me)
         verified = await _verified(relay)
-    wrong = (*_otherwise(chains, read(record.path)), *_unexplained(chains, waiting))
+    told = {line.ask: line.state for line in read(record.path) if isinstance(line, Told)}
+    wrong = (*_otherwise(chains, told), *_unexplained(chains, waiting))
     if not verified["holds"]:
         wrong = (*wrong, f"the log does not hold: {verified['finding']}")
-    ended = Counter(chain.ends for chain in chains)
     return _with(verdict, wrong).report(
         plan,
         count=len(nemesis.restarts_ms) + crew.kills,
@@ -154,7 +154,7 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
             "chains": len(chains),
             "relay_kills": len(nemesis.restarts_ms),
             "worker_kills": crew.kills,
-            "completed": ended["completed"],
+            "completed": Counter(told.values())["completed"],
             "dead_letters": len(waiting),
             "waits_for_the_person": shown,
             "entries_verified": verified["entries"],
@@ -241,7 +241,7 @@ class _Nemesis:
         self._chance = chance
         self._serving = True
 
-    async def among(self, work: Any) -> None:
+    async def among(self, work: Coroutine[Any, Any, None]) -> None:
         """Kill until `work` is done; the relay serves then."""
         killing = [asyncio.create_task(each()) for each in (self._relays, self._workers)]
         try:
@@ -316,9 +316,8 @@ async def _verified(relay: RelayProcess) -> dict[str, Any]:
     return msgspec.json.decode(said)
 
 
-def _otherwise(chains: Sequence[Chain], lines: Iterable[AnyLine]) -> Iterable[str]:
-    """Yield the chains that ended as they were not to."""
-    told = {line.ask: line.state for line in lines if isinstance(line, Told)}
+def _otherwise(chains: Sequence[Chain], told: Mapping[str, str]) -> Iterable[str]:
+    """Yield the chains whose requesters were told something else than what was to be."""
     for chain in chains:
         state = told.get(chain.ask)
         if state is not None and state != chain.ends:
