@@ -4,8 +4,11 @@ import copy
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 import pytest
 
+from nodrop.proof.verify.chain import Checkpoint
+from nodrop.proof.verify.verifier import Verifier
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire import canonical, keys, signatures
@@ -65,6 +68,20 @@ async def test_what_a_team_does_beside_single_handoffs_holds_too(team: Team) -> 
     verdict = saved.verdict(held_to=True)
     assert (verdict.finding, verdict.holds) == (None, True)
     assert verdict.checked["bodies"] >= len(kinds)
+
+
+async def test_a_checkpoint_of_what_was_pruned_is_not_said_to_be_checked(team: Team) -> None:
+    early = await team.call("me", "checkpoints")
+    await team.worked()
+    saved = await team.saved()
+    verifier = Verifier("default", relay_key=early["public_key"])
+    for kept in (early, saved.checkpoint):
+        verifier.expect(msgspec.convert(kept, Checkpoint))
+    for entry in saved.entries[early["size"] + 1 :]:
+        verifier.read(entry)
+    verdict = verifier.verdict()
+    assert (verdict.finding, verdict.checked["checkpoints"]) == (None, 1)
+    assert verdict.unchecked["checkpoints of what was pruned"] == 1
 
 
 async def test_a_log_with_everything_in_it_holds(team: Team) -> None:
