@@ -177,6 +177,7 @@ async def test_the_person_is_to_decide_although_the_requester_has_the_outcome(
     dead = await offer(inbox_monitor, {"when": "dead", "notify": "me"}, watchers=["bystander"])
     await code_agent("ack", dead["id"])
     await code_agent("fail", dead["id"], attempt=1, reason="no access")
+    office.clock.advance(1)
     assert (await me("log", type="handoff.escalated.v1", wait="60s"))["entries"]
     await inbox_monitor("settle", dead["id"])
     waiting = [(item["kind"], item["summary"]) for item in (await me("inbox"))["items"]]

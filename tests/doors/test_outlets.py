@@ -213,7 +213,6 @@ async def test_an_outlet_that_leads_nowhere_is_refused(
 # --- over a real connection ---------------------------------------------------------------------
 
 PARCEL = Parcel(id="default.hook.7.message", subject="s", text="t", data={})
-NOW = app.SystemClock().now()
 
 
 @pytest.fixture
@@ -243,7 +242,9 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 async def test_a_webhook_is_signed_as_the_standard_says(hook: Any) -> None:
     url, requests_, bodies = hook
-    await ways.Webhook(f"{url}/hook", SECRET, allow_private=True).send(PARCEL, now=NOW)
+    await ways.Webhook(f"{url}/hook", SECRET, allow_private=True).send(
+        PARCEL, now=app.SystemClock().now()
+    )
     headers = dict(requests_[0].headers)
     assert Checker(SECRET).verify(bodies[0], headers) == {"id": PARCEL.id}
     with pytest.raises(WebhookVerificationError):
@@ -256,17 +257,21 @@ async def test_a_private_address_is_not_reached(hook: Any, host: str) -> None:
     port = url.rpartition(":")[2]
     with pytest.raises(UnsentError):
         await ways.Webhook(f"http://{host}:{port}/", SECRET, allow_private=False).send(
-            PARCEL, now=NOW
+            PARCEL, now=app.SystemClock().now()
         )
     assert requests_ == []
-    await ways.Webhook(f"{url}/", SECRET, allow_private=True).send(PARCEL, now=NOW)
+    await ways.Webhook(f"{url}/", SECRET, allow_private=True).send(
+        PARCEL, now=app.SystemClock().now()
+    )
     assert len(requests_) == 1, "it was not for want of a listener"
 
 
 async def test_who_is_gone_is_not_asked_again(hook: Any) -> None:
     url, _, _ = hook
     with pytest.raises(UnsentError) as unsent:
-        await ways.Webhook(f"{url}/gone", SECRET, allow_private=True).send(PARCEL, now=NOW)
+        await ways.Webhook(f"{url}/gone", SECRET, allow_private=True).send(
+            PARCEL, now=app.SystemClock().now()
+        )
     assert unsent.value.permanent
 
 
@@ -278,5 +283,5 @@ async def test_a_person_is_told_by_apprise(hook: Any) -> None:
         name="n", team="default", kind="notify", agent="me", url=place, kinds=(), secret=None,
         allow_private=True, after=0,
     )  # fmt: skip
-    await sender.way_of(outlet).send(PARCEL, now=NOW)
+    await sender.way_of(outlet).send(PARCEL, now=app.SystemClock().now())
     assert b'"title": "s"' in bodies[0]
