@@ -14,6 +14,7 @@ _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NIL: Final = "00000000-0000-0000-0000-000000000000"
 _TRACE_ID: Final = slice(3, 35)
 _SPAN_ID: Final = slice(36, 52)
 _FLAGS: Final = slice(53, 55)
@@ -39,17 +40,15 @@ def traceparent(handoff: Handoff) -> str:
 
 def own(team: str, handoff_id: str, *, correlation_id: str, above: str | None) -> str:
     """Return the context of the span of a handoff that was offered in the context `above`."""
-    if above is None:
-        trace, flags = _named(team, correlation_id)[:_TRACE_CHARS], _SAMPLED
-    else:
+    named = _named(team, handoff_id)
+    if above is not None:
         trace, flags = above[_TRACE_ID], above[_FLAGS]
-    return f"00-{trace}-{span_id(team, handoff_id)}-{flags}"
-
-
-def span_id(team: str, handoff_id: str) -> str:
-    """Return the id of a handoff's span, in hexadecimal."""
+    elif correlation_id == handoff_id:
+        trace, flags = named, _SAMPLED
+    else:
+        trace, flags = _named(team, correlation_id), _SAMPLED
     # The end of a UUIDv7 is its random part.
-    return _named(team, handoff_id)[-_SPAN_CHARS:]
+    return f"00-{trace}-{named[-_SPAN_CHARS:]}-{flags}"
 
 
 def trace_id_of(context: str) -> str:
@@ -64,6 +63,6 @@ def span_id_of(context: str) -> str:
 
 def _named(team: str, name: str) -> str:
     """Return 32 hexadecimal digits for a name: those of a UUID are its own."""
-    if _UUID.fullmatch(name) and name.strip("0-"):
+    if _UUID.fullmatch(name) and name != _NIL:
         return name.replace("-", "")
     return hashlib.sha256(f"{team}\0{name}".encode()).hexdigest()[:_TRACE_CHARS]
