@@ -65,6 +65,8 @@ openclaw: $(DEV) ## OpenClaw for real, over A2A and MCP (needs npm; ARGS="--fold
 PROVE := $(BIN)/nodrop chaos
 prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) mix --seconds 3600 --seed 20261115 --json
+	$(PROVE) six-hours --seed 20261116 --json
+	$(BIN)/nodrop simulate --six-hours --seed 20261116 --json
 	$(PROVE) relay-kill --count 1050 --seed 20261115 --json
 	$(PROVE) relay-kill --count 100 --open 100000 --seed 20261115 --json
 	$(PROVE) worker-kill --count 500 --seed 20261115 --json

@@ -38,8 +38,8 @@ from nodrop.adapters import (
     langgraph,
     openai_agents,
 )
-from nodrop.adapters.port import trace
 from nodrop.adapters.port import turns as turns_of_the_port
+from nodrop.client.tracing import current_traceparent
 from story import TRACE_ID, TRACEPARENT, answered
 
 ADDRESS = ":memory:"
@@ -282,7 +282,7 @@ async def test_the_spans_of_a_process_join_the_trace_of_the_handoff(me: nodrop.C
     def act(state: Both) -> Both:
         with TracerProvider().get_tracer("docs").start_as_current_span("act") as span:
             seen.append(f"{span.get_span_context().trace_id:032x}")
-            seen.append(trace.current_traceparent() or "")
+            seen.append(current_traceparent() or "")
         return {"first": "done"}
 
     graph = StateGraph(Both).add_node("act", act).add_edge(START, "act").compile()

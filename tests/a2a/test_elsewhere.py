@@ -43,7 +43,7 @@ class Abroad:
             answer: Any = self.card()
         else:
             self.tokens.add(headers.get("authorization", ""))
-            self.traces.add(headers.get("traceparent", ""))
+            self.traces |= {headers["traceparent"]} if "traceparent" in headers else set()
             answer = self.answer(msgspec.json.decode(body))
         if answer is None:
             return  # the connection breaks
@@ -157,12 +157,13 @@ async def test_a_handoff_is_sent_once_and_its_result_comes_back(
         "correlation_id": handoff["correlation_id"],
         "deadline": handoff["deadline"],
     }
-    assert TRACEPARENT in abroad.traces
     assert message["messageId"] == f"{handoff['id']}-1"
     assert message["contextId"] == handoff["correlation_id"]
     assert message["parts"][-1] == {"data": {"to": "Oslo"}}
     assert "Oslo" in message["parts"][0]["text"]
     assert abroad.tokens == {"Bearer s3cret"}
+    assert abroad.traces == {handoff["traceparent"]}, "work on it is part of its trace"
+    assert TRACEPARENT.split("-")[1] in handoff["traceparent"]
     for wait_ms in (500, 1_000, 2_000):  # gently
         await office.clock.somebody_sleeps(wait_ms)
         looks = abroad.calls.count("GetTask")

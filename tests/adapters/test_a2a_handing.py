@@ -33,7 +33,7 @@ from nodrop.adapters.a2a import tasks
 from nodrop.adapters.a2a.handed import TRIES_MAX, Handed
 from nodrop.adapters.a2a.incoming import incoming
 from nodrop.adapters.a2a.messages import EXTENSION
-from nodrop.adapters.port import trace
+from nodrop.client import tracing
 from nodrop.core.errors import InvalidRequestError, NotInstalledError, UnreachableError
 from nodrop.doors.a2a import extension
 from nodrop.doors.inprocess import InProcessTransport
@@ -190,7 +190,7 @@ def test_whatever_is_under_the_uri_is_no_reason_to_fail() -> None:
 def test_the_trace_is_the_one_that_came(
     monkeypatch: pytest.MonkeyPatch, here: str | None, came: str | None, sent: str | None
 ) -> None:
-    monkeypatch.setattr(trace, "current_traceparent", lambda: here)
+    monkeypatch.setattr(tracing, "current_traceparent", lambda: here)
     headers = {"traceparent": came} if came else {}
     assert incoming(request(headers=headers)).traceparent == sent
 

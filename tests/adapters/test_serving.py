@@ -162,7 +162,8 @@ async def test_what_it_is_part_of_is_known_without_being_told(
             "actor", correlation_id="case-7", traceparent=TRACEPARENT, deadline="1h"
         )
         left = await handoff.result(wait=WAIT)
-    assert (seen[0].correlation_id, seen[0].traceparent) == ("case-7", TRACEPARENT)
+    assert (seen[0].correlation_id, seen[0].traceparent) == ("case-7", handoff.traceparent)
+    assert str(handoff.traceparent)[:36] == TRACEPARENT[:36], "the trace that it was offered in"
     assert 3_500 < left <= 3_600
     assert current() is None
 

@@ -138,4 +138,30 @@ async def test_one_trace_goes_along_five_legs_and_a_restart(
     await third("complete", delivery["handoff"]["id"], attempt=delivery["attempt"], result=3)
     seen += [delivery["handoff"], below["handoff"]]
     seen += [await finish(await office.join(f"agent_{n}"), n) for n in (4, 5)]
-    assert {handoff["traceparent"] for handoff in (offered, *seen)} == {traceparent}
+    contexts = [handoff["traceparent"].split("-") for handoff in (offered, *seen)]
+    assert {(version, trace, flags) for version, trace, _, flags in contexts} == {
+        ("00", "4bf92f3577b34da6a3ce929d0e0e4736", "01")
+    }
+    spans = [span for _, _, span, _ in contexts]
+    assert spans[0] == spans[1], "what the requester was told is what the recipient works in"
+    assert len(set(spans)) == len(spans) - 1, "each handoff is a span of its own"
+    legs = [handoff["id"].replace("-", "")[-16:] for handoff in seen]
+    assert spans[1:] == legs, "whoever has the id has the span"
+
+
+async def test_a_chain_that_nobody_traces_is_a_trace_of_its_own(
+    office: Any, inbox_monitor: Any
+) -> None:
+    then = [{"to": "agent_2"}]
+    offered = (await inbox_monitor("offer", to="agent_1", title="two", then=then))["handoff"]
+    legs = [await finish(await office.join(f"agent_{n}"), n) for n in (1, 2)]
+    named_after = offered["correlation_id"].replace("-", "")
+    assert [leg["traceparent"].split("-")[1] for leg in legs] == [named_after, named_after]
+    named = (
+        await inbox_monitor("offer", to="agent_1", title="named", correlation_id="case 7")
+    )["handoff"]  # fmt: skip
+    [other] = (await (await office.join("agent_1"))("take"))["deliveries"]
+    assert other["handoff"]["traceparent"] == named["traceparent"]
+    trace = named["traceparent"].split("-")[1]
+    assert len(trace) == 32
+    assert trace not in {named_after, "0" * 32}

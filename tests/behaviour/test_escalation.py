@@ -170,6 +170,24 @@ async def test_what_is_over_is_tried_again_with_somebody_else_in_the_same_commit
     assert item is None, "the successor owes the outcome now"
 
 
+async def test_the_person_is_to_decide_although_the_requester_has_the_outcome(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me = await office.person()
+    dead = await offer(inbox_monitor, {"when": "dead", "notify": "me"}, watchers=["bystander"])
+    await code_agent("ack", dead["id"])
+    await code_agent("fail", dead["id"], attempt=1, reason="no access")
+    office.clock.advance(1)
+    assert (await me("log", type="handoff.escalated.v1", wait="60s"))["entries"]
+    await inbox_monitor("settle", dead["id"])
+    waiting = [(item["kind"], item["summary"]) for item in (await me("inbox"))["items"]]
+    assert waiting == [("notice", "escalated: bug")]
+    bystander = await office.join("bystander")
+    assert (await bystander("inbox"))["items"] == [], "nobody asked it to decide"
+    await me("discard", dead["id"])
+    assert (await me("inbox"))["items"] == []
+
+
 @pytest.mark.parametrize(
     ("step", "path"),
     [

@@ -192,6 +192,7 @@ async def test_one_bad_offer_and_none_is_made(inbox_monitor: Any) -> None:
         ({"join": "quorum", "quorum": 4}, "quorum"),
         ({"offers": {"a": {"to": "b", "title": 3}}}, "offers"),
         ({"offers": {"a": {"to": "b", "idempotency_key": "k"}}}, "offers.a.idempotency_key"),
+        ({"offers": {"a": {"to": "b"}}, "traceparent": "nonsense"}, "traceparent"),
     ],
 )
 async def test_a_group_that_makes_no_sense_is_refused(
@@ -208,6 +209,9 @@ async def test_the_same_group_again_is_the_same_group(inbox_monitor: Any) -> Non
         "id"
     ]
     assert (await fan_out(inbox_monitor, idempotency_key="k1"))["id"] == first["id"]
+    traced = f"00-{'1' * 32}-{'2' * 16}-01"
+    elsewhere = await fan_out(inbox_monitor, idempotency_key="k1", traceparent=traced)
+    assert elsewhere["id"] == first["id"], "where it is asked from is no part of what is asked"
     assert len((await inbox_monitor("list_handoffs"))["handoffs"]) == 4
     with pytest.raises(IdempotencyConflictError):
         await fan_out(inbox_monitor, idempotency_key="k1", join="any")

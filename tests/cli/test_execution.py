@@ -24,6 +24,7 @@ class Task:
             "id": "h1",
             "ref": "a/k",
             "correlation_id": "c1",
+            "traceparent": f"00-{'1' * 32}-{'2' * 16}-01",
             "update_every": update_every,
             "payload": {"n": 1},
         }
@@ -82,7 +83,7 @@ async def test_the_command_gets_the_delivery_and_its_ids() -> None:
     got = await run(
         python(
             "import json, os, sys;"
-            "ids = {k: v for k, v in os.environ.items() if k.startswith('NODROP_')};"
+            "ids = {k: v for k, v in os.environ.items() if k.startswith(('NODROP_', 'TRACE'))};"
             "print(json.dumps({'stdin': json.load(sys.stdin), 'ids': ids}))"
         )
     )
@@ -101,6 +102,7 @@ async def test_the_command_gets_the_delivery_and_its_ids() -> None:
         "NODROP_AGENT": "b",
         "NODROP_URL": "http://relay",
         "NODROP_HOME": "/nowhere",
+        "TRACEPARENT": Task().view["traceparent"],
     }
     assert {name: got["ids"].get(name) for name in expected} == expected
 

@@ -45,6 +45,17 @@ def test_a_test_arrives_and_so_does_what_comes_later(nodrop: Run, hook: Any) -> 
     assert "Nothing is sent on" in nodrop("notify", "list").out
 
 
+def test_a_second_place_does_not_take_the_place_of_the_first_unasked(nodrop: Run) -> None:
+    assert nodrop("notify", "add", "https://one.example/", "--webhook").code == 0
+    refused = nodrop("notify", "add", "https://two.example/", "--webhook")
+    assert refused.code == 2
+    assert "notify leads to https://one.example/ already" in refused.err
+    again = nodrop("notify", "add", "https://two.example/", "--webhook", "--name", "notify")
+    assert again.code == 0
+    assert "two.example" in nodrop("notify", "list").out
+    nodrop("notify", "remove", "notify")
+
+
 def test_a_test_that_cannot_arrive_says_why(nodrop: Run) -> None:
     added = nodrop("notify", "add", "http://127.0.0.1:9/", "--webhook", "--test", "--name", "x")
     assert added.code == 1

@@ -40,6 +40,25 @@ def test_rules_are_set_tried_and_fired_from_the_terminal(nodrop: Run, tmp_path: 
     assert nodrop("triggers", "test", "bugs").code == 3
 
 
+def test_the_rules_of_a_file_are_tried_before_a_relay_knows_them(
+    nodrop: Run, tmp_path: Path
+) -> None:
+    written = tmp_path / "nodrop.toml"
+    rules = [f'[[triggers]]\nname = "{name}"\n{RULE}' for name in ("bugs", "more")]
+    written.write_text("\n".join(rules).replace("[offer]", "[triggers.offer]"))
+    bug = '{"subject": "a bug"}'
+    seq = nodrop("emit", "email.received", bug, "--id", "e9", "--json").json["seq"]
+    last = ("--after", str(seq - 1))
+    tried = nodrop("triggers", "test", written, *last, "--json").json["rules"]
+    assert {name: [t["met"] for t in of["trials"]] for name, of in tried.items()} == {
+        "bugs": [True],
+        "more": [True],
+    }
+    shown = nodrop("triggers", "test", written, *last)
+    assert shown.out.splitlines()[0] == "bugs"
+    assert nodrop("triggers", "list", "--json").json["triggers"] == []
+
+
 def test_a_bad_rule_is_refused_with_its_place(nodrop: Run, tmp_path: Path) -> None:
     rule = tmp_path / "rule.toml"
     rule.write_text(RULE.replace("contains('bug')", "contains("))

@@ -47,6 +47,28 @@ async def test_the_idempotency_key_header_is_the_command_id(
     assert taken[1].headers["idempotency-replayed"] == "true"
 
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize(
+    ("header", "joined"),
+    [
+        (f"00-{TRACE}-00f067aa0ba902b7-01", True),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", False),
+        ("nonsense", False),
+    ],
+)
+async def test_the_traceparent_header_says_what_an_offer_is_part_of(
+    requester: Visitor, header: str, *, joined: bool
+) -> None:
+    traced = requester.with_headers(traceparent=header)
+    [context] = {(await offered(traced))["traceparent"]}
+    assert (context.split("-")[1] == TRACE) is joined
+    members = {"offers": {"a": {"to": "code_agent"}}}
+    group = (await traced.request("POST", "/v1/groups", json=members)).json()["group"]
+    assert (group["handoff"]["traceparent"].split("-")[1] == TRACE) is joined
+
+
 async def test_a_header_and_a_body_that_name_different_command_ids_are_refused(
     worker: Visitor,
 ) -> None:

@@ -151,6 +151,18 @@ async def test_what_nobody_will_ever_take_is_given_up_in_the_log(office: Office)
     assert entry["data"]["name"] == "mail"
 
 
+async def test_an_outlet_that_is_set_anew_does_not_wait_for_the_one_before(office: Office) -> None:
+    me, other = await office.member("me"), await office.member("other")
+    office.mailbox.refuses = 1
+    async with office.sending():
+        await me.call("put_outlet", PLACE, name="mail")
+        await other.call("say", {"text": "lost", "to": "me"})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await office.mailbox.tried.get()
+        await me.call("put_outlet", {**PLACE, "test": True}, name="mail")
+        assert "This is a test" in (await office.mailbox.next()).text, "no clock has moved"
+
+
 async def test_a_test_arrives(office: Office) -> None:
     me = await office.member("me")
     async with office.sending():
@@ -201,7 +213,6 @@ async def test_an_outlet_that_leads_nowhere_is_refused(
 # --- over a real connection ---------------------------------------------------------------------
 
 PARCEL = Parcel(id="default.hook.7.message", subject="s", text="t", data={})
-NOW = app.SystemClock().now()
 
 
 @pytest.fixture
@@ -231,7 +242,9 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 async def test_a_webhook_is_signed_as_the_standard_says(hook: Any) -> None:
     url, requests_, bodies = hook
-    await ways.Webhook(f"{url}/hook", SECRET, allow_private=True).send(PARCEL, now=NOW)
+    await ways.Webhook(f"{url}/hook", SECRET, allow_private=True).send(
+        PARCEL, now=app.SystemClock().now()
+    )
     headers = dict(requests_[0].headers)
     assert Checker(SECRET).verify(bodies[0], headers) == {"id": PARCEL.id}
     with pytest.raises(WebhookVerificationError):
@@ -244,17 +257,21 @@ async def test_a_private_address_is_not_reached(hook: Any, host: str) -> None:
     port = url.rpartition(":")[2]
     with pytest.raises(UnsentError):
         await ways.Webhook(f"http://{host}:{port}/", SECRET, allow_private=False).send(
-            PARCEL, now=NOW
+            PARCEL, now=app.SystemClock().now()
         )
     assert requests_ == []
-    await ways.Webhook(f"{url}/", SECRET, allow_private=True).send(PARCEL, now=NOW)
+    await ways.Webhook(f"{url}/", SECRET, allow_private=True).send(
+        PARCEL, now=app.SystemClock().now()
+    )
     assert len(requests_) == 1, "it was not for want of a listener"
 
 
 async def test_who_is_gone_is_not_asked_again(hook: Any) -> None:
     url, _, _ = hook
     with pytest.raises(UnsentError) as unsent:
-        await ways.Webhook(f"{url}/gone", SECRET, allow_private=True).send(PARCEL, now=NOW)
+        await ways.Webhook(f"{url}/gone", SECRET, allow_private=True).send(
+            PARCEL, now=app.SystemClock().now()
+        )
     assert unsent.value.permanent
 
 
@@ -266,5 +283,5 @@ async def test_a_person_is_told_by_apprise(hook: Any) -> None:
         name="n", team="default", kind="notify", agent="me", url=place, kinds=(), secret=None,
         allow_private=True, after=0,
     )  # fmt: skip
-    await sender.way_of(outlet).send(PARCEL, now=NOW)
+    await sender.way_of(outlet).send(PARCEL, now=app.SystemClock().now())
     assert b'"title": "s"' in bodies[0]

@@ -1,6 +1,7 @@
 """Bodies at hand: bounded in memory, whatever their size."""
 
 import tracemalloc
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -41,3 +42,23 @@ def test_the_oldest_goes_first_and_what_was_used_counts_as_new(
     assert bodies.at_hand(("default", "a", 1)) == bytes(4_000)
     with pytest.raises(MissingBodyError):
         bodies.at_hand(("default", "b", 1))
+
+
+async def test_what_is_fetched_does_not_push_out_what_was_asked_for_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Shelf:
+        async def bodies(
+            self, _: str, wanted: Sequence[tuple[str, int]]
+        ) -> dict[tuple[str, int], bytes]:
+            return dict.fromkeys(wanted, bytes(8_000))
+
+    monkeypatch.setattr("nodrop.engine.bodies.BYTES_MAX", 10_000)
+    bodies = Bodies(cast("Store", Shelf()))
+    result, payload = ("default", "a", 2), ("default", "a", 1)
+    bodies.put(result, b"the result")
+    bodies.put(("default", "b", 1), bytes(4_000))
+    assert await bodies.fetch([result, payload]) == {
+        result: b"the result",
+        payload: bytes(8_000),
+    }

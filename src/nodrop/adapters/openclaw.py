@@ -9,12 +9,12 @@ OpenClaw itself joins over A2A (`nodrop.adapters.a2a`) or MCP; nothing of it is 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from nodrop.adapters.port import trace
 from nodrop.adapters.port.current import current
 from nodrop.adapters.port.events import TASK
 from nodrop.client.client import Client
 from nodrop.client.endings import WaitElapsed
 from nodrop.client.handoff import Handoff
+from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given
 from nodrop.core.errors import ForbiddenError, NodropError
 
@@ -106,7 +106,7 @@ class Sessions:
         self, to: str, task: str, label: str | None, terms: dict[str, Any], key: str | None
     ) -> Handoff | Sent:
         here = current()
-        traceparent = trace.current_traceparent() or (here.traceparent if here else None)
+        traceparent = current_traceparent() or (here.traceparent if here else None)
         above = given(parent_id=here.handoff_id if here else None, traceparent=traceparent)
         try:
             return await self._client.hand_off(

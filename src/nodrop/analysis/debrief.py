@@ -23,6 +23,8 @@ _DID: Final = {
     "discarded": "dead letters laid to rest",
     "rearmed": "clocks counted anew after a restart",
 }
+_ANSWERED: Final = "answered"
+"""Why a delivery came back that nobody took back: its question has an answer."""
 _LISTED_MAX: Final = 100
 
 
@@ -119,7 +121,7 @@ def debrief(
             _add_usage(usage[entry["actor"]], entry["body"])
         elif name == "settled" and not entry["data"].get("next_leg"):
             chains += 1
-        if name in _DID:
+        if name in _DID and entry["data"].get("reason") != _ANSWERED:
             done[_DID[name]] += 1
             doings.append(_done(entry, name))
     owed, broken = _standing(handoffs)

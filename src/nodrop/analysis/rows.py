@@ -12,7 +12,7 @@ import msgspec
 from nodrop.core import events
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff, Rung
-from nodrop.wire import canonical
+from nodrop.wire import canonical, traces
 from nodrop.wire import events as wire_events
 from nodrop.wire.times import format_time, parse_time
 
@@ -130,7 +130,7 @@ def _about(h: Handoff, kind: str, at: int) -> View:
         "latency_ms": at - h.stored_at if ended else None,
         "deadline": format_time(h.terms.deadline_at),
         "manifest_rev": h.manifest_version,
-        "traceparent": h.traceparent,
+        "traceparent": traces.traceparent(h),
     }
 
 

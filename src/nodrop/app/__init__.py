@@ -48,7 +48,9 @@ from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
 from nodrop.doors.mcp.door import MCPDoor
+from nodrop.doors.outlets.checkpoints import Checkpoints, leaving
 from nodrop.doors.outlets.sender import Sender
+from nodrop.doors.telemetry.door import telling
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine import rule_file
 from nodrop.engine.ports import Clock, Ids
@@ -329,6 +331,7 @@ async def serve(
     keep_ms: int | None = None,
     limits: Limits = DEFAULT,
     triggers: Sequence[Mapping[str, Any]] | None = None,
+    checkpoints: Checkpoints | None = None,
     allowed: Collection[str] = (),
     grpc_port: int | None = None,
     ready: Callable[[Served], None] = lambda _: None,
@@ -337,8 +340,9 @@ async def serve(
     """Serve the database in `home`, or the one at `store`, until a signal asks to end, or `stop`.
 
     What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
-    rules that a file holds; None leaves all rules as they are. `allowed` are addresses that are not
-    public and may be called all the same; on `grpc_port` A2A is spoken too.
+    rules that a file holds; None leaves all rules as they are. `checkpoints` are sent away there.
+    `allowed` are addresses that are not public and may be called all the same; on `grpc_port` A2A is
+    spoken too.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -362,6 +366,8 @@ async def serve(
                 a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
             ) as url,
             Sender(relay, clock=SystemClock()).running(),
+            leaving(relay, team, checkpoints, clock=SystemClock()),
+            telling(relay, team=team, clock=SystemClock(), environment=os.environ) as untold,
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
             if triggers is not None:
@@ -375,13 +381,13 @@ async def serve(
                 log.warning("the disk is full, and the relay serves all the same: %s", error)
             pruning = asyncio.create_task(_prune_hourly(relay, team, keep_ms))
             try:
-                warnings = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)
+                in_clear = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)
                 ready(
                     Served(
                         url=url,
                         database=without_password(database),
                         credentials=credentials.path,
-                        warnings=warnings,
+                        warnings=(*in_clear, *untold),
                     )
                 )
                 await stop.wait()

@@ -41,7 +41,10 @@ async def chaos(
         str, typer.Argument(metavar="FAULT", callback=_known, help=f"What to do. {_FAULTS}.")
     ],
     *,
-    count: Annotated[int, typer.Option(min=1, help="How many faults.")] = 10,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many faults, 10 if unsaid; of six-hours: chains, 2,000."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Decides what is random; a new one if unsaid.")
     ] = None,
@@ -65,7 +68,7 @@ async def chaos(
     with _working_in(folder) as place:
         plan = Plan(
             fault=fault,
-            count=count,
+            count=count or proof.COUNTS.get(fault, proof.COUNT),
             seed=random.SystemRandom().randrange(_SEED_MAX) if seed is None else seed,
             folder=place,
             seconds=seconds,

@@ -19,6 +19,7 @@ import msgspec
 
 from nodrop.cli.values import parse_json
 from nodrop.client.endings import Fail
+from nodrop.client.tracing import current_traceparent
 from nodrop.core.errors import UnavailableError
 from nodrop.core.limits import DEFAULT, SECOND
 from nodrop.wire.errors import EXIT_TRY_AGAIN
@@ -132,6 +133,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
             "NODROP_AGENT": self.agent,
             "NODROP_URL": self.url,
             "NODROP_HOME": self.home,
+            # What tools that trace look for: work on it is part of the handoff's trace.
+            "TRACEPARENT": current_traceparent() or task.view.get("traceparent") or "",
         }
 
     async def _talk(self, process: Process, task: Delivery, out: "_Pipe", err: "_Pipe") -> Any:

@@ -10,8 +10,10 @@ from nodrop.cli import screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
+from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.wire.errors import EXIT_FAILED
 
+_NAME: Final = "notify"
 _TEST_TRIES_MAX: Final = 100
 _TEST_PAUSE_SECONDS: Final = 0.2
 
@@ -22,7 +24,9 @@ async def notify_add(
         str, typer.Argument(metavar="URL", help="An Apprise address, or with --webhook any other.")
     ],
     *,
-    name: Annotated[str, typer.Option(help="What to call it.")] = "notify",
+    name: Annotated[
+        str | None, typer.Option(help=f"What to call it; {_NAME} if unsaid. One of its name goes.")
+    ] = None,
     inbox_of: Annotated[
         str | None, typer.Option("--for", help="Whose inbox; yours if unsaid.")
     ] = None,
@@ -39,6 +43,9 @@ async def notify_add(
 ) -> None:
     """Send what waits for you to mail, chat, push or a webhook."""
     session.act_as("me")
+    if name is None:
+        name = _NAME
+        await _require_free(session, name)
     fields: dict[str, Any] = given(inbox=inbox_of, kinds=kind)
     fields |= {"url": place, "kind": "webhook" if webhook else "notify", "test": test}
     fields["allow_private"] = allow_private
@@ -48,6 +55,15 @@ async def notify_add(
     session.show(answer, lambda: _show_added(answer, tested=test))
     if test and not answer["outlet"]["sent"]:
         raise typer.Exit(EXIT_FAILED)
+
+
+async def _require_free(session: Session, name: str) -> None:
+    """Refuse to put one in the place of another that nobody named."""
+    for outlet in (await session.call("outlets"))["outlets"]:
+        if outlet["name"] == name:
+            what = f"{name} leads to {outlet['place']} already: say which name, that one or another"
+            problem = Problem(path="--name", message=what)
+            raise InvalidRequestError(what, errors=(problem,))
 
 
 async def _tested(session: Session, outlet: dict[str, Any]) -> dict[str, Any]:

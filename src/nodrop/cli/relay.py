@@ -16,11 +16,13 @@ from rich.text import Text
 from nodrop.cli import screen, service, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
-from nodrop.client.settings import find_home, written_triggers
+from nodrop.client.settings import find_home, written_checkpoints, written_triggers
 from nodrop.core.errors import InvalidRequestError, Problem, StoreInUseError
+from nodrop.core.limits import SECOND
 
 if TYPE_CHECKING:
     from nodrop.app import Served
+    from nodrop.doors.outlets.checkpoints import Checkpoints
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -70,6 +72,16 @@ async def up(
         int | None,
         typer.Option(min=0, max=65_535, help="Speak A2A over gRPC too, on this port; 0 is any."),
     ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Send signed checkpoints of the log there, so that changes to it can be found.",
+        ),
+    ] = None,
+    checkpoints_every: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How often; every hour if unsaid.")
+    ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
     ] = False,
@@ -87,6 +99,8 @@ async def up(
             "--tls-key": tls_key and tls_key.resolve(),
             "--keep": keep,
             "--grpc": grpc,
+            "--checkpoints": checkpoints,
+            "--checkpoints-every": checkpoints_every,
         }
         options = [part for flag, value in flags.items() if value for part in (flag, str(value))]
         options += [part for name in hostname or () for part in ("--hostname", name)]
@@ -111,6 +125,7 @@ async def up(
             grpc_port=grpc,
             keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
             triggers=written_triggers(),
+            checkpoints=_checkpoints(checkpoints, checkpoints_every),
             ready=lambda served: _tell(served, home, as_json=session.as_json),
         )
     except StoreInUseError as error:
@@ -131,6 +146,22 @@ def _checked(store: str | None) -> str | None:
         problem = Problem(path="--store", message="expected postgresql://user@host/database")
         raise InvalidRequestError("no such store", errors=(problem,))
     return store or None
+
+
+def _checkpoints(to: str | None, every: str | None) -> "Checkpoints | None":
+    from nodrop.doors.outlets.checkpoints import Checkpoints  # noqa: PLC0415  # the same
+
+    written = written_checkpoints()
+    to = to or (written.to if written else None)
+    if to is None:
+        return None
+    if every is None:
+        every = written.every if written else "1h"
+    every_ms = values.duration_ms(every, path="--checkpoints-every")
+    if every_ms < SECOND:
+        problem = Problem(path="--checkpoints-every", message="at least a second")
+        raise InvalidRequestError("too often", errors=(problem,))
+    return Checkpoints(to=to, every_ms=every_ms)
 
 
 def _tell(served: "Served", home: Path, *, as_json: bool) -> None:

@@ -53,7 +53,7 @@ def _show(answer: dict[str, Any], now: int) -> None:
     known = {step["id"] for step in steps}
     for step in steps:
         below[step["under"] if step["under"] in known else None].append(step)
-    _grow(root, None, below, now)
+    _grow(root, None, below, _to_come(answer["handoffs"]), now)
     out.print(root)
     for broken in answer["breaks"]:
         out.print()
@@ -62,14 +62,31 @@ def _show(answer: dict[str, Any], now: int) -> None:
         out.print(line(("! ", "yellow"), "there is more of it than fits here"))
 
 
+def _to_come(handoffs: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return who is to go on, by the handoff that this waits for."""
+    return {
+        view["id"]: view["chain"]["next"]
+        for view in handoffs
+        if not (view["next_leg"] or view["successor"])
+        and view["state"] not in {"completed", "cancelled"}
+    }
+
+
 def _grow(
-    tree: Tree, under: str | None, below: defaultdict[str | None, list[Step]], now: int
+    tree: Tree,
+    under: str | None,
+    below: defaultdict[str | None, list[Step]],
+    to_come: dict[str, list[str]],
+    now: int,
 ) -> None:
     for step in below[under]:
         # A straight line of legs is shown as one: only what branches off is indented.
         straight = step["kind"] in {"leg", "first"}
         branch = tree.add(_described(step, now))
-        _grow(tree if straight and len(below[step["id"]]) == 1 else branch, step["id"], below, now)
+        if later := to_come.get(step["id"]):
+            tree.add(line((f"then {', '.join(later)}", "bright_black")))
+        onward = tree if straight and len(below[step["id"]]) == 1 else branch
+        _grow(onward, step["id"], below, to_come, now)
 
 
 def _described(step: Step, now: int) -> Text:

@@ -99,10 +99,22 @@ async def triggers_test(
 ) -> None:
     """See what a rule would have made of past events. Nothing is handed off."""
     session.act_as("me")
-    fields: dict[str, Any] = given(after=after, limit=limit)
-    fields |= _named(rule)
-    answer = await session.call("test_trigger", fields)
-    session.show(answer, lambda: _show_trials(answer["trials"]))
+    several = _named(rule)
+    tried = {
+        name: await session.call("test_trigger", given(after=after, limit=limit) | fields)
+        for name, fields in several.items()
+    }
+    if len(tried) == 1:
+        [answer] = tried.values()
+        session.show(answer, lambda: _show_trials(answer["trials"]))
+    else:
+        session.show({"rules": tried}, lambda: _show_all(tried))
+
+
+def _show_all(tried: dict[str, dict[str, Any]]) -> None:
+    for name, answer in tried.items():
+        screen.console().print(line((name, "bold")))
+        _show_trials(answer["trials"])
 
 
 def _show_trials(trials: list[dict[str, Any]]) -> None:
@@ -117,12 +129,27 @@ def _show_trials(trials: list[dict[str, Any]]) -> None:
     screen.success(f"{fired} of {len(trials)} events would have been handed off")
 
 
-def _named(rule: str) -> dict[str, Any]:
+def _named(rule: str) -> dict[str, dict[str, Any]]:
+    """Return what is meant by a name: the rule of a file, all of `nodrop.toml`, or a stored one."""
     path = Path(rule)
-    return {"rule": _rule(path)} if path.is_file() else {"trigger": rule}
+    if not path.is_file():
+        return {rule: {"trigger": rule}}
+    read = _read(path)
+    if "triggers" not in read:
+        return {rule: {"rule": _unnamed(read)}}
+    return {str(each.get("name")): {"rule": _unnamed(each)} for each in read["triggers"]}
 
 
 def _rule(path: Path) -> dict[str, Any]:
+    return _unnamed(_read(path))
+
+
+def _unnamed(rule: dict[str, Any]) -> dict[str, Any]:
+    """Return a rule without the name that it has in `nodrop.toml`."""
+    return {name: value for name, value in rule.items() if name != "name"}
+
+
+def _read(path: Path) -> dict[str, Any]:
     text = file_text(str(path))
     if path.suffix != ".toml":
         return decode(text, path=str(path))

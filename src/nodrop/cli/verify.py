@@ -29,7 +29,7 @@ async def verify(
     ] = None,
     checkpoint: Annotated[
         list[Path] | None,
-        typer.Option(help="A checkpoint that was kept elsewhere; several may be given."),
+        typer.Option(help="A file of checkpoints that were kept elsewhere; repeatable."),
     ] = None,
     relay_key: Annotated[
         str | None, typer.Option(help="The relay's public key, as you know it.")
@@ -42,7 +42,7 @@ async def verify(
 
     Names the first entry that does not hold, and exits with 1.
     """
-    kept = [_checkpoint(path) for path in checkpoint or ()]
+    kept = [found for path in checkpoint or () for found in _checkpoints(path)]
     if log is not None:
         verdict = _saved(session, log, kept, relay_key)
     else:
@@ -127,11 +127,18 @@ async def _handoffs(session: Session, size: int) -> AsyncGenerator[dict[str, Any
         before = page[-1]["id"]
 
 
-def _checkpoint(path: Path) -> Checkpoint:
+def _checkpoints(path: Path) -> list[Checkpoint]:
+    """Return every checkpoint in a file: one, or one in each line."""
+    written = file_text(str(path)).strip()
+    lines = written.splitlines() if written.startswith("{") and "}\n{" in written else [written]
+    return [_checkpoint(each, f"{path} line {n}") for n, each in enumerate(lines, 1)]
+
+
+def _checkpoint(written: str, path: str) -> Checkpoint:
     try:
-        return msgspec.convert(decode(file_text(str(path)), path=str(path)), Checkpoint)
+        return msgspec.convert(decode(written, path=path), Checkpoint)
     except msgspec.ValidationError as error:
-        problem = Problem(path=str(path), message=str(error))
+        problem = Problem(path=path, message=str(error))
         raise InvalidRequestError("it is no checkpoint", errors=(problem,)) from error
 
 

@@ -17,6 +17,7 @@ from nodrop.client.inbox import Inbox, Item
 from nodrop.client.shown import AgentShown, Contract, Entry, KeyShown
 from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
+from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given, plain
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
@@ -90,7 +91,7 @@ class Client(Calls):
             correlation_id=correlation_id,
             parent_id=parent_id,
             idempotency_key=idempotency_key,
-            traceparent=traceparent,
+            traceparent=traceparent or current_traceparent(),
             observations=plain(observations),
             parameters=plain(parameters),
             covariates=plain(covariates),
@@ -359,6 +360,7 @@ class Client(Calls):
             then=plain(then),
             correlation_id=correlation_id,
             idempotency_key=idempotency_key,
+            traceparent=current_traceparent(),
         )
         fields["offers"] = {label: plain(dict(offer)) for label, offer in offers.items()}
         answer = await self.call("offer_group", fields)

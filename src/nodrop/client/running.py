@@ -11,7 +11,7 @@ import logging
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from nodrop.client import retrying, threads
+from nodrop.client import retrying, threads, tracing
 from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.client import Client
 from nodrop.client.endings import Fail, Parked, Reject
@@ -114,15 +114,19 @@ class Running:
         return (None, {}) if self.lost else ending
 
     async def _call(self, handler: Handler) -> Any:
+        with tracing.handling(self.task):
+            return _plain_result(await self._returned(handler))
+
+    async def _returned(self, handler: Handler) -> Any:
         payload = self.task.payload
         if handler.is_async:
             args, kwargs = handler.bind(self.task, payload)
-            return _plain_result(await handler.function(*args, **kwargs))
+            return await handler.function(*args, **kwargs)
         twin = BlockingTask(self.task, Portal(asyncio.get_running_loop()))
         args, kwargs = handler.bind(twin, payload)
         work = functools.partial(handler.function, *args, **kwargs)
         result = await threads.run(work, name=f"nodrop {self.task.ref}", cancel=twin.cancel)
-        return _plain_result(await result if inspect.isawaitable(result) else result)
+        return await result if inspect.isawaitable(result) else result
 
     def _ending(self, work: asyncio.Task[Any]) -> tuple[str | None, dict[str, Any]]:
         if work.cancelled():

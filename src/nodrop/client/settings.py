@@ -32,6 +32,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
 
 
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a relay sends its checkpoints, and how often."""
+
+    to: str
+    """A file, or an address."""
+    every: str = "1h"
+
+
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str | None = None
     agent: str | None = None
@@ -39,6 +47,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     token: str | None = None
     home: str | None = None
     triggers: list[dict[str, Any]] | None = None
+    checkpoints: Checkpoints | None = None
 
 
 def written_triggers(directory: Path | None = None) -> list[dict[str, Any]] | None:
@@ -48,6 +57,15 @@ def written_triggers(directory: Path | None = None) -> list[dict[str, Any]] | No
         ValueError: the file cannot be read.
     """
     return _read(directory or Path.cwd()).triggers
+
+
+def written_checkpoints(directory: Path | None = None) -> Checkpoints | None:
+    """Return what `nodrop.toml` says about checkpoints, if it does.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    return _read(directory or Path.cwd()).checkpoints
 
 
 def load(

@@ -304,6 +304,11 @@ class HandoffShown:
         return self.view["correlation_id"]
 
     @property
+    def traceparent(self) -> str | None:
+        """Where in its trace it is (W3C trace context): what work on it is part of."""
+        return self._view.get("traceparent")
+
+    @property
     def next_leg(self) -> str | None:
         """The handoff that the chain went on with."""
         return self.view.get("next_leg")

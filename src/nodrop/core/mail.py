@@ -9,7 +9,7 @@ from typing import Final
 
 from nodrop.core import events
 from nodrop.core.events import Event
-from nodrop.core.following import next_leg
+from nodrop.core.following import next_leg, undecided
 from nodrop.core.model import FINAL, Handoff, QuestionKind, Value
 
 
@@ -81,8 +81,14 @@ def is_open(kind: Kind, entry_version: int | None, handoff: Handoff, reader: str
             return handoff.final and handoff.settled_at is None
         case Kind.QUESTION | Kind.COUNTER:
             return handoff.question is not None and handoff.question.version == entry_version
+        case Kind.NOTICE if undecided(handoff) and _escalated_to(handoff, reader):
+            return True  # the requester may have taken the outcome; this one is to decide
         case Kind.NOTICE | Kind.MESSAGE:
             return handoff.settled_at is None
+
+
+def _escalated_to(handoff: Handoff, reader: str) -> bool:
+    return any(step.notify == reader for step in handoff.terms.escalation)
 
 
 def _outcome(after: Handoff) -> tuple[Item, ...]:

@@ -72,7 +72,9 @@ class Bodies:
     async def fetch(self, keys: Iterable[BodyKey]) -> dict[BodyKey, bytes | None]:
         """Return the bodies of `keys`, from the store where they are not at hand."""
         wanted = set(keys)
-        missing = [key for key in wanted if key not in self._kept]
+        # Taken now: what comes from the store may push it out before we return.
+        at_hand = {key: self._kept[key] for key in wanted if key in self._kept}
+        missing = wanted - at_hand.keys()
         found: dict[BodyKey, bytes | None] = {}
         erasures = self._erasures
         for team in {key[0] for key in missing}:
@@ -83,4 +85,4 @@ class Bodies:
         # What was read before an erasure must not come back by being kept after it.
         for key, body in found.items() if erasures == self._erasures else ():
             self.put(key, body)
-        return {key: found[key] if key in found else self._kept.get(key) for key in wanted}
+        return at_hand | found

@@ -18,7 +18,7 @@ from nodrop.core.lineage import require_no_loop, visited
 from nodrop.core.model import BodyRef, Handoff, Leg, LegDone, State, Terms
 from nodrop.engine.register import Register, Target
 from nodrop.engine.room import Room
-from nodrop.wire import bodies, canonical
+from nodrop.wire import bodies, canonical, traces
 from nodrop.wire.bodies import Content
 
 
@@ -93,7 +93,7 @@ def next_leg(
         ),
         ancestors=done.ancestors,
         watchers=done.watchers,
-        traceparent=done.traceparent,
+        traceparent=traces.traceparent(done),
         chain_deadline_at=chain_deadline_at,
         detached=leg.detached or done.detached,
         member_of=done.member_of,

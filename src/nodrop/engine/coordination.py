@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from nodrop.engine.endings import Endings
 from nodrop.engine.engine import Engine
 from nodrop.engine.events import Events
 from nodrop.engine.following import Following
@@ -77,6 +78,7 @@ class Coordination:
         )
         self._events = Events(engine, store, writing=writing, intake=intake, clock=clock, ids=ids)
         self.outlets = Outlets(engine, store, intake=intake, ids=ids, tell=tell)
+        self.endings = Endings(engine, store, reading=reading)
         self._talk = Talk(engine, store, reading=reading, intake=intake, ids=ids, tell=tell)
 
     async def load(self) -> None:

@@ -220,7 +220,7 @@ class Events:
                     batch,
                     "trigger.set.v1",
                     data,
-                    body=kept.json,
+                    body=canonical.dumps(canonical.loads(kept.json)),
                     command_id=request.command_id,
                 )
             )

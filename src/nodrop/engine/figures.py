@@ -1,17 +1,28 @@
 """Figures: how much of what happened, for whoever watches a relay from outside.
 
 Counted since the start from commits, a whole batch at a time; a restart begins at nothing, as
-counters may. Told in the text format that Prometheus reads.
+counters may. How they are told is a door's business.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from nodrop.engine.jobs import Committed
 from nodrop.engine.room import Room
 from nodrop.store import Store
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is counted or weighed."""
+
+    name: str
+    about: str
+    counter: bool
+    """Whether it only ever grows, until the next start."""
+    samples: Sequence[tuple[Mapping[str, str], int]]
+    """What of, and how much."""
 
 
 class Figures:
@@ -28,25 +39,39 @@ class Figures:
         self._commits += 1
         self._entries.update([(draft.team, draft.type) for draft in committed.changes.entries])
 
-    async def told(self, team: str) -> str:
+    async def of(self, team: str) -> Sequence[Figure]:
         """Return what is to be told of a team."""
         size = (await self._store.head(team)).seq
-        lines = [*self._lines(team, size)]
-        return "\n".join(lines) + "\n"
-
-    def _lines(self, team: str, size: int) -> Iterator[str]:
-        yield "# HELP nodrop_entries_total Entries written to the log, by type."
-        yield "# TYPE nodrop_entries_total counter"
-        for (of, kind), count in sorted(self._entries.items()):
-            if of == team:
-                yield f'nodrop_entries_total{{team="{team}",type="{kind}"}} {count}'
-        yield "# HELP nodrop_log_size Number of the last entry of the log."
-        yield "# TYPE nodrop_log_size gauge"
-        yield f'nodrop_log_size{{team="{team}"}} {size}'
-        yield "# HELP nodrop_unfinished_handoffs Handoffs without an outcome, by recipient."
-        yield "# TYPE nodrop_unfinished_handoffs gauge"
-        for agent, count in sorted(self._room.waiting(team).items()):
-            yield f'nodrop_unfinished_handoffs{{team="{team}",agent="{agent}"}} {count}'
-        yield "# HELP nodrop_commits_total Commits of this relay, of all its teams."
-        yield "# TYPE nodrop_commits_total counter"
-        yield f"nodrop_commits_total {self._commits}"
+        return (
+            Figure(
+                name="entries",
+                about="Entries written to the log, by type.",
+                counter=True,
+                samples=[
+                    ({"team": team, "type": kind}, count)
+                    for (of, kind), count in sorted(self._entries.items())
+                    if of == team
+                ],
+            ),
+            Figure(
+                name="log_size",
+                about="Number of the last entry of the log.",
+                counter=False,
+                samples=[({"team": team}, size)],
+            ),
+            Figure(
+                name="unfinished_handoffs",
+                about="Handoffs without an outcome, by recipient.",
+                counter=False,
+                samples=[
+                    ({"team": team, "agent": agent}, count)
+                    for agent, count in sorted(self._room.waiting(team).items())
+                ],
+            ),
+            Figure(
+                name="commits",
+                about="Commits of this relay, of all its teams.",
+                counter=True,
+                samples=[({}, self._commits)],
+            ),
+        )

@@ -36,7 +36,7 @@ from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.signing import Signing
 from nodrop.engine.writing import OFFERED, Writing
 from nodrop.store import KeyUse, Wanted
-from nodrop.wire import canonical, chain_views, requests
+from nodrop.wire import canonical, chain_views, requests, traces
 from nodrop.wire.views import HandoffView
 
 _GRACE_MS: Final = 5 * SECOND
@@ -82,6 +82,7 @@ class Groups:
         """Offer every member, or none; return the group's id, and whether it was there before."""
         needed = self._needed(request)
         self._intake.name(request.idempotency_key, "idempotency_key")
+        self._intake.traceparent(request.traceparent)
         group_id = self._ids.new()
         offers = await self._members(caller, request, group_id)
         head = self._head(caller, request, group_id, offers, needed)
@@ -162,6 +163,12 @@ class Groups:
     ) -> dict[str, tuple[str, commands.Offer]]:
         """Return each member's id and offer, by its label."""
         offers: dict[str, tuple[str, commands.Offer]] = {}
+        context = traces.own(
+            caller.team,
+            group_id,
+            correlation_id=request.correlation_id or group_id,
+            above=request.traceparent,
+        )
         for label, spec in request.offers.items():
             path = f"offers.{label}"
             self._intake.name(label, path)
@@ -188,6 +195,7 @@ class Groups:
                     offer,
                     correlation_id=request.correlation_id or group_id,
                     parent_id=group_id,
+                    traceparent=offer.traceparent or context,
                     member_of=MemberOf(group=group_id, label=label),
                 ),
             )
@@ -227,6 +235,7 @@ class Groups:
             correlation_id=request.correlation_id or group_id,
             legs=legs,
             key=request.idempotency_key,
+            traceparent=request.traceparent,
             join=Join(
                 needed=needed,
                 members=tuple(
@@ -307,5 +316,6 @@ class Groups:
 
 def _digest(request: requests.OfferGroup) -> str:
     sent = msgspec.to_builtins(request)
-    sent.pop("command_id", None)
+    for name in ("command_id", "traceparent"):
+        sent.pop(name, None)
     return canonical.sha256(canonical.dumps(sent))

@@ -31,7 +31,7 @@ from nodrop.core.model import (
     When,
 )
 from nodrop.engine.proved import Proved
-from nodrop.wire import bodies, canonical, requests
+from nodrop.wire import bodies, canonical, requests, traces
 from nodrop.wire.bodies import Content, LegText
 from nodrop.wire.times import (
     Duration,
@@ -44,7 +44,6 @@ from nodrop.wire.times import (
 AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _PROBLEMS_TOLD_MAX: Final = 20
 LEG_ON: Final = ("completed", "failed")
 LEG_ROOTS: Final = ("result", "origin", "payload", "outcome")
@@ -102,8 +101,7 @@ class Intake:
         read.name(offer.correlation_id, "correlation_id")
         read.name(offer.parent_id, "parent_id")
         read.name(offer.idempotency_key, "idempotency_key")
-        if offer.traceparent is not None and not _TRACEPARENT.fullmatch(offer.traceparent):
-            read.wrong("traceparent", "expected a W3C traceparent")
+        read.traceparent(offer.traceparent)
         if len(offer.watchers) > self._limits.watchers_max:
             read.wrong("watchers", f"at most {self._limits.watchers_max}")
         else:
@@ -246,6 +244,12 @@ class Intake:
             return
         read = _Reader(self._limits, 0)
         read.name(name, path)
+        read.done()
+
+    def traceparent(self, value: str | None) -> None:
+        """Refuse what is no trace context."""
+        read = _Reader(self._limits, 0)
+        read.traceparent(value)
         read.done()
 
     def text(self, text: str | None, path: str) -> None:
@@ -414,6 +418,10 @@ class _Reader:
     def name(self, value: str | None, path: str) -> None:
         if value is not None and not NAME.fullmatch(value):
             self.wrong(path, "expected 1 to 256 printable ASCII characters")
+
+    def traceparent(self, value: str | None) -> None:
+        if value is not None and not traces.is_traceparent(value):
+            self.wrong("traceparent", "expected a W3C traceparent")
 
     def digest(self, value: str, path: str) -> None:
         if not _DIGEST.fullmatch(value):

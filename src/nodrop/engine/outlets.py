@@ -59,6 +59,8 @@ class Outlet(msgspec.Struct, frozen=True, kw_only=True):
     secret: str | None
     allow_private: bool
     after: int
+    since: int = 0
+    """Where the log ended when it was set: set anew, it is another."""
     sent: int = 0
     given_up: int = 0
 
@@ -133,6 +135,7 @@ class Outlets:
         if request.kind == WEBHOOK and secret is None:
             made = base64.b64encode(self._ids.secret().encode()[:32]).decode()
             secret = f"{_SECRET}{made}"
+        head = (await self._store.head(caller.team)).seq
         outlet = Outlet(
             name=name,
             team=caller.team,
@@ -142,7 +145,8 @@ class Outlets:
             kinds=request.kinds,
             secret=secret,
             allow_private=request.allow_private,
-            after=(await self._store.head(caller.team)).seq,
+            after=head,
+            since=head,
         )
         data = {"name": name, "agent": agent, "kind": outlet.kind}
         await self._keep(caller, outlet, "outlet.set.v1", data, request.command_id)

@@ -33,7 +33,7 @@ from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.engine import Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.fellows import Fellows
-from nodrop.engine.figures import Figures
+from nodrop.engine.figures import Figure, Figures
 from nodrop.engine.following import Following
 from nodrop.engine.holding import Holding
 from nodrop.engine.identity import Identity
@@ -165,7 +165,7 @@ class Relay:
             ids=ids,
             tell=self._listeners.said,
         )
-        self.outlets = self._coordination.outlets
+        self.outlets, self.endings = self._coordination.outlets, self._coordination.endings
         self._taking = Taking(
             self._engine,
             writing=self._writing,
@@ -565,14 +565,14 @@ class Relay:
             self._reading.logs.wake(team)
         self._listeners.committed(committed)
 
-    async def figures(self, caller: Caller) -> str:
+    async def figures(self, caller: Caller) -> Sequence[Figure]:
         """Return what is counted of the caller's team, for who may see all of it."""
         self._access.require(caller)
         if not caller.sees_team:
             error = ForbiddenError("the figures of a team are for its operators and observers")
             self.refuse(caller, "metrics", error)
             raise error
-        return await self._figures.told(caller.team)
+        return await self._figures.of(caller.team)
 
     async def prune(self, team: str, *, older_than_ms: int) -> int:
         """Cut a team's log; return how many entries went.

@@ -52,7 +52,7 @@ from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
 from nodrop.store import KeyUse, Wanted
-from nodrop.wire import canonical, requests
+from nodrop.wire import canonical, requests, traces
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content, with_signature
 
@@ -215,7 +215,7 @@ class Writing:
             ancestors=above,
             watchers=request.watchers,
             key=request.idempotency_key,
-            traceparent=request.traceparent or (parent.traceparent if parent else None),
+            traceparent=request.traceparent or (traces.traceparent(parent) if parent else None),
             detached=request.detached,
             body=body,
         )

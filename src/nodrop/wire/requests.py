@@ -126,6 +126,7 @@ class OfferGroup(Command, frozen=True, kw_only=True):
     """What follows once it is joined; `result` is the members' results by label."""
     correlation_id: str | None = None
     idempotency_key: str | None = None
+    traceparent: str | None = None
 
 
 class Take(Command, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from nodrop.core import clocks
 from nodrop.core.model import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
-from nodrop.wire import directory, key_views
+from nodrop.wire import directory, key_views, traces
 from nodrop.wire.bodies import Content
 from nodrop.wire.times import format_duration, format_time
 from nodrop.wire.view import View
@@ -124,7 +124,8 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     decision: str | None
     late_result: bool
     idempotency_key: str | None
-    traceparent: str | None
+    traceparent: str
+    """Its own span, in the trace that it was offered in: what work on it is part of."""
     verified: bool
     """Signed by whoever it is from, as the relay has checked."""
     observations: list[Any]
@@ -442,7 +443,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         decision=None,
         late_result=False,
         idempotency_key=h.key,
-        traceparent=h.traceparent,
+        traceparent=traces.traceparent(h),
         verified=content.verified,
         observations=content.observations,
         parameters=content.parameters,

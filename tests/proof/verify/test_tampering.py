@@ -7,6 +7,10 @@ import pytest
 
 from nodrop.proof import tampering
 from nodrop.proof.tampering import KINDS, Evidence, evidence, first_bad, tampered, trial
+from nodrop.proof.verify.chain import Checkpoint
+from nodrop.proof.verify.verifier import Verifier
+from nodrop.testing.signer import MemorySigner
+from nodrop.wire import canonical
 
 CHANGES = 40 * len(KINDS)
 
@@ -40,6 +44,31 @@ async def test_without_a_checkpoint_a_rewritten_log_would_pass(found: Evidence) 
     rewritten, _ = tampered(found, "rewrite", random.Random(1))
     assert first_bad(found, rewritten, checkpoint=False) is None
     assert first_bad(found, rewritten) is not None
+
+
+def test_what_a_rewritten_log_says_of_itself_does_not_replace_what_was_said_before() -> None:
+    signer = MemorySigner()
+
+    def said(head: str) -> Checkpoint:
+        stated = {"team": "default", "size": 3, "head": head, "at": 0}
+        return Checkpoint(
+            team="default",
+            size=3,
+            head=head,
+            at="1970-01-01T00:00:00.000Z",
+            public_key=signer.public_key,
+            signature=signer.sign(canonical.dumps(stated)),
+        )
+
+    verifier = Verifier("default", relay_key=signer.public_key)
+    verifier.expect(said("a" * 64))
+    verifier.expect(said("a" * 64))
+    assert verifier.holds, "the same said twice is no contradiction"
+    verifier.expect(said("b" * 64))
+    assert not verifier.holds
+    finding = verifier.verdict().finding
+    assert finding is not None
+    assert (finding.seq, finding.type) == (3, "checkpoint")
 
 
 async def test_a_verifier_that_looks_at_no_hash_misses_changes(

@@ -4,8 +4,11 @@ import copy
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 import pytest
 
+from nodrop.proof.verify.chain import Checkpoint
+from nodrop.proof.verify.verifier import Verifier
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire import canonical, keys, signatures
@@ -32,6 +35,53 @@ class Team(Protocol):
 
 
 Found = Callable[[Saved], tuple[int, str]]
+
+
+async def test_what_a_team_does_beside_single_handoffs_holds_too(team: Team) -> None:
+    rule: Any = {
+        "on": "mail.*",
+        "when": "event.data.n > 1",
+        "offer": {"to": "doer", "title": "${event.type}"},
+    }
+    await team.call("me", "put_trigger", named="rule", **rule)
+    for n in (1, 2):
+        await team.call("me", "emit", type="mail.came", event_id=f"e{n}", data={"n": n, "b": 0.5})
+    await team.call("me", "remove_trigger", named="rule")
+    await team.call("me", "subscribe_topic", named="topic")
+    await team.call("me", "say", text="hello", to="doer")
+    await team.call("me", "tell_status", status="stuck", text="no key", topic="topic")
+    outlet: Any = {"url": "mailto://x", "kind": "notify", "test": True}
+    await team.call("me", "put_outlet", named="mail", **outlet)
+    await team.call("me", "remove_outlet", named="mail")
+    await team.call("me", "note_team", text="a remark")
+    members = {"one": {"to": "helper", "payload": {"z": 1, "a": 2}}, "two": {"to": "other"}}
+    await team.call("me", "offer_group", offers=members, join="any")
+    asked = (await team.call("me", "offer", to="helper", title="a question"))["handoff"]["id"]
+    await team.call("helper", "ack", asked, status="on it")
+    blocked = await team.call("helper", "block", asked, attempt=1, question="Which?", to="me")
+    seq = blocked["handoff"]["question"]["seq"]
+    await team.call("me", "answer", asked, seq=seq, answer={"b": 1, "a": [1.5]})
+    await team.call("me", "note", asked, text="about it")
+    saved = await team.saved()
+    kinds = {entry["type"] for entry in saved.entries if entry["body"] is not None}
+    assert {"trigger.set.v1", "event.emitted.v1", "outlet.tested.v1"} <= kinds, kinds
+    verdict = saved.verdict(held_to=True)
+    assert (verdict.finding, verdict.holds) == (None, True)
+    assert verdict.checked["bodies"] >= len(kinds)
+
+
+async def test_a_checkpoint_of_what_was_pruned_is_not_said_to_be_checked(team: Team) -> None:
+    early = await team.call("me", "checkpoints")
+    await team.worked()
+    saved = await team.saved()
+    verifier = Verifier("default", relay_key=early["public_key"])
+    for kept in (early, saved.checkpoint):
+        verifier.expect(msgspec.convert(kept, Checkpoint))
+    for entry in saved.entries[early["size"] + 1 :]:
+        verifier.read(entry)
+    verdict = verifier.verdict()
+    assert (verdict.finding, verdict.checked["checkpoints"]) == (None, 1)
+    assert verdict.unchecked["checkpoints of what was pruned"] == 1
 
 
 async def test_a_log_with_everything_in_it_holds(team: Team) -> None:

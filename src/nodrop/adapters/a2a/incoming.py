@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from nodrop.adapters.a2a.messages import EXTENSION
-from nodrop.adapters.port import trace
 from nodrop.adapters.port.installed import needs
+from nodrop.client import tracing
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
     from a2a.helpers import get_message_text
@@ -93,7 +93,7 @@ def _answers(context: RequestContext) -> tuple[str, int] | None:
 
 def _traceparent(came: str | None) -> str | None:
     """Return the span that this code is in, where that is of the trace that came; else what came."""
-    here = trace.current_traceparent()
+    here = tracing.current_traceparent()
     found = _TRACEPARENT.fullmatch(came or "")
     if found is None:
         return here  # as W3C has it, what is malformed was not said

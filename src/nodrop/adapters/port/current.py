@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from nodrop.adapters.port import trace
 from nodrop.client.durations import Due, spelled
 from nodrop.client.endings import Fail
 from nodrop.client.portal import Portal
@@ -55,7 +54,7 @@ class Current:
     @property
     def traceparent(self) -> str | None:
         """The trace context it came with (W3C)."""
-        return self._task.view.get("traceparent")
+        return self._task.traceparent
 
     @property
     def payload(self) -> Any:
@@ -137,8 +136,7 @@ def entered(task: Task) -> Generator[Current]:
     here = Current(task)
     token = _CURRENT.set(here)
     try:
-        with trace.joined(here.traceparent):
-            yield here
+        yield here
     finally:
         here.close()
         _CURRENT.reset(token)

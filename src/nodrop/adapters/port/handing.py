@@ -15,7 +15,6 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
-from nodrop.adapters.port import trace
 from nodrop.adapters.port.current import Current, current
 from nodrop.adapters.port.events import TASK, text
 from nodrop.client.blocking import BlockingClient
@@ -25,6 +24,7 @@ from nodrop.client.endings import Fail
 from nodrop.client.handoff import Handoff
 from nodrop.client.portal import Portal
 from nodrop.client.shown import HandoffShown, outcome_of
+from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given, plain
 from nodrop.core.errors import CallerError, ConflictError, IdempotencyConflictError, NodropError
 from nodrop.core.model import State
@@ -152,7 +152,7 @@ class HandOff:
         return await self._followed(client, handoff, here)
 
     def _terms(self, here: Current | None, payload: Any) -> dict[str, Any]:
-        traceparent = trace.current_traceparent()
+        traceparent = current_traceparent()
         if here is None:
             above: dict[str, Any] = given(deadline=self._deadline, traceparent=traceparent)
         else:

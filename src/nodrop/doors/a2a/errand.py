@@ -117,8 +117,7 @@ class Errand:
         if known is None:
             message_id = f"{self._handoff['id']}-{number}"
             await self._record(f"a2a.sent.{number}", message_id)
-            message, traceparent = self._message(message_id), self._handoff["traceparent"]
-            answer = await self._remote.send(message, traceparent=traceparent)
+            answer = await self._say(self._message(message_id))
             if isinstance(answer, Task):
                 self.task_id = answer.id
                 await self._record(f"a2a.task.{number}", answer.id)
@@ -129,6 +128,9 @@ class Errand:
             if answer.status.state in _ASKS and (question := self._answered()) is not None:
                 return await self._reply(answer, *question)
         return answer
+
+    async def _say(self, message: Message) -> Task | Message:
+        return await self._remote.send(message, traceparent=self._handoff["traceparent"])
 
     def _answered(self) -> tuple[str, Any] | None:
         """Return the answer that has not been passed on yet, and its question's name."""
@@ -145,7 +147,7 @@ class Errand:
             role="ROLE_USER",
             parts=parts.of_value(answer),
         )
-        said = await self._remote.send(message)
+        said = await self._say(message)
         await self._record(f"a2a.answered.{name}", value=True)
         return said
 

@@ -103,8 +103,8 @@ class Remote:
         """Whether it tells of changes by itself."""
         return self.card.capabilities.streaming
 
-    async def send(self, message: Message, *, traceparent: str | None = None) -> Task | Message:
-        """Say something, and return what it became, at once.
+    async def send(self, message: Message, *, traceparent: str) -> Task | Message:
+        """Say something, as part of a trace, and return what it became, at once.
 
         Raises:
             AwayError: nobody knows whether it arrived.
@@ -112,9 +112,8 @@ class Remote:
         """
         configuration = SendMessageConfiguration(return_immediately=True)
         request = SendMessageRequest(message=message, configuration=configuration)
-        parameters = {"A2A-Extensions": extension.URI} if self.speaks_ours else {}
-        if traceparent is not None:
-            parameters["traceparent"] = traceparent
+        ours = {"A2A-Extensions": extension.URI} if self.speaks_ours else {}
+        parameters = {"traceparent": traceparent, **ours}
         context = ClientCallContext(service_parameters=parameters)
         with _reaching():
             async for answer in self._known.send_message(request, context=context):

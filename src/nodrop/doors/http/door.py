@@ -8,6 +8,7 @@ import logging
 from http import HTTPStatus
 
 import msgspec
+from msgspec.structs import replace
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,7 +19,7 @@ from nodrop.core.errors import (
     RelayFaultError,
     UnauthenticatedError,
 )
-from nodrop.doors.http import stream
+from nodrop.doors.http import prometheus, stream
 from nodrop.doors.http.answers import (
     GoneError,
     Header,
@@ -30,10 +31,10 @@ from nodrop.doors.http.answers import (
 from nodrop.doors.http.bodies import BODY_SECONDS_MAX, Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
-from nodrop.engine.figures import CONTENT_TYPE
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire import routes
-from nodrop.wire.requests import GetLog
+from nodrop.wire.requests import GetLog, Offer, OfferGroup
+from nodrop.wire.traces import is_traceparent
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +79,9 @@ class HTTPDoor:
     async def _figures(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell what is counted, in the form that Prometheus reads."""
         caller = await self._caller(scope, Headers(scope["headers"]), None, "metrics")
-        told = await self._relay.figures(caller)
-        await Response(told, headers={"content-type": CONTENT_TYPE})(scope, receive, send)
+        told = prometheus.text(await self._relay.figures(caller))
+        answer = Response(told, headers={"content-type": prometheus.CONTENT_TYPE})
+        await answer(scope, receive, send)
 
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, *, team: str | None, path: str
@@ -101,6 +103,8 @@ class HTTPDoor:
             request = route.from_body(
                 body, name=found.name, command_id=_command_id(headers), limits=limits
             )
+            if isinstance(request, Offer | OfferGroup) and request.traceparent is None:
+                request = replace(request, traceparent=_traceparent(headers))
         else:
             request = route.from_query(scope["query_string"], name=found.name)
             if isinstance(request, GetLog) and stream.wants_stream(headers):
@@ -166,6 +170,12 @@ def _bearer(headers: Headers) -> str:
 def _command_id(headers: Headers) -> str | None:
     key = headers.get(b"idempotency-key")
     return None if key is None else key.decode("latin-1").strip('"')
+
+
+def _traceparent(headers: Headers) -> str | None:
+    """Return where in a trace the caller is. What is no such place is not the caller's fault."""
+    context = headers.get(b"traceparent", b"").decode("latin-1")
+    return context if is_traceparent(context) else None
 
 
 def _allow(found: routes.Found) -> Header:

@@ -45,6 +45,7 @@ class Sender:
         self._clock = clock
         self._way_of = way_of
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._since: dict[tuple[str, str], int] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -63,10 +64,13 @@ class Sender:
         while True:
             outlets.changed.clear()
             there = {(outlet.team, outlet.name): outlet for outlet in outlets.all()}
-            for key in [key for key in self._tasks if key not in there]:
-                self._tasks.pop(key).cancel()
-            for key in there:
+            for key in list(self._tasks):
+                # One that was set anew does not wait for what could not be sent to the one before.
+                if key not in there or self._since[key] != there[key].since:
+                    self._tasks.pop(key).cancel()
+            for key, outlet in there.items():
                 if key not in self._tasks or self._tasks[key].done():
+                    self._since[key] = outlet.since
                     self._tasks[key] = asyncio.create_task(self._look_after(*key))
             await outlets.changed.wait()
 

@@ -99,33 +99,41 @@ class Webhook:
             "webhook-timestamp": str(now // SECOND),
             "webhook-signature": self._signer.sign(parcel.id, at, body),
         }
-        resolver = None if self._allow_private else PublicOnly()
-        timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)
-        try:
-            self._check_literal()
-            async with (
-                aiohttp.ClientSession(
-                    connector=aiohttp.TCPConnector(resolver=resolver), timeout=timeout
-                ) as session,
-                session.post(
-                    self._url, data=body, headers=headers, allow_redirects=False
-                ) as answer,
-            ):
-                status = answer.status
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise UnsentError(f"{type(error).__name__}: {error}") from error
-        if not 200 <= status < 300:  # noqa: PLR2004  # HTTP's own
-            raise UnsentError(f"answered {status}", permanent=status == 410)  # noqa: PLR2004  # same
+        await post(self._url, body.encode(), headers=headers, allow_private=self._allow_private)
 
-    def _check_literal(self) -> None:
-        """Look at an address that is written as a number: no name is resolved for it."""
-        host = yarl.URL(self._url).host or ""
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return
-        if not self._allow_private:
-            require_public(host)
+
+async def post(url: str, body: bytes, *, headers: dict[str, str], allow_private: bool) -> None:
+    """Post something. 2xx is an answer; 410 says that nobody wants more.
+
+    Raises:
+        UnsentError: it was not taken.
+    """
+    resolver = None if allow_private else PublicOnly()
+    timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)
+    try:
+        if not allow_private:
+            _check_literal(url)
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=resolver), timeout=timeout
+            ) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            status = answer.status
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        raise UnsentError(f"{type(error).__name__}: {error}") from error
+    if not 200 <= status < 300:  # noqa: PLR2004  # HTTP's own
+        raise UnsentError(f"answered {status}", permanent=status == 410)  # noqa: PLR2004  # same
+
+
+def _check_literal(url: str) -> None:
+    """Look at an address that is written as a number: no name is resolved for it."""
+    host = yarl.URL(url).host or ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return
+    require_public(host)
 
 
 class Notify:

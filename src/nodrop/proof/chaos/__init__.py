@@ -28,8 +28,13 @@ FAULTS: Final[dict[str, str]] = {
     "failover": "kill -9 of the PostgreSQL primary, its synchronous standby promoted",
     "store-cut": "connections between relays and their PostgreSQL that are cut, reset or half-open",
     "mix": "relay kills, worker kills and network cuts, at random",
+    "six-hours": "30 agents left alone with chains, while workers and the relay are killed",
 }
 """What can be done to a relay, by name."""
+
+COUNT: Final = 10
+COUNTS: Final[dict[str, int]] = {"six-hours": 2_000}
+"""How many, where nobody says: of faults, or of what a fault counts instead."""
 
 
 def load(fault: str) -> Fault:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from nodrop.client.client import Client
@@ -36,9 +36,19 @@ class Caller:
         self._keyless = keyless
 
     async def hand_off(
-        self, ask: str, *, to: str, legs: int = 1, padding: int = 0, waits: bool = True
+        self,
+        ask: str,
+        *,
+        to: str,
+        legs: int = 1,
+        padding: int = 0,
+        waits: bool = True,
+        terms: Mapping[str, Any] | None = None,
     ) -> Handoff:
-        """Ask for something, with so many characters beside; return it once it is stored."""
+        """Ask for something, with so many characters beside; return it once it is stored.
+
+        `terms` are fields of the offer that take the place of the usual ones.
+        """
         fields: dict[str, Any] = {
             "to": to,
             "title": ask,
@@ -46,6 +56,7 @@ class Caller:
             "correlation_id": ask,
             "attempts_max": ATTEMPTS_MAX,
             "then": [{"to": to}] * (legs - 1),
+            **(terms or {}),
         }
         self._record.write(Asked(ask=ask, legs=legs, waits=waits))
         try:

@@ -170,7 +170,7 @@ class Checker:
                 yield f"{handoff.id}: its offer is gone"
             elif not handoff.endings and (shown is None or not shown.owed):
                 yield f"{handoff.id}: neither open nor ended"
-            elif "completed" in handoff.endings and handoff.legs and handoff.next_leg is None:
+            elif handoff.owes_leg and handoff.next_leg is None:
                 yield f"{handoff.id}: its next leg was never stored"
             elif handoff.next_leg is not None and handoff.next_leg not in self._handoffs:
                 yield f"{handoff.id}: its next leg {handoff.next_leg} is gone"
@@ -308,6 +308,7 @@ class Checker:
 
 
 _FINAL: Final = frozenset(ENDINGS.values())
+_DEAD: Final = _FINAL - {"completed", "cancelled"}
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,8 +326,8 @@ class _Handoff(msgspec.Struct, kw_only=True):
     keys: tuple[tuple[str, ...], ...] = ()
     """What no other handoff may be known by, unless it is its successor."""
     leg: int = 0
-    legs: int = 0
-    """How many legs are to follow it."""
+    fallbacks: tuple[bool, ...] = ()
+    """The legs behind it: whether each is for the case that the one before it fails."""
     redrive_of: str | None = None
     delivered: int = 0
     """The attempt that was delivered last."""
@@ -336,6 +337,14 @@ class _Handoff(msgspec.Struct, kw_only=True):
     ended_by: int | None = None
     settled: bool = False
     next_leg: str | None = None
+
+    @property
+    def owes_leg(self) -> bool:
+        """Whether a leg follows from how it ended: a fallback, or the next that is none."""
+        if "completed" in self.endings:
+            return not all(self.fallbacks)
+        died = bool(_DEAD & set(self.endings))
+        return died and bool(self.fallbacks) and self.fallbacks[0]
 
     def read(self, entry: Entry) -> None:
         """Take the next entry about it."""
@@ -361,7 +370,7 @@ class _Handoff(msgspec.Struct, kw_only=True):
         self.offered = True
         self.correlation_id = correlation_id
         self.leg = len(data.get("legs_done") or ())
-        self.legs = len(data.get("legs") or ())
+        self.fallbacks = tuple(bool(leg.get("fallback")) for leg in data.get("legs") or ())
         self.redrive_of = data.get("redrive_of")
         self.steps = {step["name"]: [0] for step in data.get("steps") or ()}
         self.keys = ((correlation_id, f"leg {self.leg}"),)

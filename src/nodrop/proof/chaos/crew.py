@@ -5,6 +5,7 @@ import random
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,14 +21,37 @@ STALL_SECONDS: Final = (0.4, 1.2)
 
 
 class Crew:
-    """A number of workers, each a process of its own, all of one agent."""
+    """A number of workers, each a process of its own."""
 
-    def __init__(self, relay: ServedRelay, record: Path, *, size: int) -> None:
+    def __init__(
+        self,
+        relay: ServedRelay,
+        record: Path,
+        *,
+        size: int = 0,
+        module: str = worker.__name__,
+        roles: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        """Describe them; entering starts them.
+
+        Args:
+            relay: whom they work for.
+            record: what they write down.
+            size: how many, where all do the same.
+            module: what each of them runs.
+            roles: the further arguments of each, where they differ.
+        """
         self.kills = 0
         self.stalls = 0
         self._workers = [
-            WorkerProcess(relay, record=record, heartbeat_seconds=HEARTBEAT_SECONDS)
-            for _ in range(size)
+            WorkerProcess(
+                relay,
+                record=record,
+                heartbeat_seconds=HEARTBEAT_SECONDS,
+                module=module,
+                arguments=role,
+            )
+            for role in roles or [dict[str, str]()] * size
         ]
         self._stalled: dict[WorkerProcess, asyncio.Task[None]] = {}
 
@@ -88,11 +112,21 @@ class Crew:
 class WorkerProcess:
     """A worker in a process of its own."""
 
-    def __init__(self, relay: ServedRelay, *, record: Path, heartbeat_seconds: float) -> None:
+    def __init__(
+        self,
+        relay: ServedRelay,
+        *,
+        record: Path,
+        heartbeat_seconds: float,
+        module: str = worker.__name__,
+        arguments: Mapping[str, str] | None = None,
+    ) -> None:
+        self._module = module
         self._arguments = {
             "--url": relay.url,
             "--record": str(record),
             "--heartbeat-seconds": str(heartbeat_seconds),
+            **(arguments or {}),
         }
         self._home = relay.home
         self._process: Process | None = None
@@ -102,7 +136,7 @@ class WorkerProcess:
         arguments = [part for option in self._arguments.items() for part in option]
         with (self._home / "workers.log").open("ab") as complaints:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", worker.__name__, *arguments),
+                *(sys.executable, "-m", self._module, *arguments),
                 stdin=DEVNULL,
                 stdout=DEVNULL,
                 stderr=complaints,

@@ -39,7 +39,7 @@ def worker(
     @agent.handler
     async def work(task: Task) -> dict[str, Any]:
         for number in range(steps):
-            await _step(task, record, f"step-{number}")
+            await step(task, record, f"step-{number}")
             await asyncio.sleep(pause())
         payload: dict[str, Any] = task.payload
         origin: dict[str, Any] = payload.get("origin") or payload
@@ -48,7 +48,8 @@ def worker(
     return agent
 
 
-async def _step(task: Task, record: Record, name: str) -> None:
+async def step(task: Task, record: Record, name: str) -> None:
+    """Do a step that is recorded, and write both down; not what an earlier attempt has done."""
     did = False
 
     def effect() -> int:

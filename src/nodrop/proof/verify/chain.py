@@ -69,17 +69,22 @@ class Chain:
         self._tally = tally
         self._digest_key = digest_key
         self._awaited: dict[int, str] = {0: GENESIS}
+        self._began = 0
 
     def expect(self, checkpoint: Checkpoint) -> None:
         """Hold the log to a checkpoint."""
         if not checkpoint.genuine():
             raise DoesNotHoldError("it is not signed by the key in it")
-        self._awaited[checkpoint.size] = checkpoint.head
+        if self._awaited.setdefault(checkpoint.size, checkpoint.head) != checkpoint.head:
+            raise DoesNotHoldError("another checkpoint says that another entry stood here")
 
     def read(self, entry: Entry, body: Any) -> None:
         """Take the next entry."""
         if self.seq is None:
             self.seq, self.head, self.pruned = entry.seq - 1, entry.prev_hash, entry.seq > 1
+            self._began = self.seq
+            if self._awaited.pop(self.seq, self.head) != self.head and self.pruned:
+                raise DoesNotHoldError("a checkpoint says that it follows something else")
             if not self.pruned and entry.prev_hash != GENESIS:
                 raise DoesNotHoldError("it is the first, and follows something")
         if entry.seq != self.seq + 1:
@@ -111,6 +116,10 @@ class Chain:
 
     def end(self) -> None:
         """Refuse a log that ends before a checkpoint that it was held to."""
+        earlier = sum(0 < size < self._began for size in self._awaited)
+        if earlier:
+            self._tally.checked["checkpoints"] -= earlier
+            self._tally.unchecked["checkpoints of what was pruned"] += earlier
         missing = [size for size in self._awaited if size > (self.seq or 0)]
         if missing:
             raise DoesNotHoldError(

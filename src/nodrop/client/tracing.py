@@ -1,0 +1,99 @@
+"""The trace a handoff is part of (W3C trace context), where the process has OpenTelemetry.
+
+It is no dependency of ours. Where it is installed, work on a delivery is a span in the trace that
+the handoff came with, spans begun within are part of it, and what is handed off from there says so.
+Whether spans go anywhere is for whoever configured OpenTelemetry in the process.
+"""
+
+import functools
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from nodrop.client.endings import Fail, Parked, Reject
+from nodrop.client.shown import HandoffShown
+
+_FIELD: Final = "traceparent"
+SCOPE: Final = "nodrop"
+SYSTEM: Final = "nodrop"
+
+
+class _OpenTelemetry:
+    """What is used of its API."""
+
+    def __init__(self) -> None:
+        self.trace: Any = import_module("opentelemetry.trace")
+        self.context: Any = import_module("opentelemetry.context")
+        propagation: Any = import_module("opentelemetry.trace.propagation.tracecontext")
+        self.propagator: Any = propagation.TraceContextTextMapPropagator()
+
+
+@functools.cache
+def _installed() -> _OpenTelemetry | None:
+    try:
+        return _OpenTelemetry()
+    except ImportError:
+        return None
+
+
+def current_traceparent() -> str | None:
+    """Return where in a trace this code is; None: nowhere, or nobody here knows."""
+    otel = _installed()
+    carrier: dict[str, str] = {}
+    if otel is not None:
+        otel.propagator.inject(carrier)
+    return carrier.get(_FIELD)
+
+
+@contextmanager
+def handling(task: HandoffShown) -> Generator[None]:
+    """Have the work on a delivery be a span, and what is begun within part of its trace."""
+    otel = _installed()
+    if otel is None:
+        yield
+        return
+    above = otel.propagator.extract({_FIELD: task.traceparent or ""})
+    span: Any = otel.trace.get_tracer(SCOPE).start_span(
+        f"process {task.view.get('to', '')}".strip(),
+        context=above,
+        kind=otel.trace.SpanKind.CONSUMER,
+        attributes=_attributes(task),
+    )
+    token = otel.context.attach(otel.trace.set_span_in_context(span, above))
+    try:
+        yield
+    except Parked:
+        span.set_attribute("nodrop.ending", "parked")
+        raise
+    except (Fail, Reject) as ending:
+        code = ending.code if isinstance(ending, Fail) and ending.code else "rejected"
+        _failed(otel, span, code)
+        raise
+    except Exception as error:
+        span.record_exception(error)
+        _failed(otel, span, type(error).__name__)
+        raise
+    finally:
+        otel.context.detach(token)
+        span.end()
+
+
+def _failed(otel: _OpenTelemetry, span: Any, code: str) -> None:
+    span.set_attribute("error.type", code)
+    span.set_status(otel.trace.Status(otel.trace.StatusCode.ERROR, code))
+
+
+def _attributes(task: HandoffShown) -> dict[str, str | int]:
+    view = task.view  # telling must not fail where an older relay shows less
+    told = {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": view.get("to"),
+        "messaging.message.id": task.id,
+        "messaging.message.conversation_id": view.get("correlation_id"),
+        "nodrop.attempt": task.attempt,
+        "nodrop.capability": view.get("capability"),
+    }
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,1 @@
+"""OpenTelemetry: what happened in a relay, as spans and metrics for a collector."""

@@ -1,0 +1,37 @@
+"""Decides whether a relay has anything to tell a collector, and whether it can."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nodrop.doors.telemetry import settings
+from nodrop.engine.ports import Clock
+from nodrop.engine.relay import Relay
+
+_MISSING: Final = (
+    "The variables of OpenTelemetry are set, and nothing is exported: pip install 'nodrop[otel]'"
+)
+
+
+@asynccontextmanager
+async def telling(
+    relay: Relay, *, team: str, clock: Clock, environment: Mapping[str, str]
+) -> AsyncGenerator[Sequence[str]]:
+    """Export what the variables of OpenTelemetry ask for; yields what a person should know.
+
+    A relay that cannot export serves all the same: the variables may have been meant for others.
+    """
+    wanted = settings.wanted(environment)
+    if not wanted.anything:
+        yield ()
+        return
+    if not wanted.spoken:
+        yield (f"Nothing is exported: the relay speaks OTLP over HTTP, not {wanted.protocol}.",)
+        return
+    try:
+        from nodrop.doors.telemetry.exporting import exporting  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError:
+        yield (_MISSING,)
+        return
+    async with exporting(relay, wanted, team=team, clock=clock):
+        yield ()

@@ -1,0 +1,237 @@
+"""Checkpoints leave the store: at an interval, into a file or to a service, and hold a log to it."""
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import aiohttp.web
+import pytest
+import rfc8785
+
+from nodrop import app
+from nodrop.doors.inprocess import InProcessTransport
+from nodrop.doors.outlets.checkpoints import AtAddress, InFile, Keeper, place_of
+from nodrop.doors.outlets.ways import UnsentError
+from nodrop.engine.relay import Relay
+from nodrop.proof.chaos.relay_process import RelayProcess, environment
+from nodrop.proof.verify.chain import Checkpoint
+from nodrop.stores.memory import MemoryStore
+from nodrop.testing.clock import FakeClock
+from nodrop.wire.views import CheckpointAnswer
+
+HOUR = 3_600_000
+PATIENCE_SECONDS = 20
+
+
+class Shelf:
+    """A place for checkpoints that fails as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.kept: list[CheckpointAnswer] = []
+        self.fails = 0
+        self.tried = 0
+
+    async def keep(self, checkpoint: CheckpointAnswer) -> None:
+        self.tried += 1
+        if self.fails:
+            self.fails -= 1
+            raise UnsentError("nobody is in")
+        self.kept.append(checkpoint)
+
+
+class Office:
+    """A relay on a clock of the test's."""
+
+    def __init__(self, relay: Relay, clock: FakeClock) -> None:
+        self.relay = relay
+        self.clock = clock
+        self.shelf = Shelf()
+
+    def keeper(self) -> Keeper:
+        return Keeper(self.relay, "default", self.shelf, clock=self.clock, every_ms=HOUR)
+
+    async def note(self, text: str) -> None:
+        await self.relay.ensure_token("default", agent="me", role="operator", secret="nd_me")
+        me = InProcessTransport(self.relay, await self.relay.authenticate("nd_me"))
+        await me.call("note_team", {"text": text})
+
+    async def until_tried(self, times: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.shelf.tried < times:  # noqa: ASYNC110  # each turn brings it on
+                await asyncio.sleep(0)
+
+    async def turns(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncGenerator[Office]:
+    clock = FakeClock()
+    relay = await Relay.start(
+        MemoryStore(),
+        clock=clock,
+        ids=app.SystemIds(),
+        signer=app.KeyFile(tmp_path / "relay.pem"),
+    )
+    await relay.ensure_team("default")
+    yield Office(relay, clock)
+    await relay.stop()
+
+
+async def test_one_is_sent_at_once_one_every_hour_and_one_at_the_end(office: Office) -> None:
+    async with office.keeper().running():
+        await office.until_tried(1)
+        await office.note("first")
+        office.clock.advance(HOUR - 1)
+        await office.turns()
+        assert len(office.shelf.kept) == 1, "not before the hour is over"
+        office.clock.advance(1)
+        await office.until_tried(2)
+        await office.note("second")
+    sizes = [checkpoint.size for checkpoint in office.shelf.kept]
+    assert len(sizes) == 3
+    assert sizes == sorted(set(sizes)), "each says more than the last"
+
+
+async def test_one_that_says_nothing_more_is_not_sent(office: Office) -> None:
+    async with office.keeper().running():
+        await office.until_tried(1)
+        for _ in range(3):
+            office.clock.advance(HOUR)
+            await office.turns()
+    assert office.shelf.tried == 1
+
+
+async def test_one_that_was_not_taken_is_sent_again_before_the_next_is_due(office: Office) -> None:
+    office.shelf.fails = 2
+    async with office.keeper().running():
+        await office.until_tried(1)
+        office.clock.advance(5_000)
+        await office.until_tried(2)
+        office.clock.advance(10_000)
+        await office.until_tried(3)
+        assert len(office.shelf.kept) == 1
+
+
+async def test_lines_are_added_to_a_file_and_a_torn_one_is_taken_out(
+    office: Office, tmp_path: Path
+) -> None:
+    path = tmp_path / "elsewhere" / "checkpoints.jsonl"
+    place = place_of(str(path))
+    assert isinstance(place, InFile)
+    office.shelf.keep = place.keep
+    async with office.keeper().running():
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not path.exists() or not path.read_bytes().endswith(b"\n"):  # noqa: ASYNC110  # the disk's turn
+                await asyncio.sleep(0.01)
+        with path.open("ab") as file:
+            file.write(b'{"team": "default", "si')  # the machine lost power here
+        await office.note("something")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["size"] for line in lines] == sorted({line["size"] for line in lines})
+    assert len(lines) == 2
+    assert all(Checkpoint(**line).genuine() for line in lines)
+
+
+async def test_a_service_is_posted_each_with_an_id_that_stays_the_same(office: Office) -> None:
+    posted: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+    statuses = [503, 200]
+
+    async def take(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        posted.put_nowait((request.headers["webhook-id"], await request.json()))
+        return aiohttp.web.Response(status=statuses.pop(0))
+
+    web = aiohttp.web.Application()
+    web.router.add_post("/", take)
+    runner = aiohttp.web.AppRunner(web)
+    await runner.setup()
+    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    place = place_of(f"http://{host}:{port}/")
+    assert isinstance(place, AtAddress)
+    office.shelf.keep = place.keep
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), office.keeper().running():
+            first = await posted.get()
+            while posted.empty():
+                office.clock.advance(5_000)
+                await asyncio.sleep(0.01)
+            again = await posted.get()
+    finally:
+        await runner.cleanup()
+    assert first[0] == again[0] == f"default.checkpoint.{first[1]['size']}"
+    assert Checkpoint(**again[1]).genuine()
+
+
+# --- a log that was rewritten and hashed anew ---------------------------------------------------
+
+
+async def verify(home: Path, *options: str) -> tuple[int | None, dict[str, Any]]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nodrop.cli", "verify", "--json", *options),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(home),
+        cwd=home,
+    )
+    async with asyncio.timeout(PATIENCE_SECONDS * 3):
+        said, _ = await process.communicate()
+    return process.returncode, json.loads(said)
+
+
+def rewrite(database: Path, seq: int) -> None:
+    """Have somebody else say entry `seq`, and hash everything behind it anew."""
+    with sqlite3.connect(database) as db:
+        db.row_factory = sqlite3.Row
+        db.execute("UPDATE entry SET actor = 'nobody' WHERE seq = ?", (seq,))
+        rows = db.execute("SELECT * FROM entry WHERE seq >= ? ORDER BY seq", (seq,)).fetchall()
+        before = db.execute("SELECT hash FROM entry WHERE seq = ?", (seq - 1,)).fetchone()[0]
+        for row in rows:
+            line = dict(row) | {"data": json.loads(row["data"]), "prev_hash": before}
+            line.pop("hash")
+            before = hashlib.sha256(rfc8785.dumps(line)).hexdigest()
+            db.execute(
+                "UPDATE entry SET prev_hash = ?, hash = ? WHERE seq = ?",
+                (line["prev_hash"], before, row["seq"]),
+            )
+        db.execute("UPDATE team SET head_hash = ?", (before,))
+    db.close()
+
+
+@pytest.mark.timeout(180)  # real processes, on a machine that does other things too
+async def test_only_what_was_kept_outside_finds_a_log_that_was_rewritten(tmp_path: Path) -> None:
+    home, outside = tmp_path / "home", tmp_path / "outside.jsonl"
+    home.mkdir()
+    settings = f'[checkpoints]\nto = "{outside}"\nevery = "1s"\n'
+    (home / "nodrop.toml").write_text(settings, encoding="utf-8")
+    async with RelayProcess(home) as relay:
+        async with relay.operator() as me:
+            seq = await me.note("the vault was open")
+            assert seq is not None
+        assert (await verify(home, "--checkpoint", str(outside)))[0] == 0
+    kept = outside.read_text(encoding="utf-8").splitlines()
+    assert len(kept) >= 2, "one at the start, one at the end"
+    rewrite(home / "nodrop.db", seq)
+    async with RelayProcess(home):
+        status, alone = await verify(home)
+        assert (status, alone["holds"]) == (0, True), "the control: by itself it holds"
+        status, held = await verify(home, "--checkpoint", str(outside))
+    assert (status, held["holds"]) == (1, False)
+    assert "checkpoint" in held["finding"]["why"]
+    assert held["finding"]["seq"] >= seq
+
+
+async def test_a_file_that_holds_something_else_is_refused_with_its_line(tmp_path: Path) -> None:
+    async with RelayProcess(tmp_path / "home") as relay, relay.operator() as me:
+        good = json.dumps(await me.call("checkpoints"))
+        outside = tmp_path / "outside.jsonl"
+        outside.write_text(f'{good}\n{{"size": 3}}\n', encoding="utf-8")
+        status, said = await verify(relay.home, "--checkpoint", str(outside))
+    assert status == 2
+    assert "line 2" in json.dumps(said)
