@@ -14,19 +14,16 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
-from nodrop.stores.postgres.connection import Broken, connect
+from nodrop.stores.postgres.connection import Broken, address_of, connect
 from nodrop.stores.postgres.driver import Connection
+from nodrop.stores.postgres.migrations import VERSION, readable_from
+from nodrop.stores.postgres.place import GONE_AFTER_MS, NOW
 from nodrop.stores.postgres.records import read_handoff, transposed, value_of
 from nodrop.stores.postgres.store import PostgresStore
 
 CHANNEL: Final = "nodrop"
-GONE_AFTER_MS: Final = 5_000
-"""A node that was not heard of for so long is gone; one that comes back joins again."""
 NEWS_ENTRIES_MAX: Final = 2_000
 """Of one team, read at a time."""
-
-_NOW: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
-"""The database's time, so that all nodes mean the same."""
 
 
 class PostgresFleet:
@@ -37,6 +34,8 @@ class PostgresFleet:
         self._store = store
         self._node = node
         self._listener: Connection | None = None
+        self._deaf = address_of(store.dsn).own.pooled
+        """Behind a pooler, what is listened for would come to somebody else."""
         self._hinted = asyncio.Event()
         self._versions: dict[str, int] = {}
         self._elsewhere: dict[str, dict[Key, Attending]] = {}
@@ -55,7 +54,7 @@ class PostgresFleet:
         """Be counted, and learn who else there is."""
         up_since = await self._store.step(lambda connection: self._count(connection, attending))
         rows = await self._store.ask(
-            f"select id, attendance from node where id <> $1 and seen_at > {_NOW} - $2",  # noqa: S608  # constants
+            f"select id, attendance from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
             self._node,
             GONE_AFTER_MS,
         )
@@ -65,19 +64,23 @@ class PostgresFleet:
         return Roll(up_since=up_since, others=len(others), elsewhere=self._merged())
 
     async def _count(self, connection: Connection, attending: Sequence[Attending]) -> int:
+        # A step that this node could not live with may come while it is taken for gone.
+        self._store.require_schema(await readable_from(connection))
         # One after the other: of nodes that start at once, exactly one finds that nobody was there.
         row = await connection.fetchrow(
-            f"insert into fleet (up_since) values ({_NOW}) on conflict (one)"  # noqa: S608  # constants
+            f"insert into fleet (up_since) values ({NOW}) on conflict (one)"  # noqa: S608  # constants
             " do update set up_since = case when exists (select 1 from node"
-            f" where seen_at > {_NOW} - $1) then fleet.up_since else excluded.up_since end"
+            f" where seen_at > {NOW} - $1) then fleet.up_since else excluded.up_since end"
             " returning up_since",
             GONE_AFTER_MS,
         )
         await connection.execute(
-            f"insert into node (id, seen_at, attendance) values ($1, {_NOW}, 1) on conflict (id)"  # noqa: S608  # constants
+            f"insert into node (id, seen_at, attendance, schema) values ($1, {NOW}, 1, $3)"  # noqa: S608  # constants
+            " on conflict (id)"
             " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2",
             self._node,
             1 if attending else 0,
+            VERSION,
         )
         if attending:
             await connection.execute(
@@ -90,7 +93,7 @@ class PostgresFleet:
             )
         # What is left of the long gone goes too, with what they knew.
         await connection.execute(
-            f"delete from node where seen_at < {_NOW} - $1",  # noqa: S608  # constants
+            f"delete from node where seen_at < {NOW} - $1",  # noqa: S608  # constants
             GONE_AFTER_MS * 12,
         )
         assert row is not None, "it was inserted or updated"
@@ -147,7 +150,7 @@ class PostgresFleet:
 
     async def _listen(self) -> None:
         """Have a connection that hears; without one, who asks again after a while misses nothing."""
-        if self._listener is not None and not self._listener.is_closed():
+        if self._deaf or (self._listener is not None and not self._listener.is_closed()):
             return
         try:
             self._listener = await connect(self._store.dsn)
