@@ -17,7 +17,7 @@ FRAMEWORKS := .venv-frameworks/.stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-frameworks lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
+.PHONY: help run test test-frameworks test-servers lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -30,6 +30,9 @@ test: lint types imports unit ## Set up, then check everything
 test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 830 MB the first time)
 	.venv-frameworks/bin/basedpyright --project tests_frameworks
 	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests_frameworks
+
+test-servers: $(DEV) ## Relays behind a real PgBouncer (needs the system's `pgbouncer`)
+	$(BIN)/pytest --timeout 300 $(ARGS) tests_servers
 
 lint: $(DEV) ## Formatting, lint, spelling
 	$(BIN)/ruff format --check
@@ -70,7 +73,9 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) worker-kill --count 500 --seed 20261115 --json
 	$(PROVE) network-cut --count 200 --seed 20261115 --json
 	$(PROVE) node-kill --count 300 --nodes 3 --seed 20261115 --json
+	$(PROVE) node-kill --count 60 --nodes 2 --seed 20261116 --json
 	$(PROVE) failover --count 20 --seed 20261115 --json
+	$(PROVE) patroni --count 12 --seed 20261115 --json  # needs `patroni` and `etcd-server`
 	$(PROVE) store-cut --count 100 --seed 20261115 --json
 	$(PROVE) disk-full --count 100 --seed 20261115 --json
 	$(PROVE) slow-consumer --count 5 --seed 20261115 --json
