@@ -28,7 +28,7 @@ ANSWER_SECONDS_MAX: Final = STATEMENT_SECONDS_MAX + 2.0
 IDLE_SECONDS_MAX: Final = 10.0
 """What a node that vanished in the middle of a transaction may keep others waiting."""
 
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "application_name": "nodrop",
     "statement_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
     "idle_in_transaction_session_timeout": f"{IDLE_SECONDS_MAX:.0f}s",
@@ -85,7 +85,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the driver is told. What a pooler cannot keep is for the role to have."""
         if self.pooled:
             return {"dsn": self.dsn, "statement_cache_size": 0}
-        return {"dsn": self.dsn, "server_settings": _SETTINGS}
+        return {"dsn": self.dsn, "server_settings": SETTINGS}
 
 
 def address_of(dsn: str) -> Address:
