@@ -14,6 +14,7 @@ RUNTIME := .venv/.stamp
 DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
 FRAMEWORKS := .venv-frameworks/.stamp
+SERVERS := .venv/.stamp-servers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -31,7 +32,7 @@ test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with 
 	.venv-frameworks/bin/basedpyright --project tests_frameworks
 	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests_frameworks
 
-test-servers: $(DEV) ## Relays behind a real PgBouncer (needs the system's `pgbouncer`)
+test-servers: $(SERVERS) ## Behind a real PgBouncer, and deployment files (needs the system's `pgbouncer`, systemd)
 	$(BIN)/pytest --timeout 300 $(ARGS) tests_servers
 
 lint: $(DEV) ## Formatting, lint, spelling
@@ -132,6 +133,11 @@ $(FRAMEWORKS): pyproject.toml
 	@echo "Installing the frameworks ..."
 	@$(PYTHON) -m venv .venv-frameworks
 	@.venv-frameworks/bin/python $(PIP_INSTALL) -e '.[frameworks]' pytest pytest-timeout anyio basedpyright
+	@touch $@
+
+$(SERVERS): $(DEV)
+	@echo "Installing what checks deployment files ..."
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,servers]'
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
