@@ -209,7 +209,7 @@ async def test_a_step_that_has_to_wait_for_a_lock_lets_others_go_first(
 
 RELEASED: Final = {
     "0001_initial.sql": "50a37acdee0f6929",
-    "0002_nodes_say_their_schema.sql": "6f059b3898c54ee7",
+    "0002_what_nodes_say.sql": "78712f029ed77a7f",
 }
 
 

@@ -26,9 +26,6 @@ FEED_MS: Final = 5 * SECOND
 """How often inboxes are looked through that somebody waits at, hint or no hint."""
 RECOUNT_MS: Final = 5 * SECOND
 """How often what is merely counted is counted anew, where others have written."""
-TELL_MS: Final = 30 * SECOND
-"""How often the others are told everything again: what is told of an engine that was taken for gone
-is forgotten."""
 SILENT_MAX: Final = 256
 
 
@@ -67,7 +64,6 @@ class Fellows:
         self._reading = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[Key, Attending] = {}
-        self._told_at = 0
         self._fed_at = 0
         self._counted_at = 0
         self._uncounted = False
@@ -135,12 +131,10 @@ class Fellows:
 
     async def _beat(self) -> None:
         now = self._clock.now()
-        if now - self._told_at >= TELL_MS:
-            self._told, self._told_at = {}, now
         here = self._here.attending()
         changed = [a for key, a in here.items() if self._told.get(key) != a]
         roll = await self._fleet.attend(changed)
-        self._told = here
+        self._told = {} if roll.forgotten else here
         self._engine.up_since(roll.up_since)
         self._here.attended(roll)
         # Processes that were connected to an engine that is gone are nobody's but ours.

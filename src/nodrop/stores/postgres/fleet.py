@@ -16,6 +16,7 @@ from nodrop.core.model import Handoff
 from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
 from nodrop.stores.postgres.connection import Broken, address_of, connect
 from nodrop.stores.postgres.driver import Connection
+from nodrop.stores.postgres.elsewhere import Elsewhere, Told
 from nodrop.stores.postgres.migrations import VERSION, readable_from
 from nodrop.stores.postgres.place import GONE_AFTER_MS, NOW
 from nodrop.stores.postgres.records import read_handoff, transposed, value_of
@@ -37,8 +38,7 @@ class PostgresFleet:
         self._deaf = address_of(store.dsn).own.pooled
         """Behind a pooler, what is listened for would come to somebody else."""
         self._hinted = asyncio.Event()
-        self._versions: dict[str, int] = {}
-        self._elsewhere: dict[str, dict[Key, Attending]] = {}
+        self._elsewhere = Elsewhere()
 
     # --- who is there ---
 
@@ -52,18 +52,28 @@ class PostgresFleet:
 
     async def attend(self, attending: Sequence[Attending]) -> Roll:
         """Be counted, and learn who else there is."""
-        up_since = await self._store.step(lambda connection: self._count(connection, attending))
+        up_since, fresh = await self._store.step(
+            lambda connection: self._count(connection, attending)
+        )
         rows = await self._store.ask(
-            f"select id, attendance from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
+            f"select id, attendance, schema from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
             self._node,
             GONE_AFTER_MS,
         )
-        others: dict[str, int] = {row[0]: row[1] for row in rows}
+        others = {row[0]: Told(version=row[1], schema=row[2]) for row in rows}
         self._store.place.channel = CHANNEL if others else None
-        await self._learn(others)
-        return Roll(up_since=up_since, others=len(others), elsewhere=self._merged())
+        await self._elsewhere.learn(self._store.ask, others)
+        return Roll(
+            up_since=up_since,
+            others=len(others),
+            elsewhere=self._elsewhere.agents,
+            forgotten=fresh,
+        )
 
-    async def _count(self, connection: Connection, attending: Sequence[Attending]) -> int:
+    async def _count(
+        self, connection: Connection, attending: Sequence[Attending]
+    ) -> tuple[int, bool]:
+        """Return since when there has been a node, and whether this one had to begin again."""
         # A step that this node could not live with may come while it is taken for gone.
         self._store.require_schema(await readable_from(connection))
         # One after the other: of nodes that start at once, exactly one finds that nobody was there.
@@ -74,21 +84,25 @@ class PostgresFleet:
             " returning up_since",
             GONE_AFTER_MS,
         )
-        await connection.execute(
-            f"insert into node (id, seen_at, attendance, schema) values ($1, {NOW}, 1, $3)"  # noqa: S608  # constants
+        told = await connection.fetchrow(
+            f"insert into node (id, seen_at, attendance, schema) values ($1, {NOW}, {NOW}, $3)"  # noqa: S608  # constants
             " on conflict (id)"
-            " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2",
+            " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2"
+            " returning attendance, xmax = 0",  # which an update leaves with something else
             self._node,
             1 if attending else 0,
             VERSION,
         )
+        assert told is not None, "it was inserted or updated"
         if attending:
             await connection.execute(
-                "insert into attendance (node, team, agent, connected, seen_at)"
-                " select $1, * from unnest($2::text[], $3::text[], $4::boolean[], $5::bigint[])"
-                " on conflict (node, team, agent) do update set"
-                " connected = excluded.connected, seen_at = excluded.seen_at",
+                "insert into attendance (node, version, team, agent, connected, seen_at)"
+                " select $1, $2, *"
+                " from unnest($3::text[], $4::text[], $5::boolean[], $6::bigint[])"
+                " on conflict (node, team, agent) do update set connected = excluded.connected,"
+                " seen_at = excluded.seen_at, version = excluded.version",
                 self._node,
+                told[0],
                 *transposed([(a.team, a.agent, a.connected, a.seen_at) for a in attending], 4),
             )
         # What is left of the long gone goes too, with what they knew.
@@ -97,38 +111,7 @@ class PostgresFleet:
             GONE_AFTER_MS * 12,
         )
         assert row is not None, "it was inserted or updated"
-        return row[0]
-
-    async def _learn(self, others: dict[str, int]) -> None:
-        """Read what each of the others knows of agents, if it has changed."""
-        changed = [node for node, version in others.items() if self._versions.get(node) != version]
-        self._elsewhere = {n: known for n, known in self._elsewhere.items() if n in others}
-        self._versions = others
-        if not changed:
-            return
-        rows = await self._store.ask(
-            "select node, team, agent, connected, seen_at from attendance"
-            " where node = any($1::text[])",
-            changed,
-        )
-        for node in changed:
-            self._elsewhere[node] = {}
-        for node, *known in rows:
-            agent = value_of(Attending, known)
-            self._elsewhere[node][agent.team, agent.agent] = agent
-
-    def _merged(self) -> dict[Key, Attending]:
-        merged: dict[Key, Attending] = {}
-        for known in self._elsewhere.values():
-            for key, agent in known.items():
-                before = merged.get(key, agent)
-                merged[key] = Attending(
-                    team=agent.team,
-                    agent=agent.agent,
-                    connected=agent.connected or before.connected,
-                    seen_at=max(agent.seen_at, before.seen_at),
-                )
-        return merged
+        return row[0], told[1]
 
     async def leave(self) -> None:
         """Be one of them no longer."""
