@@ -364,6 +364,8 @@ async def serve(
             Sender(relay, clock=SystemClock()).running(),
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
+            if store is not None:
+                KeyFile(home / "keys" / "relay.pem").make()  # for the other nodes to have too
             if triggers is not None:
                 await rule_file.follow(relay, operator_of(team), triggers)
             address = AddressFile(home / DATABASE)

@@ -81,6 +81,10 @@ class KeyFile:
         """Return the signature of `message`, base64url."""
         return _base64url(self.key.sign(message))
 
+    def make(self) -> None:
+        """Have the file, before there is anything to sign."""
+        _ = self.key
+
     @functools.cached_property
     def key(self) -> Ed25519PrivateKey:
         """The private key."""
