@@ -3,6 +3,7 @@
 What a server does in its own time after so many inserts is done here before anything is measured.
 """
 
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ async def filled(folder: Path) -> None:
     """Copy the past of the file in `folder` to a server in it, unless that was done before."""
     if (folder / _MADE).exists():
         return
+    shutil.rmtree(folder / "postgres", ignore_errors=True)  # of a copy that was not finished
     async with (
         postgres.server(folder, settings=_HURRIED) as address,
         await PostgresStore.open(address) as store,
