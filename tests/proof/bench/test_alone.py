@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from nodrop.proof.bench import growth, idle
 from nodrop.proof.bench.driving import Window
 from nodrop.proof.bench.growth import GrowthPlan
 from nodrop.proof.bench.idle import IdlePlan
+from nodrop.proof.bench.past import DATABASE
 from nodrop.proof.bench.system import Load
 from nodrop.testing.clock import T0
 
@@ -27,6 +30,31 @@ async def test_the_cycle_goes_on_on_a_store_with_a_past(tmp_path: Path) -> None:
     assert line.rate is not None
     assert line.rate.low > 0
     assert heard == ["writing the past", "round 1: 40 past handoffs"]
+
+
+async def test_the_cycle_goes_on_on_a_postgresql_with_a_past(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents):  # the server may run as somebody else
+        if folder.is_relative_to(tmp_path_factory.getbasetemp().parent):
+            folder.chmod(0o755)
+    plan = GrowthPlan(
+        past=(40,),
+        store=growth.POSTGRES,
+        folder=tmp_path,
+        now_ms=T0 + 10_000_000,
+        loads=(Load(callers=3),),
+        rounds=1,
+        window=Window(warm_up_seconds=0.1, seconds=0.3),
+    )
+    found = await growth.run(plan, lambda _, __, ___: None)
+    assert found.ok
+    (line,) = found.lines()
+    assert line.rate is not None
+    assert found.store == growth.POSTGRES
+    assert found.megabytes[40] > 0
+    home = tmp_path / "past-40" / "node-0"
+    assert not (home / DATABASE).exists(), "it is the server that has it"
 
 
 async def test_an_idle_relay_is_looked_at_in_every_state(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from nodrop.stores.postgres.driver import Connection
 from nodrop.stores.postgres.elsewhere import Elsewhere, Told
 from nodrop.stores.postgres.migrations import VERSION, readable_from
 from nodrop.stores.postgres.place import GONE_AFTER_MS, NOW
+from nodrop.stores.postgres.plans import refresh as refresh_plans
 from nodrop.stores.postgres.records import read_handoff, transposed, value_of
 from nodrop.stores.postgres.store import PostgresStore
 
@@ -63,6 +64,7 @@ class PostgresFleet:
         others = {row[0]: Told(version=row[1], schema=row[2]) for row in rows}
         self._store.place.channel = CHANNEL if others else None
         await self._elsewhere.learn(self._store.ask, others)
+        await refresh_plans(self._store.ask)
         return Roll(
             up_since=up_since,
             others=len(others),
