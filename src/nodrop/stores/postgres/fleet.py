@@ -7,7 +7,7 @@ log, by its order. A notification says that there is something to read, and noth
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
@@ -24,15 +24,30 @@ from nodrop.stores.postgres.records import read_handoff, transposed, value_of
 from nodrop.stores.postgres.store import PostgresStore
 
 CHANNEL: Final = "nodrop"
+STEER_MS_MAX: Final = 10
+"""Each time a node is counted, once a second: a hundredth of the time that passes."""
 NEWS_ENTRIES_MAX: Final = 2_000
 """Of one team, read at a time."""
+
+
+class Steered(Protocol):
+    """A clock that is kept to the database's time."""
+
+    def now(self) -> int:
+        """Return the current time."""
+        ...
+
+    def steer(self, by_ms: int) -> None:
+        """Go on so much later, or earlier."""
+        ...
 
 
 class PostgresFleet:
     """One node among those of a database."""
 
-    def __init__(self, store: PostgresStore, *, node: str) -> None:
-        """Be `node`, a name that no other has, on `store`."""
+    def __init__(self, store: PostgresStore, *, node: str, clock: Steered | None = None) -> None:
+        """Be `node`, a name that no other has, on `store`; `clock` is what it goes by."""
+        self._clock = clock
         self._store = store
         self._node = node
         self._listener: Connection | None = None
@@ -53,9 +68,12 @@ class PostgresFleet:
 
     async def attend(self, attending: Sequence[Attending]) -> Roll:
         """Be counted, and learn who else there is."""
-        up_since, fresh = await self._store.step(
+        before = self._clock.now() if self._clock else 0
+        up_since, fresh, now = await self._store.step(
             lambda connection: self._count(connection, attending)
         )
+        if self._clock is not None:
+            self._clock.steer(_correction(before, now, self._clock.now()))
         rows = await self._store.ask(
             f"select id, attendance, schema from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
             self._node,
@@ -74,8 +92,8 @@ class PostgresFleet:
 
     async def _count(
         self, connection: Connection, attending: Sequence[Attending]
-    ) -> tuple[int, bool]:
-        """Return since when there has been a node, and whether this one had to begin again."""
+    ) -> tuple[int, bool, int]:
+        """Return since when there has been a node, whether this one had to begin again, and now."""
         # A step that this node could not live with may come while it is taken for gone.
         self._store.require_schema(await readable_from(connection))
         # One after the other: of nodes that start at once, exactly one finds that nobody was there.
@@ -90,7 +108,7 @@ class PostgresFleet:
             f"insert into node (id, seen_at, attendance, schema) values ($1, {NOW}, {NOW}, $3)"  # noqa: S608  # constants
             " on conflict (id)"
             " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2"
-            " returning attendance, xmax = 0",  # which an update leaves with something else
+            " returning attendance, xmax = 0, seen_at",  # which an update leaves with something else
             self._node,
             1 if attending else 0,
             VERSION,
@@ -113,7 +131,7 @@ class PostgresFleet:
             GONE_AFTER_MS * 12,
         )
         assert row is not None, "it was inserted or updated"
-        return row[0], told[1]
+        return row[0], told[1], told[2]
 
     async def leave(self) -> None:
         """Be one of them no longer."""
@@ -234,6 +252,16 @@ class PostgresFleet:
             *transposed(list(agents), 2),
         )
         return [(team, agent) for team, agent in rows]
+
+
+def _correction(before: int, theirs: int, after: int) -> int:
+    """Return by how much a clock is to be steered that said `before` and `after` around `theirs`.
+
+    Only by what is certainly wrong, however long the answer took; and by little at a time, so that
+    a database whose time leaps, after a failover say, makes nobody's clocks run out at once.
+    """
+    late, early = theirs - after, before - theirs
+    return min(max(late, 0), STEER_MS_MAX) - min(max(early, 0), STEER_MS_MAX)
 
 
 _MAILS: Final = """
