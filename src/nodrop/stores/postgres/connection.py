@@ -167,6 +167,7 @@ def translated(error: BaseException) -> Exception | None:
             asyncpg.DeadlockDetectedError()
             | asyncpg.SerializationError()
             | asyncpg.LockNotAvailableError()
+            | asyncpg.InvalidCachedStatementError()  # the schema has changed under a plan
         ):
             return ConflictError(str(error))
         case asyncpg.IntegrityConstraintViolationError():
