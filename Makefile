@@ -76,7 +76,6 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) node-kill --count 300 --nodes 3 --seed 20261115 --json
 	$(PROVE) node-kill --count 60 --nodes 2 --seed 20261116 --json
 	$(PROVE) failover --count 20 --seed 20261115 --json
-	$(PROVE) patroni --count 12 --seed 20261115 --json  # needs `patroni` and `etcd-server`
 	$(PROVE) store-cut --count 100 --seed 20261115 --json
 	$(PROVE) disk-full --count 100 --seed 20261115 --json
 	$(PROVE) slow-consumer --count 5 --seed 20261115 --json
@@ -87,6 +86,7 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	  $(BIN)/pytest --timeout 7200 tests/proof/test_model.py tests/proof/test_lockstep.py tests/behaviour/test_same_key.py
 	$(BIN)/python -m nodrop.proof.fuzz http --requests 10000 --seed 7
 	$(BIN)/python -m nodrop.proof.fuzz decoders --runs 1000000 --seed 7
+	$(PROVE) patroni --count 12 --seed 20261115 --json  # needs `patroni` and `etcd-server`
 
 bench: $(DEV) $(PEERS) ## Nodrop beside its peers (ARGS="--only nats,..." picks, ARGS="growth" is another)
 	$(BIN)/nodrop bench $(ARGS)
