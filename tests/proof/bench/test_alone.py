@@ -1,5 +1,7 @@
 """Our relay alone, for real, in small: on a store with a past, and with many who wait."""
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,16 +34,20 @@ async def test_the_cycle_goes_on_on_a_store_with_a_past(tmp_path: Path) -> None:
     assert heard == ["writing the past", "round 1: 40 past handoffs"]
 
 
-async def test_the_cycle_goes_on_on_a_postgresql_with_a_past(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    for folder in (tmp_path, *tmp_path.parents):  # the server may run as somebody else
-        if folder.is_relative_to(tmp_path_factory.getbasetemp().parent):
-            folder.chmod(0o755)
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others may look into: the server may run as somebody else."""
+    with tempfile.TemporaryDirectory(prefix="nodrop-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+async def test_the_cycle_goes_on_on_a_postgresql_with_a_past(open_folder: Path) -> None:
     plan = GrowthPlan(
         past=(40,),
         store=growth.POSTGRES,
-        folder=tmp_path,
+        folder=open_folder,
         now_ms=T0 + 10_000_000,
         loads=(Load(callers=3),),
         rounds=1,
@@ -53,7 +59,7 @@ async def test_the_cycle_goes_on_on_a_postgresql_with_a_past(
     assert line.rate is not None
     assert found.store == growth.POSTGRES
     assert found.megabytes[40] > 0
-    home = tmp_path / "past-40" / "node-0"
+    home = open_folder / "past-40" / "node-0"
     assert not (home / DATABASE).exists(), "it is the server that has it"
 
 
