@@ -14,10 +14,11 @@ RUNTIME := .venv/.stamp
 DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
 FRAMEWORKS := .venv-frameworks/.stamp
+SERVERS := .venv/.stamp-servers
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-frameworks lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
+.PHONY: help run test test-frameworks test-servers lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -30,6 +31,9 @@ test: lint types imports unit ## Set up, then check everything
 test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 830 MB the first time)
 	.venv-frameworks/bin/basedpyright --project tests_frameworks
 	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests_frameworks
+
+test-servers: $(SERVERS) ## Behind a real PgBouncer, and deployment files (needs the system's `pgbouncer`, systemd)
+	$(BIN)/pytest --timeout 300 $(ARGS) tests_servers
 
 lint: $(DEV) ## Formatting, lint, spelling
 	$(BIN)/ruff format --check
@@ -72,6 +76,7 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) worker-kill --count 500 --seed 20261115 --json
 	$(PROVE) network-cut --count 200 --seed 20261115 --json
 	$(PROVE) node-kill --count 300 --nodes 3 --seed 20261115 --json
+	$(PROVE) node-kill --count 60 --nodes 2 --seed 20261116 --json
 	$(PROVE) failover --count 20 --seed 20261115 --json
 	$(PROVE) store-cut --count 100 --seed 20261115 --json
 	$(PROVE) disk-full --count 100 --seed 20261115 --json
@@ -83,6 +88,7 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	  $(BIN)/pytest --timeout 7200 tests/proof/test_model.py tests/proof/test_lockstep.py tests/behaviour/test_same_key.py
 	$(BIN)/python -m nodrop.proof.fuzz http --requests 10000 --seed 7
 	$(BIN)/python -m nodrop.proof.fuzz decoders --runs 1000000 --seed 7
+	$(PROVE) patroni --count 12 --seed 20261115 --json  # needs `patroni` and `etcd-server`
 
 bench: $(DEV) $(PEERS) ## Nodrop beside its peers (ARGS="--only nats,..." picks, ARGS="growth" is another)
 	$(BIN)/nodrop bench $(ARGS)
@@ -129,6 +135,11 @@ $(FRAMEWORKS): pyproject.toml
 	@echo "Installing the frameworks ..."
 	@$(PYTHON) -m venv .venv-frameworks
 	@.venv-frameworks/bin/python $(PIP_INSTALL) -e '.[frameworks]' pytest pytest-timeout anyio basedpyright
+	@touch $@
+
+$(SERVERS): $(DEV)
+	@echo "Installing what checks deployment files ..."
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,servers]'
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python

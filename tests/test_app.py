@@ -337,3 +337,11 @@ async def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path) -> N
         with pytest.raises(UnavailableError, match="certificate"):
             async with listening(relay, tls=missing):
                 pass
+
+
+async def test_a_node_has_its_key_from_the_start(database: str, tmp_path: Path) -> None:
+    """The other nodes of its database need the same: there must be something to copy."""
+    stop = asyncio.Event()
+    async with asyncio.timeout(30):
+        await serve(tmp_path, store=database, port=0, ready=lambda _: stop.set(), stop=stop)
+    assert (tmp_path / "keys" / "relay.pem").exists()

@@ -416,6 +416,8 @@ class Roll(Value, frozen=True, kw_only=True):
     """Engines that serve besides this one."""
     elsewhere: Mapping[Key, Attending]
     """The agents that the others know, each as whoever knows most of it."""
+    forgotten: bool = False
+    """Whether the others no longer know whom this engine hears of: it must be told again."""
 
 
 class Fleet(Protocol):

@@ -143,10 +143,18 @@ def test_growth_keeps_its_stores_where_it_is_told_to(plans: list[Any], tmp_path:
     ran = invoke("growth", "--past", "1000,0", "--folder", str(tmp_path / "stores"))
     assert ran.exit_code == 0
     assert plans[0].past == (0, 1_000)
+    assert plans[0].store == "sqlite"
     assert plans[0].folder == tmp_path / "stores"
     assert plans[0].folder.exists()
     assert "1,000" in ran.stdout
     assert "1.00 (1.00–1.00)" in ran.stdout
+
+
+def test_growth_is_measured_on_postgresql_too(plans: list[Any], tmp_path: Path) -> None:
+    ran = invoke("growth", "--store", "postgres", "--past", "0", "--folder", str(tmp_path / "s"))
+    assert ran.exit_code == 0
+    assert plans[0].store == "postgres"
+    assert invoke("growth", "--store", "oracle").exit_code == 2
 
 
 @pytest.mark.usefixtures("plans")

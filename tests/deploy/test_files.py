@@ -43,8 +43,19 @@ def test_only_a_database_that_is_away_takes_a_pod_out_of_the_service() -> None:
 
 def test_every_volume_that_is_mounted_is_there() -> None:
     spec = kinds()["Deployment"]["spec"]["template"]["spec"]
-    mounted = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    containers = (*spec["initContainers"], *spec["containers"])
+    mounted = {mount["name"] for each in containers for mount in each["volumeMounts"]}
     assert mounted == {volume["name"] for volume in spec["volumes"]}
+
+
+def test_a_pod_copies_what_the_secret_is_said_to_hold() -> None:
+    text = (DEPLOY / "kubernetes" / "nodrop.yaml").read_text()
+    made = set(re.findall(r"--from-file=\S*/(\S+)", text))
+    spec = kinds()["Deployment"]["spec"]["template"]["spec"]
+    [volume] = [volume for volume in spec["volumes"] if "secret" in volume]
+    held = {item["key"] for item in volume["secret"]["items"]}
+    copied = set(re.findall(r"cp /secret/(\S+)", spec["initContainers"][0]["args"][0]))
+    assert copied == held == made
 
 
 def test_the_nodes_of_the_compose_file_share_one_database_and_one_home() -> None:

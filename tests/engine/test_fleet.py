@@ -196,6 +196,23 @@ async def test_a_token_that_is_revoked_at_one_relay_is_good_at_none(
     await until(unknown)
 
 
+async def test_a_token_made_at_one_relay_is_good_at_another_at_once(
+    here: Relay, there: Relay
+) -> None:
+    for number in range(10):
+        made = await ask(here, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
+        caller = await there.authenticate(made.token)
+        assert caller.agent == f"a{number}"
+
+
+async def test_a_stranger_is_one_at_every_relay(here: Relay, there: Relay) -> None:
+    del here
+    refused = await asyncio.gather(
+        *(there.authenticate(f"nd_{number}") for number in range(20)), return_exceptions=True
+    )
+    assert {type(error) for error in refused} == {UnauthenticatedError}
+
+
 async def test_an_agent_that_joins_at_one_relay_is_found_at_another(
     here: Relay, there: Relay
 ) -> None:

@@ -1,7 +1,7 @@
 """From one file to PostgreSQL: the same log, the same answers, or nothing at all."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -11,7 +11,9 @@ from nodrop.core.errors import RelayFaultError, StoreInUseError, StoreUnavailabl
 from nodrop.engine.relay import Caller, Relay
 from nodrop.store import LogPage, Page
 from nodrop.stores.postgres import PostgresStore
-from nodrop.stores.sqlite import SQLiteStore
+from nodrop.stores.postgres.connection import connect
+from nodrop.stores.postgres.taking_in import take_in
+from nodrop.stores.sqlite import SQLiteStore, SQLiteTables
 from nodrop.stores.sqlite.driver import Connection
 from nodrop.wire import requests, views
 
@@ -69,6 +71,34 @@ async def test_a_relay_goes_on_where_it_was(home: Path, database: str) -> None:
         assert await moved.agents("default") == await file.agents("default")
         mail = [await s.inbox("default", "code_agent", after=0, limit=9) for s in (file, moved)]
         assert mail[0] == mail[1] != []
+
+
+class Watched:
+    """A connection that asks, before each table, how long the server would wait."""
+
+    def __init__(self, connection: Any) -> None:
+        self.bounds: list[str] = []
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def copy_records_to_table(self, *args: Any, **options: Any) -> str:
+        for bound in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            self.bounds.append(await self._connection.fetchval(f"show {bound}"))
+        return await self._connection.copy_records_to_table(*args, **options)
+
+
+async def test_however_large_the_file_the_server_waits_for_it(home: Path, database: str) -> None:
+    async with await PostgresStore.open(database):
+        pass  # makes the tables
+    connection = await connect(database, answer_seconds_max=None)
+    watched = Watched(connection)
+    with SQLiteTables(home / app.DATABASE) as tables:
+        await take_in(cast("Any", watched), tables)
+    assert await connection.fetchval("show statement_timeout") == "10s", "and for nothing else"
+    connection.terminate()
+    assert set(watched.bounds) == {"0"}
 
 
 async def test_what_was_asked_before_the_move_is_recognised_after_it(

@@ -166,10 +166,16 @@ async def test_behind_a_pooler_nothing_stays_on_a_connection(database: str) -> N
 
 def test_what_is_said_about_a_pooler_does_not_reach_the_driver() -> None:
     address = "postgresql://u:p%40ss@a:1,b:2/d?pooled=1&target_session_attrs=any"
-    assert connection.address_of(address) == (
-        "postgresql://u:p%40ss@a:1,b:2/d?target_session_attrs=any",
-        True,
-    )
+    said = connection.address_of(address)
+    assert said.dsn == "postgresql://u:p%40ss@a:1,b:2/d?target_session_attrs=any"
+    assert said.pooled
+
+
+def test_past_a_pooler_it_is_the_same_database_for_the_same_user() -> None:
+    said = connection.address_of("postgresql://u:p%40ss@pooler:6432/d?direct=a:1,b:2&ssl=require")
+    assert said.pooled
+    assert said.own.dsn == "postgresql://u:p%40ss@a:1,b:2/d?ssl=require"
+    assert not said.own.pooled
 
 
 # --- locks --------------------------------------------------------------------------------------
@@ -212,42 +218,6 @@ async def test_rows_that_are_wanted_one_by_one_are_waited_for_in_a_circle(
             load(FIRST, SECOND, one), load(SECOND, FIRST, other), return_exceptions=True
         )
     assert [type(error) for error in ended if error is not None] == [ConflictError]
-
-
-# --- versions of the schema ---------------------------------------------------------------------
-
-
-async def test_a_node_serves_a_later_schema_that_is_made_for_it(
-    near: PostgresStore, database: str
-) -> None:
-    await near.ask("insert into nodrop_schema values (99, 1) returning 1")
-    try:
-        async with await PostgresStore.open(database) as store:
-            assert [team.id for team in await store.teams()] == [TEAM]
-    finally:
-        await near.ask("delete from nodrop_schema where version = 99 returning 1")
-
-
-async def test_a_node_that_is_too_old_for_the_schema_says_so(
-    near: PostgresStore, database: str
-) -> None:
-    await near.ask("insert into nodrop_schema values (99, 99) returning 1")
-    try:
-        with pytest.raises(StoreUnavailableError, match="schema 99"):
-            await PostgresStore.open(database)
-    finally:
-        await near.ask("delete from nodrop_schema where version = 99 returning 1")
-
-
-async def test_a_later_schema_may_have_more_columns(near: PostgresStore) -> None:
-    """Writes name their columns: those that a later version adds are not in the way."""
-    await near.ask("alter table entry add column later text")
-    await near.ask("alter table handoff add column later text")
-    try:
-        assert await commit(near, story(offered(), number=1)) == [1]
-    finally:
-        await near.ask("alter table entry drop column later")
-        await near.ask("alter table handoff drop column later")
 
 
 @pytest.mark.parametrize("reference", ["\x00", "a\x00/b", "a/b\x00"])

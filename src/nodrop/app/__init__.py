@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from nodrop.app.machine import KeyFile, SystemClock, SystemIds
+from nodrop.app.machine import KeyFile, SteeredClock, SystemClock, SystemIds
 from nodrop.client import key_files, private_file
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.settings import find_home
@@ -168,7 +168,8 @@ async def _open_shared(address: str, *, node: str) -> "tuple[PostgresStore, Post
         ) from error
     store = await PostgresStore.open(address)
     database_ns = await store.now_ns()
-    return store, PostgresFleet(store, node=node), SystemClock(wall_ns=lambda: database_ns)
+    clock = SteeredClock(wall_ns=lambda: database_ns)
+    return store, PostgresFleet(store, node=node, clock=clock), clock
 
 
 class AddressFile:
@@ -370,6 +371,8 @@ async def serve(
             telling(relay, team=team, clock=SystemClock(), environment=os.environ) as untold,
         ):
             credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
+            if store is not None:
+                KeyFile(home / "keys" / "relay.pem").make()  # for the other nodes to have too
             if triggers is not None:
                 await rule_file.follow(relay, operator_of(team), triggers)
             address = AddressFile(home / DATABASE)

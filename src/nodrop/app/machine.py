@@ -48,6 +48,21 @@ class SystemClock:
             await asyncio.sleep(min(left_ms / SECOND, _SLEEP_SECONDS_MAX))
 
 
+class SteeredClock(SystemClock):
+    """A clock that several machines keep to one time, a little at a time. Never runs backwards."""
+
+    _latest = 0
+
+    def now(self) -> int:
+        """Return the current time."""
+        self._latest = max(self._latest, super().now())
+        return self._latest
+
+    def steer(self, by_ms: int) -> None:
+        """Go on so much later, or earlier: then the time stands still for as long."""
+        self._wall_ns += by_ms * 1_000_000
+
+
 def _passing_ns() -> int:
     if sys.platform == "linux":
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -80,6 +95,10 @@ class KeyFile:
     def sign(self, message: bytes) -> str:
         """Return the signature of `message`, base64url."""
         return _base64url(self.key.sign(message))
+
+    def make(self) -> None:
+        """Have the file, before there is anything to sign."""
+        _ = self.key
 
     @functools.cached_property
     def key(self) -> Ed25519PrivateKey:

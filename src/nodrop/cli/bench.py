@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PEERS: Final = ".venv-bench"
 """The environment of the peers, beside the one this runs in."""
+_STORES: Final = ("sqlite", "postgres")
 _WHAT: Final = {
     "peers": "Nodrop and its peers, in turn",
     "growth": "stores with a past",
@@ -41,6 +42,12 @@ def _known(what: str) -> str:
     if what not in _WHAT:
         raise typer.BadParameter(f"expected one of {', '.join(_WHAT)}")
     return what
+
+
+def _store(name: str) -> str:
+    if name not in _STORES:
+        raise typer.BadParameter(f"expected one of {', '.join(_STORES)}")
+    return name
 
 
 def _counts(text: str | None) -> str | None:
@@ -77,6 +84,9 @@ async def bench(
     past: Annotated[
         str, typer.Option(callback=_counts, help="For growth: numbers of past handoffs.")
     ] = "0,100000,1000000",
+    store: Annotated[
+        str, typer.Option(callback=_store, help="For growth: sqlite, or postgres.")
+    ] = "sqlite",
     python: Annotated[
         Path | None,
         typer.Option(help=f"The interpreter of the peers' environment; {_PEERS} by default."),
@@ -93,7 +103,7 @@ async def bench(
     with _working_in(folder, keep=what == "growth") as place:
         match what:
             case "growth":
-                came = await _growth(session, place, _numbers(past), rounds, seconds)
+                came = await _growth(session, place, _numbers(past), rounds, seconds, store=store)
             case "idle":
                 came = await _idle(session, place)
             case "finding":
@@ -167,13 +177,14 @@ async def _peers(
 
 
 async def _growth(
-    session: Session, place: Path, counts: list[int], rounds: int, seconds: float
+    session: Session, place: Path, counts: list[int], rounds: int, seconds: float, *, store: str
 ) -> "Growth":
     from nodrop.proof.bench import growth  # noqa: PLC0415  # see above
     from nodrop.proof.bench.driving import Window  # noqa: PLC0415  # see above
 
     plan = growth.GrowthPlan(
         past=tuple(counts),
+        store=store,
         folder=place,
         now_ms=session.now(),
         rounds=rounds,

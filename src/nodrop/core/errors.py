@@ -36,6 +36,8 @@ NodropError
     ├── StoreFullError              no room on the disk
     ├── StoreUnavailableError       the store did not answer
     ├── StoreInUseError             another relay serves this database
+    ├── SchemaTooNewError           a later Nodrop has changed the database
+    ├── SchemaInUseError            relays that are too old still serve the database
     ├── UnreachableError            no relay answered at that address
     ├── NotInstalledError           it takes a part that is not installed
     └── RelayFaultError             a defect of ours
@@ -361,6 +363,22 @@ class StoreInUseError(UnavailableError):
     def __init__(self, detail: str = "", *, address: str | None = None) -> None:
         super().__init__(detail)
         self.address = address
+
+
+class SchemaTooNewError(UnavailableError):
+    """A later Nodrop has changed the database in a way that this one cannot live with."""
+
+    code = "schema_too_new"
+    title = "The database was changed by a later version of Nodrop"
+    next = "Serve it with the version of Nodrop that changed it, or a later one."
+
+
+class SchemaInUseError(UnavailableError):
+    """Relays serve the database that could not live with its next version."""
+
+    code = "schema_in_use"
+    title = "Relays that are too old for the next schema still serve the database"
+    next = "Replace them with the version in between first; then start this one."
 
 
 class UnreachableError(UnavailableError):

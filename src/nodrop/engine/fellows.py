@@ -26,9 +26,6 @@ FEED_MS: Final = 5 * SECOND
 """How often inboxes are looked through that somebody waits at, hint or no hint."""
 RECOUNT_MS: Final = 5 * SECOND
 """How often what is merely counted is counted anew, where others have written."""
-TELL_MS: Final = 30 * SECOND
-"""How often the others are told everything again: what is told of an engine that was taken for gone
-is forgotten."""
 SILENT_MAX: Final = 256
 
 
@@ -51,6 +48,10 @@ class Here(Protocol):
         """Count anew what is only counted."""
         ...
 
+    def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """Call `ask` before somebody is refused whom another engine may just have let in."""
+        ...
+
 
 class Fellows:
     """Keeps one engine up to date with the others."""
@@ -63,10 +64,10 @@ class Fellows:
         self._reading = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[Key, Attending] = {}
-        self._told_at = 0
         self._fed_at = 0
         self._counted_at = 0
         self._uncounted = False
+        self._asked: asyncio.Task[None] | None = None
 
     async def join(self) -> int:
         """Be one of several engines; return since when there has been one. Comes before all reading."""
@@ -77,6 +78,7 @@ class Fellows:
     def start(self) -> None:
         """Begin to follow."""
         self._engine.on_conflict = self.catch_up
+        self._here.doubt(self.ask)
         self._tasks = [
             asyncio.create_task(self._forever(self._read, "reading what others wrote")),
             asyncio.create_task(self._forever(self._beat, "being counted")),
@@ -92,11 +94,28 @@ class Fellows:
     async def catch_up(self) -> None:
         """Take in everything that others have written until now."""
         async with self._reading:
-            for news in await self._fleet.news():
-                await self._here.take_in(news)
-                self._engine.hear_of(news.handoffs, news.processes)
-                self._fleet.heard(news)
-                self._uncounted = True
+            await self._take_in()
+
+    async def ask(self) -> None:
+        """Take in what others have written until now; all who ask meanwhile share the next reading.
+
+        For strangers, so that however many there are, the store is asked one question at a time.
+        """
+        if self._asked is None:
+            self._asked = asyncio.create_task(self._answer())
+        await asyncio.shield(self._asked)
+
+    async def _answer(self) -> None:
+        async with self._reading:
+            self._asked = None  # what is written from now on is for another reading
+            await self._take_in()
+
+    async def _take_in(self) -> None:
+        for news in await self._fleet.news():
+            await self._here.take_in(news)
+            self._engine.hear_of(news.handoffs, news.processes)
+            self._fleet.heard(news)
+            self._uncounted = True
 
     async def _forever(self, do: Callable[[], Awaitable[None]], what: str) -> None:
         while True:
@@ -112,12 +131,10 @@ class Fellows:
 
     async def _beat(self) -> None:
         now = self._clock.now()
-        if now - self._told_at >= TELL_MS:
-            self._told, self._told_at = {}, now
         here = self._here.attending()
         changed = [a for key, a in here.items() if self._told.get(key) != a]
         roll = await self._fleet.attend(changed)
-        self._told = here
+        self._told = {} if roll.forgotten else here
         self._engine.up_since(roll.up_since)
         self._here.attended(roll)
         # Processes that were connected to an engine that is gone are nobody's but ours.

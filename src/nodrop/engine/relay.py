@@ -309,7 +309,7 @@ class Relay:
     ) -> Caller:
         """Return who holds a token; who does not is in the security log."""
         try:
-            return self._access.authenticate(secret, address=address)
+            return await self._access.let_in(secret, address=address)
         except NodropError as error:
             self.refusals.note(error, operation=operation, address=address)
             raise

@@ -112,6 +112,10 @@ class Sharing:
         for load in self._also:
             await load()
 
+    def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """Call `ask` before somebody is refused whom another engine may just have let in."""
+        self._identity.access.ask = ask
+
     async def recount(self) -> None:
         """Count anew what is only counted."""
         await self._room.load(self._store)

@@ -176,7 +176,9 @@ class PostgresServer:
             check=False,
             capture_output=True,
             timeout=START_SECONDS_MAX * 2,
-            user=self._user,
+            # Only for what has to do with the folder: to be somebody else takes a fork, and what
+            # other libraries of this process do on a fork may end badly.
+            user=None if folder is False else self._user,
             cwd=self._folder,
         )
         if done.returncode != 0:

@@ -92,6 +92,8 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.StoreFullError: _row(507, EXIT_TRY_AGAIN),
     errors.StoreUnavailableError: _row(503, EXIT_TRY_AGAIN),
     errors.StoreInUseError: _row(503, EXIT_TRY_AGAIN),
+    errors.SchemaTooNewError: _row(503, EXIT_FAILED, a2a=INTERNAL_ERROR),
+    errors.SchemaInUseError: _row(503, EXIT_TRY_AGAIN),
     errors.UnreachableError: _row(503, EXIT_TRY_AGAIN),
     errors.NotInstalledError: _row(501, EXIT_FAILED),
     errors.RelayFaultError: _row(500, EXIT_TRY_AGAIN),

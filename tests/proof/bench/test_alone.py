@@ -1,11 +1,16 @@
 """Our relay alone, for real, in small: on a store with a past, and with many who wait."""
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from nodrop.proof.bench import growth, idle
 from nodrop.proof.bench.driving import Window
 from nodrop.proof.bench.growth import GrowthPlan
 from nodrop.proof.bench.idle import IdlePlan
+from nodrop.proof.bench.past import DATABASE
 from nodrop.proof.bench.system import Load
 from nodrop.testing.clock import T0
 
@@ -27,6 +32,35 @@ async def test_the_cycle_goes_on_on_a_store_with_a_past(tmp_path: Path) -> None:
     assert line.rate is not None
     assert line.rate.low > 0
     assert heard == ["writing the past", "round 1: 40 past handoffs"]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others may look into: the server may run as somebody else."""
+    with tempfile.TemporaryDirectory(prefix="nodrop-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+async def test_the_cycle_goes_on_on_a_postgresql_with_a_past(open_folder: Path) -> None:
+    plan = GrowthPlan(
+        past=(40,),
+        store=growth.POSTGRES,
+        folder=open_folder,
+        now_ms=T0 + 10_000_000,
+        loads=(Load(callers=3),),
+        rounds=1,
+        window=Window(warm_up_seconds=0.1, seconds=0.3),
+    )
+    found = await growth.run(plan, lambda _, __, ___: None)
+    assert found.ok
+    (line,) = found.lines()
+    assert line.rate is not None
+    assert found.store == growth.POSTGRES
+    assert found.megabytes[40] > 0
+    home = open_folder / "past-40" / "node-0"
+    assert not (home / DATABASE).exists(), "it is the server that has it"
 
 
 async def test_an_idle_relay_is_looked_at_in_every_state(tmp_path: Path) -> None:

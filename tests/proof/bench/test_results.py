@@ -153,6 +153,17 @@ def test_a_chart_of_nothing_is_still_a_picture() -> None:
     assert parsed(results.made(Results(peers=report))[CHART]).tag.endswith("svg")
 
 
+def test_growth_on_postgresql_has_a_place_of_its_own(tmp_path: Path) -> None:
+    there = msgspec.structs.replace(GROWTH, store="postgres", megabytes={0: 40, 1_000_000: 9_000})
+    results.write(tmp_path, GROWTH)
+    results.write(tmp_path, there)
+    assert results.read(tmp_path) == Results(growth=GROWTH, growth_postgres=there)
+    page = (tmp_path / PAGE).read_text()
+    assert "## Growth\n" in page
+    assert "## Growth on PostgreSQL\n" in page
+    assert "| 1,000,000 | 9,000 |" in page
+
+
 def test_a_run_renews_its_own_part_and_keeps_the_others(tmp_path: Path) -> None:
     assert results.read(tmp_path) == Results()
     for came in (REPORT, GROWTH, IDLE):

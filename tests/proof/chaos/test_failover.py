@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import callers, failover
+from nodrop.core.errors import NotInstalledError
+from nodrop.proof.chaos import callers, failover, patroni
 from nodrop.proof.chaos.plan import Plan
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
@@ -34,3 +35,13 @@ async def test_a_primary_that_does_not_wait_for_its_standby_loses_something(
     )
     report = await failover.run(plan, lambda _done, _of: None)
     assert report.lost > 0, "the check could not fail"
+
+
+async def test_without_patroni_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    plan = Plan(fault="patroni", count=1, seed=7, folder=tmp_path)
+    with pytest.raises(NotInstalledError, match="etcd and patroni cannot be found") as refused:
+        await patroni.run(plan, lambda _done, _of: None)
+    assert "apt-get install patroni etcd-server" in refused.value.next_step

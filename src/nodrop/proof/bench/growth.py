@@ -7,20 +7,24 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.proof.bench import past
+from nodrop.proof.bench import past, past_postgres
 from nodrop.proof.bench.driving import Measure, Window
 from nodrop.proof.bench.figures import Spread, ratios
 from nodrop.proof.bench.machine import Machine
 from nodrop.proof.bench.stage import OURS, Environment, staged
 from nodrop.proof.bench.system import MANY, ONE, Load, Progress
 
-SYSTEM: Final = "nodrop-websocket"
+SYSTEMS: Final = {"sqlite": "nodrop-websocket", "postgres": "nodrop-postgres"}
+"""What is measured, by what it keeps its past in."""
+SQLITE: Final = "sqlite"
+POSTGRES: Final = "postgres"
 
 
 class GrowthPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How much past, and how often it is measured."""
 
     past: tuple[int, ...]
+    store: str = SQLITE
     folder: Path
     """Stores that were filled in it before are used again."""
     now_ms: int
@@ -55,6 +59,7 @@ class GrowthLine(msgspec.Struct, frozen=True, kw_only=True):
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
+    store: str = SQLITE
     machine: Machine
     rounds: int
     window: Window
@@ -116,7 +121,13 @@ async def run(plan: GrowthPlan, progress: Progress) -> Growth:
         now_ms=plan.now_ms,
         progress=lambda done: progress("writing the past", done, most),
     )
-    megabytes = {count: _megabytes(folder) for count, folder in folders.items()}
+    sizes = _megabytes
+    if plan.store == POSTGRES:
+        sizes = past_postgres.megabytes
+        for number, folder in enumerate(folders.values()):
+            progress("copying it to PostgreSQL", number, len(folders))
+            await past_postgres.filled(folder)
+    megabytes = {count: sizes(folder) for count, folder in folders.items()}
     machine = Machine.look(plan.folder)
     samples: list[GrowthSample] = []
     total = plan.rounds * len(plan.past) * len(plan.loads)
@@ -124,13 +135,15 @@ async def run(plan: GrowthPlan, progress: Progress) -> Growth:
         order = plan.past if number % 2 else plan.past[::-1]
         for count in order:
             progress(f"round {number}: {count:,} past handoffs", len(samples), total)
-            async with staged(SYSTEM, environment=plan.ours, folder=folders[count]) as stage:
+            system = SYSTEMS[plan.store]
+            async with staged(system, environment=plan.ours, folder=folders[count]) as stage:
                 for load in plan.loads:
                     measure = await stage.measure(load, plan.window)
                     samples.append(
                         GrowthSample(past=count, load=load, round=number, measure=measure)
                     )
     return Growth(
+        store=plan.store,
         machine=machine,
         rounds=plan.rounds,
         window=plan.window,

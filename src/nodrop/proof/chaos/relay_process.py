@@ -51,17 +51,26 @@ class ServedRelay:
 class RelayProcess(ServedRelay):
     """`nodrop up` on one home directory, on one port from the first start on."""
 
-    def __init__(self, home: Path, *, log: Path | None = None, store: str | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        log: Path | None = None,
+        store: str | None = None,
+        source: Path | None = None,
+    ) -> None:
         """Describe it.
 
         Args:
             home: its home directory.
             log: where it complains, if not there.
             store: the address of the database that it serves, if that is not there either.
+            source: the folder with the code that it runs, if that is not ours.
         """
         super().__init__(home, url="")
         self._store = ("--store", store) if store else ()
         self._log = log or home / "relay.log"
+        self._source = {"PYTHONPATH": str(source)} if source else {}
         self._process: Process | None = None
         self._starts = 0
 
@@ -113,7 +122,7 @@ class RelayProcess(ServedRelay):
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=complaints,
-                env=environment(self.home),
+                env=environment(self.home) | self._source,
                 cwd=self.home,
                 start_new_session=True,  # Ctrl-C is ours to hear; we end it
             )

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
+import msgspec
 
 from nodrop.core.errors import (
     NodropError,
@@ -27,7 +28,7 @@ ANSWER_SECONDS_MAX: Final = STATEMENT_SECONDS_MAX + 2.0
 IDLE_SECONDS_MAX: Final = 10.0
 """What a node that vanished in the middle of a transaction may keep others waiting."""
 
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "application_name": "nodrop",
     "statement_timeout": f"{STATEMENT_SECONDS_MAX:.0f}s",
     "idle_in_transaction_session_timeout": f"{IDLE_SECONDS_MAX:.0f}s",
@@ -49,7 +50,7 @@ _SETTINGS: Final = {
     "tcp_user_timeout": "10000",
 }
 _DRIVER: Final[Any] = asyncpg
-_OURS: Final = ("pooled",)
+_OURS: Final = ("pooled", "direct")
 """What an address may say besides what the driver knows."""
 
 Broken = (
@@ -64,22 +65,44 @@ Broken = (
 """What a connection fails with when it, or the server behind it, is no longer good."""
 
 
-def address_of(dsn: str) -> tuple[str, bool]:
-    """Return the driver's part of an address, and whether a pooler stands before the server."""
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a database is, read from what a person wrote."""
+
+    dsn: str
+    """For the driver."""
+    pooled: bool = False
+    """Whether a pooler stands there, which hands a server's connection to another client after each
+    transaction: nothing that is prepared, set or listened for stays."""
+    direct: str | None = None
+    """For the driver, past the pooler."""
+
+    @property
+    def own(self) -> "Address":
+        """Where a connection stays one's own; the pooler itself where nothing else is known."""
+        return self if self.direct is None else Address(dsn=self.direct)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the driver is told. What a pooler cannot keep is for the role to have."""
+        if self.pooled:
+            return {"dsn": self.dsn, "statement_cache_size": 0}
+        return {"dsn": self.dsn, "server_settings": SETTINGS}
+
+
+def address_of(dsn: str) -> Address:
+    """Read an address: `pooled=1` says that a pooler is there, `direct=HOST:PORT` what it hides."""
     parts = urlsplit(dsn)
     said = parse_qsl(parts.query, keep_blank_values=True)
-    kept = [(name, value) for name, value in said if name not in _OURS]
-    pooled = dict(said).get("pooled", "") not in {"", "0", "false", "no"}
-    return urlunsplit(parts._replace(query=urlencode(kept))), pooled
-
-
-def _arguments(dsn: str) -> dict[str, Any]:
-    address, pooled = address_of(dsn)
-    if pooled:
-        # A pooler hands a server's connection to another client after each transaction: nothing
-        # prepared or set stays. The timeouts are then for the role (docs/postgres.md).
-        return {"dsn": address, "statement_cache_size": 0}
-    return {"dsn": address, "server_settings": _SETTINGS}
+    query = urlencode([(name, value) for name, value in said if name not in _OURS])
+    ours = dict(said)
+    hosts, direct = ours.get("direct"), None
+    if hosts:
+        user, at, _ = parts.netloc.rpartition("@")
+        direct = urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}", query=query))
+    return Address(
+        dsn=urlunsplit(parts._replace(query=query)),
+        pooled=bool(direct) or ours.get("pooled", "") not in {"", "0", "false", "no"},
+        direct=direct,
+    )
 
 
 async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool:
@@ -94,7 +117,7 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
 
     try:
         pool: Any = await _DRIVER.create_pool(
-            **_arguments(dsn),
+            **address_of(dsn).arguments(),
             min_size=1,
             max_size=connections_max,
             timeout=CONNECT_SECONDS_MAX,
@@ -109,7 +132,7 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
 
 
 async def connect(dsn: str, *, answer_seconds_max: float | None = ANSWER_SECONDS_MAX) -> Connection:
-    """Return a connection of its own, outside of any pool.
+    """Return a connection of its own, outside of any pool, and past a pooler if that is known.
 
     `answer_seconds_max` bounds each statement on this side; None is for those that copy a database.
 
@@ -118,13 +141,11 @@ async def connect(dsn: str, *, answer_seconds_max: float | None = ANSWER_SECONDS
     """
     try:
         made = await _DRIVER.connect(
-            **_arguments(dsn),
+            **address_of(dsn).own.arguments(),
             timeout=CONNECT_SECONDS_MAX,
             command_timeout=answer_seconds_max,
             target_session_attrs=_target(dsn),
         )
-        if answer_seconds_max is None:
-            await made.execute("set statement_timeout = 0")
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
         raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
     return cast("Connection", made)
@@ -146,6 +167,7 @@ def translated(error: BaseException) -> Exception | None:
             asyncpg.DeadlockDetectedError()
             | asyncpg.SerializationError()
             | asyncpg.LockNotAvailableError()
+            | asyncpg.InvalidCachedStatementError()  # the schema has changed under a plan
         ):
             return ConflictError(str(error))
         case asyncpg.IntegrityConstraintViolationError():

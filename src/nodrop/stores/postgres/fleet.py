@@ -7,39 +7,54 @@ log, by its order. A notification says that there is something to read, and noth
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
-from nodrop.stores.postgres.connection import Broken, connect
+from nodrop.stores.postgres.connection import Broken, address_of, connect
 from nodrop.stores.postgres.driver import Connection
+from nodrop.stores.postgres.elsewhere import Elsewhere, Told
+from nodrop.stores.postgres.migrations import VERSION, readable_from
+from nodrop.stores.postgres.place import GONE_AFTER_MS, NOW
+from nodrop.stores.postgres.plans import refresh as refresh_plans
 from nodrop.stores.postgres.records import read_handoff, transposed, value_of
 from nodrop.stores.postgres.store import PostgresStore
 
 CHANNEL: Final = "nodrop"
-GONE_AFTER_MS: Final = 5_000
-"""A node that was not heard of for so long is gone; one that comes back joins again."""
+STEER_MS_MAX: Final = 10
+"""Each time a node is counted, once a second: a hundredth of the time that passes."""
 NEWS_ENTRIES_MAX: Final = 2_000
 """Of one team, read at a time."""
 
-_NOW: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
-"""The database's time, so that all nodes mean the same."""
+
+class Steered(Protocol):
+    """A clock that is kept to the database's time."""
+
+    def now(self) -> int:
+        """Return the current time."""
+        ...
+
+    def steer(self, by_ms: int) -> None:
+        """Go on so much later, or earlier."""
+        ...
 
 
 class PostgresFleet:
     """One node among those of a database."""
 
-    def __init__(self, store: PostgresStore, *, node: str) -> None:
-        """Be `node`, a name that no other has, on `store`."""
+    def __init__(self, store: PostgresStore, *, node: str, clock: Steered | None = None) -> None:
+        """Be `node`, a name that no other has, on `store`; `clock` is what it goes by."""
+        self._clock = clock
         self._store = store
         self._node = node
         self._listener: Connection | None = None
+        self._deaf = address_of(store.dsn).own.pooled
+        """Behind a pooler, what is listened for would come to somebody else."""
         self._hinted = asyncio.Event()
-        self._versions: dict[str, int] = {}
-        self._elsewhere: dict[str, dict[Key, Attending]] = {}
+        self._elsewhere = Elsewhere()
 
     # --- who is there ---
 
@@ -53,79 +68,70 @@ class PostgresFleet:
 
     async def attend(self, attending: Sequence[Attending]) -> Roll:
         """Be counted, and learn who else there is."""
-        up_since = await self._store.step(lambda connection: self._count(connection, attending))
+        before = self._clock.now() if self._clock else 0
+        up_since, fresh, now = await self._store.step(
+            lambda connection: self._count(connection, attending)
+        )
+        if self._clock is not None:
+            self._clock.steer(_correction(before, now, self._clock.now()))
         rows = await self._store.ask(
-            f"select id, attendance from node where id <> $1 and seen_at > {_NOW} - $2",  # noqa: S608  # constants
+            f"select id, attendance, schema from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
             self._node,
             GONE_AFTER_MS,
         )
-        others: dict[str, int] = {row[0]: row[1] for row in rows}
+        others = {row[0]: Told(version=row[1], schema=row[2]) for row in rows}
         self._store.place.channel = CHANNEL if others else None
-        await self._learn(others)
-        return Roll(up_since=up_since, others=len(others), elsewhere=self._merged())
+        await self._elsewhere.learn(self._store.ask, others)
+        await refresh_plans(self._store.ask)
+        return Roll(
+            up_since=up_since,
+            others=len(others),
+            elsewhere=self._elsewhere.agents,
+            forgotten=fresh,
+        )
 
-    async def _count(self, connection: Connection, attending: Sequence[Attending]) -> int:
+    async def _count(
+        self, connection: Connection, attending: Sequence[Attending]
+    ) -> tuple[int, bool, int]:
+        """Return since when there has been a node, whether this one had to begin again, and now."""
+        # A step that this node could not live with may come while it is taken for gone.
+        self._store.require_schema(await readable_from(connection))
         # One after the other: of nodes that start at once, exactly one finds that nobody was there.
         row = await connection.fetchrow(
-            f"insert into fleet (up_since) values ({_NOW}) on conflict (one)"  # noqa: S608  # constants
+            f"insert into fleet (up_since) values ({NOW}) on conflict (one)"  # noqa: S608  # constants
             " do update set up_since = case when exists (select 1 from node"
-            f" where seen_at > {_NOW} - $1) then fleet.up_since else excluded.up_since end"
+            f" where seen_at > {NOW} - $1) then fleet.up_since else excluded.up_since end"
             " returning up_since",
             GONE_AFTER_MS,
         )
-        await connection.execute(
-            f"insert into node (id, seen_at, attendance) values ($1, {_NOW}, 1) on conflict (id)"  # noqa: S608  # constants
-            " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2",
+        told = await connection.fetchrow(
+            f"insert into node (id, seen_at, attendance, schema) values ($1, {NOW}, {NOW}, $3)"  # noqa: S608  # constants
+            " on conflict (id)"
+            " do update set seen_at = excluded.seen_at, attendance = node.attendance + $2"
+            " returning attendance, xmax = 0, seen_at",  # which an update leaves with something else
             self._node,
             1 if attending else 0,
+            VERSION,
         )
+        assert told is not None, "it was inserted or updated"
         if attending:
             await connection.execute(
-                "insert into attendance (node, team, agent, connected, seen_at)"
-                " select $1, * from unnest($2::text[], $3::text[], $4::boolean[], $5::bigint[])"
-                " on conflict (node, team, agent) do update set"
-                " connected = excluded.connected, seen_at = excluded.seen_at",
+                "insert into attendance (node, version, team, agent, connected, seen_at)"
+                " select $1, $2, *"
+                " from unnest($3::text[], $4::text[], $5::boolean[], $6::bigint[])"
+                " on conflict (node, team, agent) do update set connected = excluded.connected,"
+                " seen_at = excluded.seen_at, version = excluded.version",
                 self._node,
+                told[0],
                 *transposed([(a.team, a.agent, a.connected, a.seen_at) for a in attending], 4),
             )
         # What is left of the long gone goes too, with what they knew.
         await connection.execute(
-            f"delete from node where seen_at < {_NOW} - $1",  # noqa: S608  # constants
+            f"delete from node where seen_at < {NOW} - $1",  # noqa: S608  # constants
             GONE_AFTER_MS * 12,
         )
         assert row is not None, "it was inserted or updated"
-        return row[0]
-
-    async def _learn(self, others: dict[str, int]) -> None:
-        """Read what each of the others knows of agents, if it has changed."""
-        changed = [node for node, version in others.items() if self._versions.get(node) != version]
-        self._elsewhere = {n: known for n, known in self._elsewhere.items() if n in others}
-        self._versions = others
-        if not changed:
-            return
-        rows = await self._store.ask(
-            "select node, team, agent, connected, seen_at from attendance"
-            " where node = any($1::text[])",
-            changed,
-        )
-        for node in changed:
-            self._elsewhere[node] = {}
-        for node, *known in rows:
-            agent = value_of(Attending, known)
-            self._elsewhere[node][agent.team, agent.agent] = agent
-
-    def _merged(self) -> dict[Key, Attending]:
-        merged: dict[Key, Attending] = {}
-        for known in self._elsewhere.values():
-            for key, agent in known.items():
-                before = merged.get(key, agent)
-                merged[key] = Attending(
-                    team=agent.team,
-                    agent=agent.agent,
-                    connected=agent.connected or before.connected,
-                    seen_at=max(agent.seen_at, before.seen_at),
-                )
-        return merged
+        return row[0], told[1], told[2]
 
     async def leave(self) -> None:
         """Be one of them no longer."""
@@ -147,7 +153,7 @@ class PostgresFleet:
 
     async def _listen(self) -> None:
         """Have a connection that hears; without one, who asks again after a while misses nothing."""
-        if self._listener is not None and not self._listener.is_closed():
+        if self._deaf or (self._listener is not None and not self._listener.is_closed()):
             return
         try:
             self._listener = await connect(self._store.dsn)
@@ -246,6 +252,16 @@ class PostgresFleet:
             *transposed(list(agents), 2),
         )
         return [(team, agent) for team, agent in rows]
+
+
+def _correction(before: int, theirs: int, after: int) -> int:
+    """Return by how much a clock is to be steered that said `before` and `after` around `theirs`.
+
+    Only by what is certainly wrong, however long the answer took; and by little at a time, so that
+    a database whose time leaps, after a failover say, makes nobody's clocks run out at once.
+    """
+    late, early = theirs - after, before - theirs
+    return min(max(late, 0), STEER_MS_MAX) - min(max(early, 0), STEER_MS_MAX)
 
 
 _MAILS: Final = """

@@ -1,6 +1,12 @@
 """A node's place among the others: its name, and up to where it has read each team's log."""
 
 from collections.abc import Mapping
+from typing import Final
+
+GONE_AFTER_MS: Final = 5_000
+"""A node that was not heard of for so long is gone; one that comes back joins again."""
+NOW: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+"""The database's time in a statement, so that all nodes mean the same."""
 
 
 class Place:

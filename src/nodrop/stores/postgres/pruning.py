@@ -1,7 +1,8 @@
 """Cutting a log at its horizon, and forgetting what nobody will ask for again.
 
-In small steps, each a transaction of its own, so that writers never wait for long: the horizon
-first, which hides what is before it, then what it hides. Whoever prunes after a crash goes on.
+In small steps, each a transaction of its own, that lock only what goes, and never the end of a log
+or anything open: writers do not wait. The horizon first, which hides what is before it, then what
+it hides. Whoever prunes after a crash goes on.
 """
 
 from collections.abc import Awaitable, Callable
@@ -49,8 +50,11 @@ async def prune(step: Step, horizon: Horizon, *, forget_before: int) -> int:
 async def _set(connection: Connection, horizon: Horizon) -> int:
     """Hold the horizon against the log: what is cut cannot be checked afterwards."""
     team, seq, hash_ = horizon.team, horizon.seq, horizon.hash
-    # Of nodes that prune at once, one after the other.
-    await connection.fetchval("select 1 from team where id = $1 for no key update", team)
+    # Of nodes that prune at once, one after the other. By a name that no writer asks for: what is
+    # before the horizon changes no more, so nobody who appends need wait.
+    await connection.execute(
+        "select pg_advisory_xact_lock(hashtextextended('prune:' || $1, 0))", team
+    )
     before = await current_horizon(connection, team)
     if before is not None and before.seq > seq:
         return 0

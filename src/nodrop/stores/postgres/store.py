@@ -37,7 +37,7 @@ from nodrop.stores.postgres.connection import (
     translated,
 )
 from nodrop.stores.postgres.driver import Connection, Pool
-from nodrop.stores.postgres.migrations import migrate
+from nodrop.stores.postgres.migrations import VERSION, migrate, require
 from nodrop.stores.postgres.pages import AFTER_ALL, entries_page, handoffs_page
 from nodrop.stores.postgres.place import Place
 from nodrop.stores.postgres.pruning import current_horizon, prune
@@ -71,13 +71,15 @@ class PostgresStore:
         """Among the other nodes. Kept up to date by `fleet`, if there is one."""
         self._pool = pool
         self._closed = False
+        self._readable_from = VERSION
 
     @classmethod
     async def open(cls, dsn: str) -> Self:
         """Open the database at `dsn`, its tables made if missing.
 
         Raises:
-            StoreUnavailableError: it cannot be reached, or is not a database for this Nodrop.
+            StoreUnavailableError: it cannot be reached, or is not a database for a relay.
+            SchemaTooNewError: it is a later Nodrop's.
         """
         connection = await connect(dsn)
         try:
@@ -193,6 +195,7 @@ class PostgresStore:
         """Give a connection to one user, and translate what goes wrong on it."""
         if self._closed:
             raise StoreUnavailableError("the store is closed")
+        require(self._readable_from)
         connection = None
         try:
             connection = await self._pool.acquire(timeout=CONNECT_SECONDS_MAX)
@@ -213,6 +216,15 @@ class PostgresStore:
             if connection is not None:
                 with suppress(*Broken):
                     await self._pool.release(connection, timeout=CONNECT_SECONDS_MAX)
+
+    def require_schema(self, readable_from: int) -> None:
+        """Serve no longer what this code would misread.
+
+        Raises:
+            SchemaTooNewError: from now on, whatever is asked.
+        """
+        self._readable_from = readable_from
+        require(readable_from)
 
     # --- teams and agents ---
 

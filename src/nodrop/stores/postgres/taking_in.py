@@ -57,6 +57,9 @@ async def take_in(connection: Connection, tables: Tables) -> dict[str, int]:
     """
     counts: dict[str, int] = {}
     async with connection.transaction():
+        # A whole database takes its time, in statements and between them.
+        for bound in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            await connection.execute(f"set local {bound} = 0")
         if await connection.fetchval("select 1 from team limit 1"):
             raise StoreUnavailableError(
                 "the database is not empty", next_step="Name a database that no relay has served."

@@ -1,0 +1,79 @@
+"""The time is the database's: a node's clock is kept to it, a little at a time."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from nodrop.app.machine import SteeredClock
+from nodrop.core.limits import HOUR
+from nodrop.stores.postgres import PostgresFleet, PostgresStore
+from nodrop.stores.postgres.fleet import STEER_MS_MAX
+
+
+class Drifting:
+    """A clock that is wrong by so much, and says by how much it was steered."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.wrong_ms = 0
+        self.steered: list[int] = []
+        self._store = store
+        self._right = SteeredClock()
+
+    async def set(self, wrong_ms: int) -> None:
+        """Be wrong by so much from now on."""
+        right_ns = await self._store.now_ns()
+        self._right = SteeredClock(wall_ns=lambda: right_ns)
+        self.wrong_ms = wrong_ms
+
+    def now(self) -> int:
+        return self._right.now() + self.wrong_ms
+
+    def steer(self, by_ms: int) -> None:
+        self.steered.append(by_ms)
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[PostgresStore]:
+    async with await PostgresStore.open(database) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("wrong_ms", "steered"),
+    [
+        pytest.param(-HOUR, STEER_MS_MAX, id="behind"),
+        pytest.param(HOUR, -STEER_MS_MAX, id="ahead"),
+    ],
+)
+async def test_a_clock_that_is_wrong_is_steered_a_little(
+    store: PostgresStore, wrong_ms: int, steered: int
+) -> None:
+    clock = Drifting(store)
+    fleet = PostgresFleet(store, node="a", clock=clock)
+    await clock.set(wrong_ms)
+    await fleet.join()
+    await fleet.attend(())
+    assert clock.steered == [steered, steered]
+
+
+async def test_a_node_that_is_right_is_left_alone(store: PostgresStore) -> None:
+    """However long the database took to answer, it answered in between."""
+    clock = Drifting(store)
+    fleet = PostgresFleet(store, node="a", clock=clock)
+    await clock.set(0)
+    await fleet.join()
+    assert abs(clock.steered[0]) <= 1, "a millisecond is as exact as it gets"
+
+
+def test_a_clock_that_is_steered_never_runs_backwards() -> None:
+    passed = [0]
+    clock = SteeredClock(wall_ns=lambda: 10**15, passing_ns=lambda: passed[0])
+    began = clock.now()
+    clock.steer(-10)
+    assert clock.now() == began, "it stands still"
+    passed[0] += 10_000_000
+    assert clock.now() == began, "until it is right"
+    passed[0] += 5_000_000
+    assert clock.now() == began + 5
+    clock.steer(10)
+    assert clock.now() == began + 15
