@@ -58,6 +58,7 @@ class Sharing:
         self._room = room
         self._standings = standings
         self._following = following
+        self._following.alone = False
         self._also = also
         self._tell = tell
 

@@ -196,6 +196,7 @@ class PostgresFleet:
                 handoffs.append(read_handoff(json))
                 if process[0] is not None:
                     processes.append(value_of(Process, process))
+        self._store.learn(handoffs)
         if until < head:
             self._hinted.set()
         return News(
