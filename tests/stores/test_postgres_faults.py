@@ -242,8 +242,9 @@ async def test_rows_that_are_wanted_one_by_one_are_waited_for_in_a_circle(
 # --- what a node believes -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [1, 2])
 async def test_a_node_that_believes_what_another_has_changed_is_refused_and_then_looks(
-    near: PostgresStore, nodes: list[PostgresStore]
+    near: PostgresStore, nodes: list[PostgresStore], count: int
 ) -> None:
     wanted = Wanted(handoffs=frozenset({FIRST}))
     [before] = await near.handoffs([FIRST])
@@ -253,13 +254,15 @@ async def test_a_node_that_believes_what_another_has_changed_is_refused_and_then
     async def note() -> None:
         async with near.transaction() as tx:
             loaded = await tx.load(wanted)
-            await tx.append(story(events.Noted(), after=loaded.handoffs[FIRST]).changes)
+            noted = [events.Noted()] * count
+            await tx.append(story(*noted, after=loaded.handoffs[FIRST]).changes)
 
     with pytest.raises(ConflictError):
         await note()
     assert len(await read_log(near)) == 3
     await note()
-    assert [e.version for e in await read_log(near) if e.handoff_id == FIRST[1]] == [1, 2, 3]
+    versions = [e.version for e in await read_log(near) if e.handoff_id == FIRST[1]]
+    assert versions == list(range(1, 3 + count))
 
 
 @pytest.mark.parametrize("name", ["command", "key"])

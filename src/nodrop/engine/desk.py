@@ -107,6 +107,8 @@ class Desk:
         """Tell what was committed. Whatever goes wrong with that is no concern of other commands."""
         try:
             how(asking, *what)
+        except NodropError as error:
+            self._refuse(asking, error)
         except Exception:
             log.exception("%s was carried out, and could not be shown", asking.operation)
             asking.refuse(RelayFaultError())
@@ -128,7 +130,16 @@ class Desk:
     def _tell_found(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told
         caller = asking.caller
         view = None
-        if not caller.observer and not owes_outcome(handoff, caller.agent):
+        if not caller.observer:
+            if owes_outcome(handoff, caller.agent):
+                # The outcome leaves with this answer, and the log says so first.
+                self._writing.post_outcome_delivered(
+                    caller,
+                    handoff.id,
+                    told=lambda marked: self._tell(asking, self._tell_found, marked, elapsed),
+                    refused=partial(self._refuse, asking),
+                )
+                return
             view = self._shows.at_hand(handoff, reader=caller.agent)
         if view is None:
             self._look_up(asking, self._answers.to_wait(caller, handoff, elapsed=elapsed))

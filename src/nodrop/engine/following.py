@@ -144,6 +144,10 @@ class Following:
         followers = self._followers.get((handoff.team, handoff.id))
         return followers is not None and any(follower.origin for follower in followers)
 
+    def is_followed(self, handoff: Handoff) -> bool:
+        """Whether anybody waits for a handoff."""
+        return (handoff.team, handoff.id) in self._followers
+
     def committed(self, handoff: Handoff) -> None:
         """Show a handoff that changed to those who follow it."""
         followers = self._followers.get((handoff.team, handoff.id))

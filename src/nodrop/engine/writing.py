@@ -349,16 +349,30 @@ class Writing:
 
     async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
         """Record that the outcome is being sent to the requester."""
+        done = await self._engine.submit(self._marking(caller, handoff_id))
+        return _now(done)
 
+    def post_outcome_delivered(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        *,
+        told: Callable[[Handoff], None],
+        refused: Callable[[NodropError], None],
+    ) -> None:
+        """Have the same recorded with the next commit."""
+        job = self._marking(caller, handoff_id)
+        job.told, job.refused = (lambda done: told(_now(done))), refused
+        self._engine.post(job)
+
+    def _marking(self, caller: Caller, handoff_id: str) -> Job[Done | DoneBefore]:
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = commands.MarkOutcomeDelivered()
             return batch.apply(
                 caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
             )
 
-        done = await self._about(caller, handoff_id, None, decide)
-        assert isinstance(done, Done), "no command id, no earlier answer"
-        return done.handoff
+        return self._job_about(caller, handoff_id, None, decide)
 
     # --- dead letters ---
 
@@ -566,6 +580,11 @@ class Writing:
         if before.final or not after.final:
             return after
         return self._consequences.follow(batch, after, outcome)
+
+
+def _now(done: Done | DoneBefore) -> Handoff:
+    assert isinstance(done, Done), "no command id, no earlier answer"
+    return done.handoff
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from nodrop.core.contract import Agent
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import (
+    ConflictError,
     Horizon,
     Key,
     LogPage,
@@ -165,9 +166,11 @@ class PostgresStore:
                 raise
             try:
                 await self._keep(connection, work)
-            except asyncpg.SerializationError:
+            except (asyncpg.SerializationError, asyncpg.UniqueViolationError) as error:
                 self._careful = True
                 self._known.forget(work.believed)
+                if work.believed:  # somebody else has moved on what was taken for known
+                    raise ConflictError(str(error)) from error
                 raise
             except BaseException:
                 self._careful = True

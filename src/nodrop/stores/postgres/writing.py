@@ -105,23 +105,24 @@ async def write(
         changes: what it came to.
         basis: what must hold.
         gone: processes that go, unless they were heard of after the time given with each.
-        rows: handoffs that surely have a row, as it was.
+        rows: handoffs that have a row, as it was.
         writer: who writes, with the digest keys of the teams that are written to.
     """
     entries, bodies, items = _entries(changes.entries, writer.digest_keys)
-    changed: list[Columns] = []
+    changed = {(row.handoff.team, row.handoff.id): row for row in changes.rows}
     parties: list[Columns] = []
-    for row in changes.rows:
-        before = rows.get((row.handoff.team, row.handoff.id))
-        changed.append((before is None, *handoff_columns(row)))
+    for key, row in changed.items():
+        before = rows.get(key)
         if before is None or before.asked != row.handoff.asked:
             parties.extend(party_columns(row.handoff))
+    # That nobody else has changed what is written, the versions of its entries tell.
+    read = [(*key, version) for key, version in basis.versions.items() if key not in changed]
     heard = writer.heard
     teams = sorted({draft.team for draft in changes.entries})
     return await connection.fetchval(
         _APPEND,
         names_of(basis.commands, basis.keys),
-        *transposed([(*key, version) for key, version in basis.versions.items()], 3),
+        *transposed(read, 3),
         *transposed(list(basis.commands), 3),
         *transposed(list(basis.keys), 3),
         teams,
@@ -130,7 +131,7 @@ async def write(
         *transposed(entries, 12),
         *transposed(bodies, 2),
         *transposed(items, 3),
-        *transposed(changed, 19),
+        *transposed([handoff_columns(changed[key]) for key in sorted(changed)], 18),
         *transposed(parties, 4),
         *transposed([columns_of(use) for use in changes.keys], 5),
         *transposed([columns_of(process) for process in changes.processes], 5),
@@ -182,7 +183,7 @@ def is_known(changes: Changes) -> bool:
     )
 
 
-_ARGUMENTS: Final = 68
+_ARGUMENTS: Final = 67
 _APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENTS))})"
 
 

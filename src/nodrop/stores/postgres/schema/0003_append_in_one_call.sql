@@ -2,13 +2,14 @@
 --
 -- Locks in the order of `load`, so that nobody waits in a circle: names, rows, and the ends of logs
 -- last. Each statement of a function sees what was committed before it began, so what is checked
--- here is checked under the locks. What does not hold is a serialization failure: nothing is kept,
--- and whoever called decides again. Entries get their places and their hashes at the end of the log,
--- which nobody else can move on meanwhile: of an entry's canonical JSON the caller knows everything
--- but the hash of the entry before and its own number, which stand between `head` and `tail`.
+-- here is checked under the locks. What does not hold is a serialization failure, or a second entry
+-- of one version: nothing is kept, and whoever called decides again. Entries get their places and
+-- their hashes at the end of the log, which nobody else can move on meanwhile: of an entry's canonical
+-- JSON the caller knows everything but the hash of the entry before and its own number, which stand
+-- between `head` and `tail`.
 create function append(
-    -- What the unit of work was decided on: handoffs at these versions; commands that were not
-    -- carried out, and keys that were not used, before.
+    -- What the unit of work was decided on: handoffs at these versions, besides those that it writes;
+    -- commands that were not carried out, and keys that were not used, before.
     names text[],
     seen_teams text[], seen_ids text[], seen_versions bigint[],
     command_teams text[], command_actors text[], command_ids text[],
@@ -24,8 +25,8 @@ create function append(
     entry_heads bytea[], entry_tails bytea[],
     body_entries bigint[], bodies bytea[],
     item_entries bigint[], item_agents text[], item_kinds text[],
-    -- Rows; `fresh` are those that there may not be yet.
-    row_fresh boolean[], row_teams text[], row_ids text[], row_versions bigint[],
+    -- Rows, sorted by their keys.
+    row_teams text[], row_ids text[], row_versions bigint[],
     row_states text[], row_attempts bigint[], row_senders text[], row_origins text[],
     row_recipients text[], row_correlations text[], row_processes text[], row_dues bigint[],
     row_ranks bigint[], row_helds boolean[], row_opens boolean[], row_deads boolean[],
@@ -49,6 +50,7 @@ as $$
 declare
     log record;
     draft record;
+    count bigint;
     last_seq bigint;
     last_hash text;
     seqs bigint[] := '{}';
@@ -88,6 +90,29 @@ begin
         );
     if found then
         raise serialization_failure using message = 'a key was used before';
+    end if;
+
+    -- Found by their key and nothing else: a plan made while the table was empty could take any index
+    -- that begins with the team. Sender, origin and correlation are as the offer made them: naming
+    -- them would rewrite their indexes each time.
+    if row_ids <> '{}' then
+        insert into handoff (
+            team, id, version, state, attempt, sender, origin, recipient, correlation_id, process,
+            due_at, rank, held, open, dead, ended_at, settled_at, json
+        ) select * from unnest(
+            row_teams, row_ids, row_versions, row_states, row_attempts, row_senders, row_origins,
+            row_recipients, row_correlations, row_processes, row_dues, row_ranks, row_helds,
+            row_opens, row_deads, row_ends, row_settleds, row_jsons
+        ) on conflict (team, id) do update set
+            version = excluded.version, state = excluded.state, attempt = excluded.attempt,
+            recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
+            rank = excluded.rank, held = excluded.held, open = excluded.open, dead = excluded.dead,
+            ended_at = excluded.ended_at, settled_at = excluded.settled_at, json = excluded.json
+        where handoff.version < excluded.version;
+        get diagnostics count = row_count;
+        if count < cardinality(row_ids) then
+            raise unique_violation using message = 'a handoff was changed by somebody else';
+        end if;
     end if;
 
     for log in
@@ -141,43 +166,6 @@ begin
         from unnest(item_entries, item_agents, item_kinds) u(n, agent, kind);
     end if;
 
-    -- Sender, origin and correlation are as the offer made them: naming them would rewrite their
-    -- indexes each time.
-    if true = any(row_fresh) then
-        insert into handoff (
-            team, id, version, state, attempt, sender, origin, recipient, correlation_id, process,
-            due_at, rank, held, open, dead, ended_at, settled_at, json
-        ) select
-            team, id, version, state, attempt, sender, origin, recipient, correlation_id, process,
-            due_at, rank, held, open, dead, ended_at, settled_at, json
-        from unnest(
-            row_fresh, row_teams, row_ids, row_versions, row_states, row_attempts, row_senders,
-            row_origins, row_recipients, row_correlations, row_processes, row_dues, row_ranks,
-            row_helds, row_opens, row_deads, row_ends, row_settleds, row_jsons
-        ) u(
-            fresh, team, id, version, state, attempt, sender, origin, recipient, correlation_id,
-            process, due_at, rank, held, open, dead, ended_at, settled_at, json
-        ) where fresh
-        on conflict (team, id) do update set
-            version = excluded.version, state = excluded.state, attempt = excluded.attempt,
-            recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
-            rank = excluded.rank, held = excluded.held, open = excluded.open, dead = excluded.dead,
-            ended_at = excluded.ended_at, settled_at = excluded.settled_at, json = excluded.json;
-    end if;
-    if false = any(row_fresh) then
-        update handoff h set
-            version = u.version, state = u.state, attempt = u.attempt, recipient = u.recipient,
-            process = u.process, due_at = u.due_at, rank = u.rank, held = u.held, open = u.open,
-            dead = u.dead, ended_at = u.ended_at, settled_at = u.settled_at, json = u.json
-        from unnest(
-            row_fresh, row_teams, row_ids, row_versions, row_states, row_attempts, row_recipients,
-            row_processes, row_dues, row_ranks, row_helds, row_opens, row_deads, row_ends,
-            row_settleds, row_jsons
-        ) u(
-            fresh, team, id, version, state, attempt, recipient, process, due_at, rank, held, open,
-            dead, ended_at, settled_at, json
-        ) where not u.fresh and h.team = u.team and h.id = u.id;
-    end if;
     if party_agents <> '{}' then
         insert into party (team, agent, handoff_id, watches)
         select * from unnest(party_teams, party_agents, party_handoffs, party_watches)
@@ -209,3 +197,10 @@ begin
     return seqs;
 end
 $$;
+
+
+
+-- What is looked for by team and id must not be looked for here: beginning with the team, this index
+-- would do as well in a plan that is made while the table is empty, by going through all of it.
+drop index handoff_correlation;
+create index handoff_correlation on handoff (correlation_id, team, id);
