@@ -62,19 +62,6 @@ begin
             select distinct hashtextextended(n.name, 0) as key from unnest(names) n(name) order by 1
         ) sorted;
     end if;
-    if seen_ids <> '{}' then
-        perform 1 from (
-            select * from unnest(seen_teams, seen_ids, seen_versions) u(team, id, version)
-            order by 1, 2
-        ) sorted left join lateral (
-            select version from handoff where team = sorted.team and id = sorted.id
-            for no key update
-        ) kept on true
-        where kept.version is distinct from sorted.version;
-        if found then
-            raise serialization_failure using message = 'a handoff was changed by somebody else';
-        end if;
-    end if;
     perform 1 from unnest(command_teams, command_actors, command_ids) u(team, actor, command_id)
         where exists (
             select 1 from entry e
@@ -144,6 +131,18 @@ begin
             known_seq = case when tells then last_seq else known_seq end
             where id = log.id;
     end loop;
+
+    -- Nobody moves a handoff on without the end of its team's log.
+    if seen_ids <> '{}' then
+        perform 1 from unnest(seen_teams, seen_ids, seen_versions) u(team, id, version)
+            left join lateral (
+                select version from handoff where team = u.team and id = u.id offset 0
+            ) kept on true
+            where kept.version is distinct from u.version;
+        if found then
+            raise serialization_failure using message = 'a handoff was changed by somebody else';
+        end if;
+    end if;
 
     insert into entry (
         team, at, type, actor, handoff_id, version, correlation_id, command_id, data, body_digest,
