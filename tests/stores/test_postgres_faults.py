@@ -265,6 +265,25 @@ async def test_a_node_that_believes_what_another_has_changed_is_refused_and_then
     assert versions == list(range(1, 3 + count))
 
 
+async def test_what_another_node_has_forgotten_does_not_come_back(
+    near: PostgresStore, nodes: list[PostgresStore]
+) -> None:
+    wanted = Wanted(handoffs=frozenset({FIRST}))
+    gone = "delete from handoff where team = $1 and id = $2 returning 1"
+    assert await nodes[0].ask(gone, *FIRST)  # as pruning does, once it is over
+
+    async def note() -> None:
+        async with near.transaction() as tx:
+            loaded = await tx.load(wanted)
+            await tx.append(story(events.Noted(), after=loaded.handoffs[FIRST]).changes)
+
+    with pytest.raises(ConflictError):
+        await note()
+    assert await near.handoffs([FIRST]) == []
+    with pytest.raises(KeyError):
+        await note()
+
+
 @pytest.mark.parametrize("name", ["command", "key"])
 async def test_a_refusal_that_rests_on_a_name_which_another_node_used_is_no_answer(
     near: PostgresStore, nodes: list[PostgresStore], name: str

@@ -131,6 +131,7 @@ async def write(
         *transposed(entries, 12),
         *transposed(bodies, 2),
         *transposed(items, 3),
+        sum(key not in rows for key in changed),
         *transposed([handoff_columns(changed[key]) for key in sorted(changed)], 18),
         *transposed(parties, 4),
         *transposed([columns_of(use) for use in changes.keys], 5),
@@ -183,7 +184,7 @@ def is_known(changes: Changes) -> bool:
     )
 
 
-_ARGUMENTS: Final = 67
+_ARGUMENTS: Final = 68
 _APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENTS))})"
 
 

@@ -25,8 +25,8 @@ create function append(
     entry_heads bytea[], entry_tails bytea[],
     body_entries bigint[], bodies bytea[],
     item_entries bigint[], item_agents text[], item_kinds text[],
-    -- Rows, sorted by their keys.
-    row_teams text[], row_ids text[], row_versions bigint[],
+    -- Rows, sorted by their keys; so many of them, at most, are of new handoffs.
+    row_fresh bigint, row_teams text[], row_ids text[], row_versions bigint[],
     row_states text[], row_attempts bigint[], row_senders text[], row_origins text[],
     row_recipients text[], row_correlations text[], row_processes text[], row_dues bigint[],
     row_ranks bigint[], row_helds boolean[], row_opens boolean[], row_deads boolean[],
@@ -50,7 +50,8 @@ as $$
 declare
     log record;
     draft record;
-    count bigint;
+    rows_put bigint;
+    rows_fresh bigint;
     last_seq bigint;
     last_hash text;
     seqs bigint[] := '{}';
@@ -83,7 +84,7 @@ begin
     -- that begins with the team. Sender, origin and correlation are as the offer made them: naming
     -- them would rewrite their indexes each time.
     if row_ids <> '{}' then
-        insert into handoff (
+        with put as (insert into handoff (
             team, id, version, state, attempt, sender, origin, recipient, correlation_id, process,
             due_at, rank, held, open, dead, ended_at, settled_at, json
         ) select * from unnest(
@@ -95,9 +96,10 @@ begin
             recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
             rank = excluded.rank, held = excluded.held, open = excluded.open, dead = excluded.dead,
             ended_at = excluded.ended_at, settled_at = excluded.settled_at, json = excluded.json
-        where handoff.version < excluded.version;
-        get diagnostics count = row_count;
-        if count < cardinality(row_ids) then
+        where handoff.version < excluded.version
+        returning xmax = 0 as fresh)  -- a row that was there was locked first
+        select count(*), count(*) filter (where fresh) into rows_put, rows_fresh from put;
+        if rows_put < cardinality(row_ids) or rows_fresh > row_fresh then
             raise unique_violation using message = 'a handoff was changed by somebody else';
         end if;
     end if;
