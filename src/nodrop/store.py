@@ -13,7 +13,8 @@ Guarantees:
 - Within a team `seq` has no gaps and its order is commit order: a reader that remembers the last
   `seq` it saw misses nothing and repeats nothing.
 - Rows that `load`, `claimable`, `held` or `due` returned in a transaction are not changed by
-  anybody else until it ends. Where a store lets several engines share it, this is a lock.
+  anybody else until it ends. Where a store lets several engines share it, this is a lock, or a
+  check before the commit: then the transaction ends with a `ConflictError`, and nothing is kept.
 
 `nodrop.testing.store_contract.StoreContract` is the executable half of this file.
 """
@@ -248,8 +249,9 @@ class Transaction(Protocol):
     async def append(self, changes: Changes) -> Sequence[int]:
         """Write everything; return the `seq` of each entry, in the order given.
 
-        Entries of one team are chained in the order given. A row replaces the one before it. May
-        be called again, but comes last: nothing is read after it.
+        They are there, at the latest, once the block has ended: a store may learn them from the
+        commit. Entries of one team are chained in the order given. A row replaces the one before
+        it. May be called again, but comes last: nothing is read after it.
         """
         ...
 
@@ -302,7 +304,10 @@ class Store(Protocol):
         ...
 
     def at_hand(self, key: Key) -> Handoff | None:
-        """Return what `handoffs` would, if that takes no waiting; None: ask there."""
+        """Return a handoff as this engine last knew it, if it takes no waiting; None: ask `handoffs`.
+
+        What other engines have done since comes as news; where there are none, this is the truth.
+        """
         ...
 
     async def resolve(self, team: str, reference: str) -> Sequence[str]:

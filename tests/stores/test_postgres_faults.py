@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 import pytest
 
 from nodrop import app
 from nodrop.core import events
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.engine.relay import Caller
-from nodrop.store import ConflictError, Store, Team, Wanted
+from nodrop.store import Changes, ConflictError, KeyUse, Store, Team, Wanted
 from nodrop.stores.postgres import PostgresStore, connection
 from nodrop.stores.postgres import store as store_module
 from nodrop.testing.clock import T0
@@ -70,6 +71,8 @@ async def committed(store: Store, number: int) -> None:
 async def test_a_commit_whose_answer_was_lost_is_found(
     near: PostgresStore, far: PostgresStore, proxy: Proxy
 ) -> None:
+    assert await commit(far, story(offered(), number=3)) == [1]  # what it takes to ask is known now
+
     async def reset_when_committed() -> None:
         links = proxy.links
         proxy.strike(Trouble.HALF_OPEN_DOWN, links)
@@ -77,11 +80,12 @@ async def test_a_commit_whose_answer_was_lost_is_found(
         proxy.strike(Trouble.RESET, links)
 
     async with asyncio.timeout(SECONDS_MAX), far.transaction() as tx:
-        await tx.append(story(offered(), number=1).changes)
+        told = await tx.append(story(offered(), number=1).changes)
         resetting = asyncio.create_task(reset_when_committed())
     await resetting
-    assert [entry.handoff_id for entry in await read_log(near)] == [handoff_id(1)]
-    assert await commit(far, story(offered(), number=2)) == [2]
+    assert told == [2]
+    assert [e.handoff_id for e in await read_log(near)] == [handoff_id(3), handoff_id(1)]
+    assert await commit(far, story(offered(), number=2)) == [3]
 
 
 async def test_a_commit_that_never_arrived_is_no_commit(
@@ -181,32 +185,49 @@ def test_past_a_pooler_it_is_the_same_database_for_the_same_user() -> None:
 # --- locks --------------------------------------------------------------------------------------
 
 
-async def test_units_of_work_that_want_the_same_rows_never_wait_in_a_circle(
-    near: PostgresStore,
-) -> None:
+@pytest.fixture
+async def nodes(near: PostgresStore, database: str) -> AsyncIterator[list[PostgresStore]]:
+    """Two nodes that know of nothing yet, and a database with two handoffs."""
     await commit(near, story(offered(), number=1), story(offered(), number=2))
+    async with (
+        await PostgresStore.open(database) as one,
+        await PostgresStore.open(database) as other,
+    ):
+        yield [one, other]
+
+
+async def test_nodes_that_want_the_same_rows_never_wait_in_a_circle(
+    nodes: list[PostgresStore],
+) -> None:
     both = Wanted(handoffs=frozenset({FIRST, SECOND}))
 
-    async def note(key: tuple[str, str]) -> None:
-        async with near.transaction() as tx:
-            loaded = await tx.load(both)
-            await tx.append(story(events.Noted(), after=loaded.handoffs[key]).changes)
+    async def note(store: PostgresStore, key: tuple[str, str]) -> None:
+        try:
+            async with store.transaction() as tx:
+                loaded = await tx.load(both)
+                await tx.append(story(events.Noted(), after=loaded.handoffs[key]).changes)
+        except ConflictError as error:
+            if isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
+                raise
+            await note(store, key)
 
     async with asyncio.timeout(SECONDS_MAX), asyncio.TaskGroup() as tasks:
         for number in range(12):
-            tasks.create_task(note((FIRST, SECOND)[number % 2]))
-    assert sum(handoff.version for handoff in await near.handoffs([FIRST, SECOND])) == 14
+            tasks.create_task(note(nodes[number // 2 % 2], (FIRST, SECOND)[number % 2]))
+    handoffs = await nodes[0].handoffs([FIRST, SECOND])
+    assert sum(handoff.version for handoff in handoffs) == 14
 
 
 async def test_rows_that_are_wanted_one_by_one_are_waited_for_in_a_circle(
-    near: PostgresStore,
+    nodes: list[PostgresStore],
 ) -> None:
     """The control: what is asked for together is what keeps the order."""
-    await commit(near, story(offered(), number=1), story(offered(), number=2))
     one, other = asyncio.Event(), asyncio.Event()
 
-    async def load(first: tuple[str, str], second: tuple[str, str], has: asyncio.Event) -> None:
-        async with near.transaction() as tx:
+    async def load(
+        store: PostgresStore, first: tuple[str, str], second: tuple[str, str], has: asyncio.Event
+    ) -> None:
+        async with store.transaction() as tx:
             await tx.load(Wanted(handoffs=frozenset({first})))
             has.set()
             await one.wait()
@@ -215,9 +236,78 @@ async def test_rows_that_are_wanted_one_by_one_are_waited_for_in_a_circle(
 
     async with asyncio.timeout(SECONDS_MAX):
         ended = await asyncio.gather(
-            load(FIRST, SECOND, one), load(SECOND, FIRST, other), return_exceptions=True
+            load(nodes[0], FIRST, SECOND, one),
+            load(nodes[1], SECOND, FIRST, other),
+            return_exceptions=True,
         )
-    assert [type(error) for error in ended if error is not None] == [ConflictError]
+    [error] = [error for error in ended if error is not None]
+    assert isinstance(error, ConflictError)
+    assert isinstance(error.__cause__, asyncpg.DeadlockDetectedError)
+
+
+# --- what a node believes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_node_that_believes_what_another_has_changed_is_refused_and_then_looks(
+    near: PostgresStore, nodes: list[PostgresStore], count: int
+) -> None:
+    wanted = Wanted(handoffs=frozenset({FIRST}))
+    [before] = await near.handoffs([FIRST])
+    assert near.at_hand(FIRST) == before
+    await commit(nodes[0], story(events.Noted(), after=before))
+
+    async def note() -> None:
+        async with near.transaction() as tx:
+            loaded = await tx.load(wanted)
+            noted = [events.Noted()] * count
+            await tx.append(story(*noted, after=loaded.handoffs[FIRST]).changes)
+
+    with pytest.raises(ConflictError):
+        await note()
+    assert len(await read_log(near)) == 3
+    await note()
+    versions = [e.version for e in await read_log(near) if e.handoff_id == FIRST[1]]
+    assert versions == list(range(1, 3 + count))
+
+
+async def test_what_another_node_has_forgotten_does_not_come_back(
+    near: PostgresStore, nodes: list[PostgresStore]
+) -> None:
+    wanted = Wanted(handoffs=frozenset({FIRST}))
+    gone = "delete from handoff where team = $1 and id = $2 returning 1"
+    assert await nodes[0].ask(gone, *FIRST)  # as pruning does, once it is over
+
+    async def note() -> None:
+        async with near.transaction() as tx:
+            loaded = await tx.load(wanted)
+            await tx.append(story(events.Noted(), after=loaded.handoffs[FIRST]).changes)
+
+    with pytest.raises(ConflictError):
+        await note()
+    assert await near.handoffs([FIRST]) == []
+    with pytest.raises(KeyError):
+        await note()
+
+
+@pytest.mark.parametrize("name", ["command", "key"])
+async def test_a_refusal_that_rests_on_a_name_which_another_node_used_is_no_answer(
+    near: PostgresStore, nodes: list[PostgresStore], name: str
+) -> None:
+    told = story(offered(), number=3, command_id="c")
+    use = KeyUse(team=TEAM, sender=SENDER.agent, key="k", handoff_id=handoff_id(3), digest="d")
+    await commit(nodes[0], told, Changes(keys=[use]))
+    actor = told.entries[0].actor
+    wanted = {
+        "command": Wanted(commands=frozenset({(TEAM, actor, "c")})),
+        "key": Wanted(keys=frozenset({(TEAM, SENDER.agent, "k")})),
+    }[name]
+    with pytest.raises(ConflictError):
+        async with near.transaction() as tx:
+            await tx.load(wanted)
+    async with near.transaction() as tx:
+        loaded = await tx.load(wanted)
+    assert loaded.commands or loaded.keys
 
 
 @pytest.mark.parametrize("reference", ["\x00", "a\x00/b", "a/b\x00"])

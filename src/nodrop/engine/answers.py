@@ -1,10 +1,12 @@
 """The answers to commands, to waiting and to looking, where a view may have to ask the store."""
 
+import msgspec
+
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff, Rung
 from nodrop.engine.asking import Reply
 from nodrop.engine.discovery import Discovery
-from nodrop.engine.done import Done, DoneBefore
+from nodrop.engine.done import Done, DoneBefore, Existing
 from nodrop.engine.reading import Reading
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.writing import Writing
@@ -45,6 +47,24 @@ class Answers:
         repeated = isinstance(done, Done) and done.replayed
         answer = views.HandoffAnswer(handoff=view, replayed=repeated)
         return Reply(answer=answer, replayed=replayed or repeated)
+
+    async def to_offer(
+        self, caller: Caller, request: requests.Offer, done: Done | DoneBefore | Existing
+    ) -> Reply:
+        """Return the answer to an offer; to one that was made before, the handoff it made."""
+        if isinstance(done, Existing):
+            handoff = await self._reading.find(caller, done.handoff_id)
+            done = Done(handoff=handoff, replayed=True)
+        return await self.to_command(caller, request, done)
+
+    def at_hand(self, caller: Caller, made: Handoff) -> Reply | None:
+        """Return the answer to an offer that was just made, if that takes no waiting."""
+        view = self._shows.at_hand(made, reader=caller.agent)
+        if view is None:
+            return None
+        if warnings := self._discovery.warnings(made):
+            view = msgspec.structs.replace(view, warnings=warnings)
+        return Reply(answer=views.HandoffAnswer(handoff=view))
 
     async def to_wait(self, caller: Caller, handoff: Handoff, *, elapsed: bool) -> Reply:
         """Return the answer to one who waited for a handoff, or merely looked."""

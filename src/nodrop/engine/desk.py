@@ -1,6 +1,7 @@
 """The desk: what is asked for most, carried out without a task for each who asks.
 
-Commands about a handoff that need nothing but its row, and waiting for a handoff to get somewhere.
+Offers, commands about a handoff that need nothing but its row, and waiting for a handoff to get
+somewhere.
 Everything else, and everything that turns out to need the store, goes the long way round: `Relay`.
 """
 
@@ -15,8 +16,10 @@ from nodrop.engine.answers import Answers, owes_outcome
 from nodrop.engine.asking import Asking, Reply
 from nodrop.engine.done import Done, DoneBefore
 from nodrop.engine.following import Following
+from nodrop.engine.offers import Offered
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import ID_CHARS
+from nodrop.engine.repeats import Unloaded
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.writing import Writing
 from nodrop.wire import requests, views
@@ -27,6 +30,7 @@ log = logging.getLogger("nodrop.relay")
 PLAIN: Final = frozenset({"ack", "update", "complete", "fail", "settle", "checkpoint", "note"})
 """Commands whose meaning is all in the request and the handoff's row."""
 WAITING: Final = "get_handoff"
+OFFER: Final = "offer"
 
 
 class Desk:
@@ -41,6 +45,7 @@ class Desk:
         shows: Shows,
         answers: Answers,
         admit: Callable[[Caller, str, Request], None],
+        offer: Callable[[Caller, requests.Offer], Coroutine[Any, Any, Reply]],
         refuse: Callable[[Asking, NodropError], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
@@ -50,6 +55,8 @@ class Desk:
         self._shows = shows
         self._answers = answers
         self._admit = admit
+        self._offer = offer
+        """Takes an offer the long way round, once it was admitted."""
         self._refuse = refuse
         self._spawn = spawn
 
@@ -58,11 +65,11 @@ class Desk:
 
         Returns whether it could be done here; else nothing has happened.
         """
-        if reference is None or not self._takes(asking, reference):
+        if not self._takes(asking, reference):
             return False
         try:
             self._admit(asking.caller, asking.operation, asking.request)
-            self._begin(asking, reference)
+            self._begin(asking, reference or "")
         except NodropError as error:
             self._refuse(asking, error)
         except Exception:
@@ -70,16 +77,24 @@ class Desk:
             asking.refuse(RelayFaultError())
         return True
 
-    def _takes(self, asking: Asking, reference: str) -> bool:
+    def _takes(self, asking: Asking, reference: str | None) -> bool:
+        operation = asking.operation
+        if reference is None:
+            return operation == OFFER
         if len(reference) != ID_CHARS or "/" in reference:
             return False
-        operation = asking.operation
         if operation == "ack":
             return self._queues.known(asking.caller.team, asking.caller.agent)
         return operation in PLAIN or operation == WAITING
 
     def _begin(self, asking: Asking, handoff_id: str) -> None:
         request = asking.request
+        if isinstance(request, requests.Offer):
+            told = partial(self._tell, asking, self._tell_offered)
+            refused = partial(self._refuse, asking)
+            if not self._writing.offers.post(asking.caller, request, told=told, refused=refused):
+                self._look_up(asking, self._offer(asking.caller, request))
+            return
         if isinstance(request, requests.GetHandoff):
             asking.follower = self._following.follow(
                 asking.caller,
@@ -107,6 +122,8 @@ class Desk:
         """Tell what was committed. Whatever goes wrong with that is no concern of other commands."""
         try:
             how(asking, *what)
+        except NodropError as error:
+            self._refuse(asking, error)
         except Exception:
             log.exception("%s was carried out, and could not be shown", asking.operation)
             asking.refuse(RelayFaultError())
@@ -125,10 +142,33 @@ class Desk:
             else:
                 asking.tell(Reply(answer=views.HandoffAnswer(handoff=view)))
 
+    def _tell_offered(self, asking: Asking, done: Offered) -> None:
+        request = asking.request
+        assert isinstance(request, requests.Offer), "this is its answer"
+        if isinstance(done, Unloaded):
+            self._look_up(asking, self._offer(asking.caller, request))
+            return
+        reply = None
+        if isinstance(done, Done):
+            reply = self._answers.at_hand(asking.caller, done.handoff)
+        if reply is None:
+            self._look_up(asking, self._answers.to_offer(asking.caller, request, done))
+        else:
+            asking.tell(reply)
+
     def _tell_found(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told
         caller = asking.caller
         view = None
-        if not caller.observer and not owes_outcome(handoff, caller.agent):
+        if not caller.observer:
+            if owes_outcome(handoff, caller.agent):
+                # The outcome leaves with this answer, and the log says so first.
+                self._writing.post_outcome_delivered(
+                    caller,
+                    handoff.id,
+                    told=lambda marked: self._tell(asking, self._tell_found, marked, elapsed),
+                    refused=partial(self._refuse, asking),
+                )
+                return
             view = self._shows.at_hand(handoff, reader=caller.agent)
         if view is None:
             self._look_up(asking, self._answers.to_wait(caller, handoff, elapsed=elapsed))

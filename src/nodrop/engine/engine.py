@@ -236,10 +236,8 @@ class Engine:
             self._wake.clear()
             if self._stopping:
                 return
-            jobs = [
-                self._queue.popleft()
-                for _ in range(min(len(self._queue), self.limits.batch_commands_max))
-            ]
+            count = min(len(self._queue), self.limits.batch_commands_max)
+            jobs = [self._queue.popleft() for _ in range(count)]
             if self._queue:
                 self._wake.set()
             await self._commit(jobs)
@@ -319,8 +317,7 @@ class Engine:
         self._answer(jobs, answers, seqs)
         for taker, handoffs in served.values():
             self.takers.served(taker, handoffs)
-        teams = frozenset(draft.team for draft in changes.entries)
-        if teams:
+        if teams := frozenset(draft.team for draft in changes.entries):
             self.on_commit(
                 Committed(
                     at=now,
@@ -404,29 +401,32 @@ class Engine:
     ) -> None:
         """Deliver what waits to whom waits, in the commit that made it possible.
 
-        Whoever has credit left and is not hungry was given all there was: only what this batch put
-        into its inbox can be there.
+        Whoever is not hungry was given all there was, or can have nothing: only what this batch put
+        into its inbox is looked at.
         """
         fresh = batch.takeable_by_recipient()
         looked_through = dict.fromkeys(hungry)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
             free = self.takers.free(team, agent)
             if not free:
+                self.takers.starve([(team, agent)])
                 continue
             limit = min(free, self.limits.deliveries_max)
             queue = fresh.get((team, agent), [])
             if (team, agent) in looked_through:
-                stored = await tx.claimable(team, agent, limit=limit + batch.touches)
-                known = {h.id for h in queue}
-                others = batch.admit([h for h in stored if h.id not in known])
-                queue = [*queue, *filter(takeable, others)]
+                most = limit + batch.touches
+                stored = batch.admit(await tx.claimable(team, agent, limit=most))
+                queue = list({h.id: h for h in (*queue, *filter(takeable, stored))}.values())
+                if len(stored) < most:
+                    self.takers.emptied(team, agent)
             queue = sorted(queue, key=lambda h: (rank(h), h.id))
             for taker, handoff in self.takers.assign(team, agent, queue[:limit]):
                 delivered = self._deliver(batch, taker, handoff)
                 served.setdefault(id(taker), (taker, []))[1].append(delivered)
-            if len(queue) > limit and free > limit:
+            if len(queue) > limit:
                 self.takers.starve([(team, agent)])
-                self._wake.set()
+                if free > limit:
+                    self._wake.set()
 
     def _deliver(self, batch: Batch, taker: Taker, handoff: Handoff) -> Handoff:
         if taker.heartbeat_ms is not None and not batch.sees(

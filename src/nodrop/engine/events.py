@@ -176,7 +176,7 @@ class Events:
         sender = trigger.rule.offer.from_ or caller.agent
         try:
             offer = trigger.offer(event)
-            return await self._writing.read_offer(
+            return await self._writing.offers.read(
                 caller.team, sender, offer, handoff_id, parent=None, proved=None
             )
         except UnfilledError as error:
@@ -298,7 +298,7 @@ class Events:
         sent = {k: v for k, v in msgspec.to_builtins(offer).items() if standard[k] != v}
         refused: str | None = None
         try:
-            await self._writing.read_offer(
+            await self._writing.offers.read(
                 caller.team,
                 offer.from_ or entry.actor,
                 offer,

@@ -88,6 +88,8 @@ class Following:
         self._alarms = alarms
         self._intake = intake
         self._spawn = spawn
+        self.alone = True
+        """There are no other engines on the store: what is at hand there is the truth."""
         self._followers: dict[Key, list[Follower]] = {}
 
     def follow(
@@ -106,7 +108,7 @@ class Following:
         """
         until = self._intake.wait(request.wait, now=self._clock.now())
         follower = Follower(caller, handoff_id, request, until=until, told=told, refused=refused)
-        self._look(follower, self._list(follower))
+        self._look(follower, self._list(follower, waits=follower.waits))
         return follower
 
     async def wait(
@@ -142,6 +144,10 @@ class Following:
         followers = self._followers.get((handoff.team, handoff.id))
         return followers is not None and any(follower.origin for follower in followers)
 
+    def is_followed(self, handoff: Handoff) -> bool:
+        """Whether anybody waits for a handoff."""
+        return (handoff.team, handoff.id) in self._followers
+
     def committed(self, handoff: Handoff) -> None:
         """Show a handoff that changed to those who follow it."""
         followers = self._followers.get((handoff.team, handoff.id))
@@ -157,10 +163,13 @@ class Following:
 
     # --- one of them ---
 
-    def _list(self, follower: Follower) -> Handoff | None:
-        """Show to `follower` what happens from now on; return what it follows, if it is at hand."""
+    def _list(self, follower: Follower, *, waits: bool = False) -> Handoff | None:
+        """Show to `follower` what happens from now on; return what it follows, if it is at hand.
+
+        Who `waits` is shown what other engines do as it becomes known here; who looks once is not.
+        """
         self._followers.setdefault(follower.key, []).append(follower)
-        handoff = self._store.at_hand(follower.key)
+        handoff = self._store.at_hand(follower.key) if waits or self.alone else None
         if handoff is None:
             self._spawn(self._fetch(follower))
         return handoff
@@ -184,7 +193,7 @@ class Following:
                 break
             self._unlist(follower)
             follower.key = (handoff.team, onwards)
-            handoff = self._list(follower)
+            handoff = self._list(follower, waits=follower.waits)
         if handoff is None or follower.ended:
             return
         if follower.reached(handoff):

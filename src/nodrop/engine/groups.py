@@ -28,13 +28,14 @@ from nodrop.engine.engine import Engine
 from nodrop.engine.following import Following
 from nodrop.engine.intake import Intake
 from nodrop.engine.jobs import Job
+from nodrop.engine.offers import OFFERED
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
 from nodrop.engine.repeats import done_before
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.signing import Signing
-from nodrop.engine.writing import OFFERED, Writing
+from nodrop.engine.writing import Writing
 from nodrop.store import KeyUse, Wanted
 from nodrop.wire import canonical, chain_views, requests, traces
 from nodrop.wire.views import HandoffView
@@ -181,7 +182,7 @@ class Groups:
                 spec = replace(spec, deadline=request.deadline)  # noqa: PLW2901  # the group's, where a member has none
             try:
                 self._signing.check(caller, "offer", spec, None)
-                offer = await self._writing.read_offer(
+                offer = await self._writing.offers.read(
                     caller.team, caller.agent, spec, member_id, parent=None, proved=None
                 )
             except CallerError as error:

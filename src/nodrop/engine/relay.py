@@ -29,7 +29,7 @@ from nodrop.engine.contracts import Contracts
 from nodrop.engine.coordination import Coordination
 from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
-from nodrop.engine.done import Done, DoneBefore, Existing
+from nodrop.engine.done import DoneBefore
 from nodrop.engine.engine import Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.fellows import Fellows
@@ -188,6 +188,7 @@ class Relay:
             shows=self._shows,
             answers=self._answers,
             admit=self._admit,
+            offer=self._offer,
             refuse=self._refuse,
             spawn=self._tasks.spawn,
         )
@@ -499,11 +500,8 @@ class Relay:
         if request.parent_id is not None:
             parent_id = await self._reading.resolve(caller, request.parent_id)
             parent = await self._reading.find(caller, parent_id)
-        done = await self._writing.offer(caller, request, parent=parent)
-        if isinstance(done, Existing):
-            handoff = await self._reading.find(caller, done.handoff_id)
-            done = Done(handoff=handoff, replayed=True)
-        return await self._answers.to_command(caller, request, done)
+        done = await self._writing.offers.make(caller, request, parent=parent)
+        return await self._answers.to_offer(caller, request, done)
 
     async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
         found, truncated = await self._reading.trace(caller, correlation_id)

@@ -69,14 +69,21 @@ class Room:
     @contextmanager
     def reserved(self, team: str, origin: str, recipient: str) -> Generator[None]:
         """Count an offer until its commit is counted, or it came to nothing."""
-        asked, inbox = (team, origin), (team, recipient)
-        self._asked[asked] += 1
-        self._inboxes[inbox] += 1
+        self.reserve(team, origin, recipient)
         try:
             yield
         finally:
-            self._less(self._asked, asked)
-            self._less(self._inboxes, inbox)
+            self.release(team, origin, recipient)
+
+    def reserve(self, team: str, origin: str, recipient: str) -> None:
+        """Count an offer that is on its way to a commit."""
+        self._asked[team, origin] += 1
+        self._inboxes[team, recipient] += 1
+
+    def release(self, team: str, origin: str, recipient: str) -> None:
+        """Count it no longer: its commit is counted, or it came to nothing."""
+        self._less(self._asked, (team, origin))
+        self._less(self._inboxes, (team, recipient))
 
     def note(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> None:
         """Count what a commit changed: each handoff as it was, and as it is."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from nodrop.core import events
 from nodrop.core.limits import SECOND
+from nodrop.core.model import Handoff
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.engine import Engine
 from nodrop.engine.following import Following
@@ -17,7 +18,7 @@ from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
 from nodrop.engine.register import Register
 from nodrop.engine.room import Room
-from nodrop.engine.shows import Shows
+from nodrop.engine.shows import Shows, body_keys
 from nodrop.engine.standings import Standings
 from nodrop.store import Attending, Key, Mail, News, Roll, Store
 from nodrop.wire.events import NAMES
@@ -58,6 +59,7 @@ class Sharing:
         self._room = room
         self._standings = standings
         self._following = following
+        self._following.alone = False
         self._also = also
         self._tell = tell
 
@@ -91,6 +93,13 @@ class Sharing:
             if entry.type == _ERASED and entry.handoff_id is not None:
                 self._bodies.forget_handoff(news.team, entry.handoff_id)
                 self._shows.forget_handoff(news.team, entry.handoff_id)
+        # Read together: whoever is shown one of them would read it alone.
+        await self._bodies.fetch(
+            key
+            for handoff in news.handoffs
+            if self._concerns(handoff)
+            for key in body_keys(handoff)
+        )
         types = {entry.handoff_id: entry.type for entry in news.entries}
         for handoff in news.handoffs:
             self._queues.note(handoff)
@@ -102,6 +111,12 @@ class Sharing:
         for reader, mails in news.mails.items():
             self._reading.inboxes.wake((news.team, reader))
             await self._tell((news.team, reader), mails)
+
+    def _concerns(self, handoff: Handoff) -> bool:
+        """Whether somebody here waits for it: to see it, or to be given it."""
+        if self._following.is_followed(handoff):
+            return True
+        return not handoff.live and self._engine.takers.connected(handoff.team, handoff.recipient)
 
     async def _know(self, team: str) -> None:
         """Read again what decisions rest on."""

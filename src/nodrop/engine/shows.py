@@ -123,9 +123,8 @@ class Shows:
         """Return a view that needs nothing from the store, as most do; None: ask for it."""
         if h.question is not None or (h.answers and reader == h.recipient):
             return None
-        keys = [(h.team, h.id, version) for version in (1, *views.bodies_needed(h))]
         try:
-            bodies = {key: self._bodies.at_hand(key) for key in keys}
+            bodies = {key: self._bodies.at_hand(key) for key in body_keys(h)}
         except MissingBodyError:
             return None
         return self._view(h, bodies, None, reader=reader)
@@ -136,8 +135,7 @@ class Shows:
         """Return several handoffs, reading all their bodies at once."""
         wanted: set[BodyKey] = set()
         for h in handoffs:
-            wanted.add((h.team, h.id, 1))
-            wanted.update((h.team, h.id, version) for version in views.bodies_needed(h))
+            wanted.update(body_keys(h))
             if reader == h.recipient:
                 wanted.update(_answer_keys(h))
         bodies = await self._bodies.fetch(wanted)
@@ -210,6 +208,7 @@ class Shows:
         """Return deliveries, each with what earlier attempts left."""
         wanted: set[BodyKey] = set()
         for h in handoffs:
+            wanted.update(body_keys(h))
             wanted.update(_key(h, step.value) for step in h.steps)
             wanted.update(_answer_keys(h))
             if h.checkpoint is not None:
@@ -318,6 +317,11 @@ class Shows:
             )
             for e in entries
         )
+
+
+def body_keys(h: Handoff) -> list[BodyKey]:
+    """Return the bodies that a view of `h` shows, whoever sees it: content, and what was last said."""
+    return [(h.team, h.id, version) for version in (1, *views.bodies_needed(h))]
 
 
 def _key(h: Handoff, ref: BodyRef) -> BodyKey:

@@ -58,6 +58,8 @@ class Takers:
     def __init__(self) -> None:
         self._by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
         self._hungry: dict[Key, None] = {}
+        self._emptied: set[Key] = set()
+        """Agents that were given all there was in their inboxes: what comes in later is seen coming."""
 
     def join(self, taker: Taker, *, free: int) -> None:
         """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
@@ -70,8 +72,13 @@ class Takers:
     def grant(self, taker: Taker, n: int) -> None:
         """Let `taker` have `n` more."""
         taker.free += n
-        if taker.free > 0:
-            self._hungry[taker.team, taker.agent] = None
+        key = (taker.team, taker.agent)
+        if taker.free > 0 and key not in self._emptied:
+            self._hungry[key] = None
+
+    def emptied(self, team: str, agent: str) -> None:
+        """Know that an inbox holds nothing more to be taken."""
+        self._emptied.add((team, agent))
 
     def leave(self, taker: Taker) -> None:
         """Forget `taker`. Harmless if it is not there."""
@@ -101,12 +108,18 @@ class Takers:
     def hungry(self) -> list[Key]:
         """Return, once, the agents for which the inbox must be looked through."""
         keys = [key for key in self._hungry if self.free(*key)]
+        self._emptied.difference_update(self._hungry)  # who can have nothing now looks later
         self._hungry.clear()
         return keys
 
     def starve(self, keys: Iterable[Key] | None = None) -> None:
         """Look through these inboxes again; None: through all, because nobody knows what is there."""
-        self._hungry.update(dict.fromkeys(self._by_agent if keys is None else keys))
+        starved = list(self._by_agent if keys is None else keys)
+        self._hungry.update(dict.fromkeys(starved))
+        if keys is None:
+            self._emptied.clear()
+        else:
+            self._emptied.difference_update(starved)
 
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""

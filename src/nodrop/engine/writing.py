@@ -5,19 +5,15 @@ time. Everything else it does is decided by `core.machine`; what follows from an
 the same batch (`chains`).
 """
 
-import asyncio
 import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import commands, events, lineage
+from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
-    CallerError,
-    ForbiddenError,
     NodropError,
     PayloadInvalidError,
     ResultInvalidError,
@@ -30,29 +26,25 @@ from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.consequences import Consequences, covering
 from nodrop.engine.contracts import Contracts
-from nodrop.engine.done import Done, DoneBefore, Existing
+from nodrop.engine.done import Done, DoneBefore
 from nodrop.engine.engine import Engine
 from nodrop.engine.holding import Holding
 from nodrop.engine.intake import Intake
 from nodrop.engine.jobs import Job
+from nodrop.engine.offers import Offers
 from nodrop.engine.ports import Clock, Ids
-from nodrop.engine.proved import Proved
 from nodrop.engine.queues import Queues
 from nodrop.engine.register import Register
 from nodrop.engine.repeats import (
-    Unloaded,
-    digest_of,
     done_before,
     leaves,
-    name_of,
-    offered_before,
 )
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
-from nodrop.store import KeyUse, Wanted
-from nodrop.wire import canonical, requests, traces
+from nodrop.store import Wanted
+from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content, with_signature
 
@@ -94,130 +86,15 @@ class Writing:
         self._ids = ids
         self._signing = signing
         self._consequences = consequences
-
-    # --- offers ---
-
-    async def offer(
-        self, caller: Caller, request: requests.Offer, *, parent: Handoff | None
-    ) -> Done | DoneBefore | Existing:
-        """Put a new handoff into somebody's inbox."""
-        sender = request.from_ or caller.agent
-        if sender != caller.agent and not caller.operator:
-            raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
-        proved = self._signing.check(caller, "offer", request, None)
-        team = caller.team
-        handoff_id = self._ids.new()
-        remembered = request.idempotency_key is not None or request.turn_based
-        digest = digest_of(request, sender) if remembered else ""
-        key = name_of(request, digest)
-        offer: commands.Offer | CallerError
-        try:
-            offer = await self.read_offer(
-                team, sender, request, handoff_id, parent=parent, proved=proved
-            )
-        except CallerError as error:
-            if request.command_id is None and key is None:
-                raise
-            offer = error  # unless it is a repeat: that is answered as the first time
-
-        recipient = sender if isinstance(offer, CallerError) else offer.to.agent
-        full = self._room.why_full(team, sender, recipient)
-
-        asked = set[str]()
-
-        def run(batch: Batch) -> Done | DoneBefore | Existing | Unloaded:
-            if places := done_before(batch, caller, request.command_id, leaves=OFFERED):
-                return DoneBefore(places=tuple(places))
-            if key is not None:
-                use = batch.key_use(team, sender, key)
-                before = offered_before(batch, use, digest, self._engine.limits)
-                if isinstance(before, str):
-                    return Existing(handoff_id=before)
-                if before is not None and before.handoff_id not in asked:
-                    return before
-            if isinstance(offer, CallerError):
-                raise offer
-            self._signing.recheck(batch, team, proved)
-            if full is not None:
-                raise full
-            self._engine.retries.earn(team, sender)
-            made = self._apply(batch, handoff_id, offer, caller, command_id=request.command_id)
-            if proved is not None:
-                state(batch, made, signature=proved.digest, within=None)
-            if key is not None:
-                batch.use_key(
-                    KeyUse(team=team, sender=sender, key=key, handoff_id=handoff_id, digest=digest)
-                )
-            return Done(handoff=made)
-
-        wanted = Wanted(
-            keys=frozenset() if key is None else frozenset({(team, sender, key)}),
-            commands=_commands(caller, request.command_id),
-        )
-        with self._room.reserved(team, sender, recipient):
-            done = await self._engine.submit(Job(wanted, run))
-            while isinstance(done, Unloaded):
-                asked.add(done.handoff_id)
-                handoffs = frozenset({(team, done.handoff_id)})
-                wanted = msgspec.structs.replace(wanted, handoffs=handoffs)
-                done = await self._engine.submit(Job(wanted, run))
-            return done
-
-    async def read_offer(
-        self,
-        team: str,
-        sender: str,
-        request: requests.Offer,
-        handoff_id: str,
-        *,
-        parent: Handoff | None,
-        proved: Proved | None,
-    ) -> commands.Offer:
-        """Return the command that an offer means; refuse what is wrong with it."""
-        terms = self._intake.terms(request, now=self._clock.now())
-        legs = self._intake.legs(request)
-        body = self._intake.content(request, proved)
-        target = self._register.target(team, request.to, request.capability, sender=sender)
-        agent, above = target.candidate.agent, lineage.visited(parent) if parent else ()
-        lineage.require_no_loop(above, agent, legs, self._engine.limits)
-        if legs:
-            only = partial(self._register.only_capability, team)
-            self._register.rules.require_legs(team, agent, legs, only)
-        if request.contract_digest is not None:
-            self._contracts.check(team, request, target.capability)
-        check = (team, target.candidate, target.capability, "input", request.payload)
-        if len(body) > OFF_THE_LOOP_BYTES:
-            problems = await asyncio.to_thread(self._register.problems, *check)
-        else:
-            problems = self._register.problems(*check)
-        if problems and target.routed:  # somebody else may take it
-            others = self._register.candidates(
-                team, target.capability, sender=sender, asked=(target.candidate.agent,)
-            )
-            able = self._register.who_take(team, others, target.capability, request.payload)
-            if able:
-                target, problems = msgspec.structs.replace(target, candidate=able[0]), ()
-        if problems:
-            detail = f"{target.candidate.agent} does not take this payload"
-            raise PayloadInvalidError(detail, errors=problems)
-        return commands.Offer(
-            sender=sender,
-            origin=sender,
-            to=target.candidate,
-            capability=target.capability,
-            routed=target.routed,
-            terms=terms,
-            contract_digest=request.contract_digest,
-            correlation_id=request.correlation_id
-            or (parent.correlation_id if parent else handoff_id),
-            parent_id=request.parent_id and (parent.id if parent else request.parent_id),
-            legs=legs,
-            ancestors=above,
-            watchers=request.watchers,
-            key=request.idempotency_key,
-            traceparent=request.traceparent or (traces.traceparent(parent) if parent else None),
-            detached=request.detached,
-            body=body,
+        self.offers = Offers(
+            engine,
+            intake=intake,
+            register=register,
+            contracts=contracts,
+            room=room,
+            clock=clock,
+            ids=ids,
+            signing=signing,
         )
 
     # --- commands about a handoff ---
@@ -349,16 +226,34 @@ class Writing:
 
     async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
         """Record that the outcome is being sent to the requester."""
+        done = await self._engine.submit(self._marking(caller, handoff_id))
+        return _now(done)
 
+    def post_outcome_delivered(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        *,
+        told: Callable[[Handoff], None],
+        refused: Callable[[NodropError], None],
+    ) -> None:
+        """Have the same recorded with the next commit."""
+
+        def done(answer: Done | DoneBefore) -> None:
+            told(_now(answer))
+
+        job = self._marking(caller, handoff_id)
+        job.told, job.refused = done, refused
+        self._engine.post(job)
+
+    def _marking(self, caller: Caller, handoff_id: str) -> Job[Done | DoneBefore]:
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = commands.MarkOutcomeDelivered()
             return batch.apply(
                 caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
             )
 
-        done = await self._about(caller, handoff_id, None, decide)
-        assert isinstance(done, Done), "no command id, no earlier answer"
-        return done.handoff
+        return self._job_about(caller, handoff_id, None, decide)
 
     # --- dead letters ---
 
@@ -566,6 +461,11 @@ class Writing:
         if before.final or not after.final:
             return after
         return self._consequences.follow(batch, after, outcome)
+
+
+def _now(done: Done | DoneBefore) -> Handoff:
+    assert isinstance(done, Done), "no command id, no earlier answer"
+    return done.handoff
 
 
 @functools.cache

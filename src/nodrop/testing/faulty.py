@@ -13,7 +13,7 @@ from typing import Any
 
 from nodrop.core.errors import NodropError, StoreUnavailableError
 from nodrop.core.model import Handoff
-from nodrop.store import Key, Store, Transaction
+from nodrop.store import ConflictError, Key, Store, Transaction
 
 
 class Fault(Enum):
@@ -79,6 +79,10 @@ class FaultyStore:
                     raise error
         except _GoneError:
             await self._never()
+        except ConflictError:
+            if fault is not None and error is not None:  # it is decided again, and that one fails
+                self._plan.appendleft((fault, error))
+            raise
         if fault is Fault.CRASH_AFTER_COMMIT:
             self.crash()
         if self.crashed.is_set():

@@ -63,6 +63,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _HASHED: Final = Unsealed.__struct_fields__
+_NO_PLACE: Final = b'"prev_hash":"","seq":0'
+_PREV_BYTES: Final = len(b'"prev_hash":"')
 
 
 def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
@@ -87,6 +89,18 @@ def placed(draft: Draft, seq: int, prev_hash: str, body_digest: str | None) -> U
         body_digest=body_digest,
         prev_hash=prev_hash,
     )
+
+
+def around_place(draft: Draft, body_digest: str | None) -> tuple[bytes, bytes]:
+    """Return what the hash of an entry is taken over, before and after what only its place tells.
+
+    Between the two belong the hash of the entry before, `","seq":` and the entry's own number.
+    """
+    whole = _ENCODER.encode(placed(draft, 0, "", body_digest))
+    at = whole.rindex(
+        _NO_PLACE
+    )  # what comes after it quotes nothing, and its own data is before it
+    return whole[: at + _PREV_BYTES], whole[at + len(_NO_PLACE) :]
 
 
 def hash_of(entry: Unsealed) -> str:

@@ -8,8 +8,8 @@ from typing import Final
 from nodrop.proof.bench.report import Line, Report
 from nodrop.proof.bench.system import MANY, ONE, Load
 
-_WIDTH: Final = 860
-_LEFT: Final = 210
+_WIDTH: Final = 960
+_LEFT: Final = 300
 _RIGHT: Final = 130
 _BAR: Final = 16
 _STEP: Final = 26
@@ -23,7 +23,7 @@ _GRID: Final = "#e4e7eb"
 
 def made(report: Report) -> str:
     """Return the chart as an SVG document. The scale is logarithmic: bars differ by decades."""
-    panels = [(load, _lines(report, load)) for load in (MANY, ONE)]
+    panels = [(load, lines) for load in (MANY, ONE) if (lines := _lines(report, load))]
     rates = [line.rate for _, lines in panels for line in lines if line.rate is not None]
     if not rates:
         return _document(_HEAD, [])

@@ -9,6 +9,7 @@ its chain, rows, bodies, keys and inboxes are what they would be, and a million 
 import asyncio
 import contextlib
 import random
+import re
 import secrets
 import shutil
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -141,7 +142,15 @@ class _Copying:
     def __init__(self, template: Template, chance: random.Random) -> None:
         self._template = template
         self._chance = chance
-        self._row = msgspec.json.encode(template.row.handoff)
+        self._row = _Pattern(msgspec.json.encode(template.row.handoff), template)
+        self._entries = [
+            (
+                draft,
+                _Pattern(bytes(draft.data), template),
+                None if draft.body is None else _Pattern(draft.body, template),
+            )
+            for draft in template.entries
+        ]
         self._decoder = msgspec.json.Decoder(Handoff)
 
     def changes(self, first_ms: int, count: int) -> Changes:
@@ -152,20 +161,20 @@ class _Copying:
             at = first_ms + number * _APART_MS
             handoff_id = self._id(at)
             key = f"{self._chance.getrandbits(128):032x}"
-            self._add(entries, at, handoff_id, key)
-            row = self._replaced(self._row, at, handoff_id, key)
+            own = (handoff_id.encode(), key.encode(), b"%d" % at)
+            self._add(entries, at, handoff_id, own)
+            row = self._row.with_(own)
             replace = msgspec.structs.replace
             rows.append(replace(self._template.row, handoff=self._decoder.decode(row)))
             uses.append(replace(self._template.use, handoff_id=handoff_id, key=key))
         return Changes(entries=entries, rows=rows, keys=uses)
 
-    def _add(self, entries: list[Draft], at: int, handoff_id: str, key: str) -> None:
+    def _add(self, entries: list[Draft], at: int, handoff_id: str, own: "_Own") -> None:
         commands: dict[str, str] = {}
-        for draft in self._template.entries:
+        for draft, data, body in self._entries:
             command = draft.command_id
             if command is not None:
                 command = commands.setdefault(command, self._id(at))
-            body = draft.body
             entries.append(
                 msgspec.structs.replace(
                     draft,
@@ -173,22 +182,35 @@ class _Copying:
                     handoff_id=handoff_id,
                     correlation_id=handoff_id if draft.correlation_id else None,
                     command_id=command,
-                    data=msgspec.Raw(self._replaced(bytes(draft.data), at, handoff_id, key)),
-                    body=None if body is None else self._replaced(body, at, handoff_id, key),
+                    data=msgspec.Raw(data.with_(own)),
+                    body=None if body is None else body.with_(own),
                 )
             )
-
-    def _replaced(self, text: bytes, at: int, handoff_id: str, key: str) -> bytes:
-        return (
-            text.replace(self._template.id.encode(), handoff_id.encode())
-            .replace(self._template.key.encode(), key.encode())
-            .replace(b"%d" % T0, b"%d" % at)
-        )
 
     def _id(self, at: int) -> str:
         """Return a UUIDv7 of that time."""
         time, chance = f"{at:012x}", f"{self._chance.getrandbits(72):018x}"
         return f"{time[:8]}-{time[8:]}-7{chance[:3]}-8{chance[3:6]}-{chance[6:]}"
+
+
+_Own = tuple[bytes, bytes, bytes]
+"""What a handoff has of its own: its id, its key, its time."""
+
+
+class _Pattern:
+    """Bytes of the template, with the places where what is its own stands."""
+
+    def __init__(self, text: bytes, template: Template) -> None:
+        own = (template.id.encode(), template.key.encode(), b"%d" % T0)
+        self._pieces = re.split(b"(" + b"|".join(map(re.escape, own)) + b")", text)
+        self._places = [(n, own.index(self._pieces[n])) for n in range(1, len(self._pieces), 2)]
+
+    def with_(self, own: _Own) -> bytes:
+        """Return the same with something else in these places."""
+        pieces = self._pieces.copy()
+        for place, which in self._places:
+            pieces[place] = own[which]
+        return b"".join(pieces)
 
 
 # --- the recording ------------------------------------------------------------------------------

@@ -181,27 +181,31 @@ class PostgresFleet:
         place = self._store.place
         after = place.cursors.get(team, 0)
         until = min(head, after + NEWS_ENTRIES_MAX)
-        rows = await self._store.ask(
-            "select seq, handoff_id, version, type from entry"
-            " where team = $1 and seq > $2 and seq <= $3 and node <> $4 order by seq",
-            team,
-            after,
-            until,
-            place.node,
-        )
-        entries = [value_of(Place, row) for row in rows]
-        seqs = [entry.seq for entry in entries]
-        ids = list({entry.handoff_id for entry in entries if entry.handoff_id is not None})
+        entries: list[Place] = []
         mails: dict[str, list[Mail]] = {}
         handoffs: list[Handoff] = []
         processes: list[Process] = []
-        if entries:
-            for reader, *item in await self._store.ask(_MAILS, team, seqs):
-                mails.setdefault(reader, []).append(value_of(Mail, item))
-            for json, *process in await self._store.ask(_HANDOFFS, team, ids):
+        for what, *row in await self._store.ask(_NEWS, team, after, until, place.node):
+            seq, handoff_id, version, type_, reader, kind, at, actor, json, *process = row
+            if what == b"e":
+                entry = Place(seq=seq, handoff_id=handoff_id, version=version, type=type_)
+                entries.append(entry)
+            elif what == b"m":
+                mail = Mail(
+                    seq=seq,
+                    kind=kind,
+                    at=at,
+                    actor=actor,
+                    type=type_,
+                    handoff_id=handoff_id,
+                    version=version,
+                )
+                mails.setdefault(reader, []).append(mail)
+            else:
                 handoffs.append(read_handoff(json))
                 if process[0] is not None:
                     processes.append(value_of(Process, process))
+        self._store.learn(handoffs)
         if until < head:
             self._hinted.set()
         return News(
@@ -264,12 +268,35 @@ def _correction(before: int, theirs: int, after: int) -> int:
     return min(max(late, 0), STEER_MS_MAX) - min(max(early, 0), STEER_MS_MAX)
 
 
-_MAILS: Final = """
-    select agent, seq, kind, at, actor, type, handoff_id, version from inbox
-    where team = $1 and seq = any($2::bigint[]) order by seq, kind
+_NEWS: Final = """
+    with news as materialized (
+        select seq, handoff_id, version, type from entry
+        where team = $1 and seq > $2 and seq <= $3 and node <> $4
+    )
+    (
+        select 'e'::"char", seq, handoff_id, version, type, null::text, null::text, null::bigint,
+            null::text, null::bytea, null::text, null::text, null::text, null::bigint, null::bigint
+        from news order by seq
+    )
+    union all (
+        select 'm'::"char", i.seq, i.handoff_id, i.version, i.type, i.agent, i.kind, i.at, i.actor,
+            null, null, null, null, null, null
+        from news, lateral (
+            select * from inbox
+            where (team, inbox.seq) >= ($1, news.seq) and (team, inbox.seq) <= ($1, news.seq)
+            offset 0
+        ) i
+        order by i.seq, i.kind
+    )
+    union all
+    select 'h'::"char", null, null, null, null, null, null, null, null, h.json,
+        p.team, p.id, p.agent, p.heartbeat_ms, p.seen_at
+    from (select distinct handoff_id from news where handoff_id is not null) n, lateral (
+        select * from handoff where team = $1 and id = n.handoff_id offset 0
+    ) h left join lateral (
+        select * from process where team = h.team and id = h.process and h.held offset 0
+    ) p on true
 """
-_HANDOFFS: Final = """
-    select h.json, p.team, p.id, p.agent, p.heartbeat_ms, p.seen_at from handoff h
-    left join process p on h.held and p.team = h.team and p.id = h.process
-    where h.team = $1 and h.id = any($2::text[])
-"""
+"""What others wrote to a log between two of its entries: the entries, what went into whose inbox, and
+the handoffs as they are now, with the processes that hold them. Items are looked for by pairs, so that
+no index will do but the one that begins with them."""

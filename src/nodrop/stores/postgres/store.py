@@ -3,8 +3,9 @@
 Statements that look many things up say in which order (`lateral`, `offset 0`): a plan that was made
 when a table was empty would otherwise go through the whole of it later.
 
-Units of work run side by side; what they lock is what orders them (`transaction`). Nothing is
-remembered here between two of them: another node may have changed it.
+Units of work of one node take turns, those of several are ordered by what they lock (`transaction`).
+What is remembered here between two of them is checked before anything that rests on it is kept:
+another node may have changed it.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from nodrop.core.contract import Agent
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import (
+    ConflictError,
     Horizon,
     Key,
     LogPage,
@@ -37,6 +39,7 @@ from nodrop.stores.postgres.connection import (
     translated,
 )
 from nodrop.stores.postgres.driver import Connection, Pool
+from nodrop.stores.postgres.known import Known
 from nodrop.stores.postgres.migrations import VERSION, migrate, require
 from nodrop.stores.postgres.pages import AFTER_ALL, entries_page, handoffs_page
 from nodrop.stores.postgres.place import Place
@@ -51,6 +54,7 @@ from nodrop.stores.postgres.records import (
 )
 from nodrop.stores.postgres.taking_in import Tables, take_in
 from nodrop.stores.postgres.transaction import PostgresTransaction
+from nodrop.stores.postgres.writing import Writer
 from nodrop.wire.log import Entry, Head
 
 T = TypeVar("T")
@@ -72,6 +76,13 @@ class PostgresStore:
         self._pool = pool
         self._closed = False
         self._readable_from = VERSION
+        self._turn = asyncio.Lock()
+        self._known = Known()
+        self._careful = False
+        """The last unit of work was refused: the next one believes nothing."""
+        self._digest_keys: dict[str, bytes] = {}
+        self._ends: dict[str, int] = {}
+        """The last entry of each team that was written here."""
 
     @classmethod
     async def open(cls, dsn: str) -> Self:
@@ -140,53 +151,82 @@ class PostgresStore:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[PostgresTransaction]:
-        """Open a unit of work."""
-        async with self._connected() as connection:
+        """Open a unit of work. Those of one node take turns: each knows what the last one wrote."""
+        async with self._turn, self._connected() as connection:
             place = self.place
-            work = PostgresTransaction(
-                connection, node=place.node, heard=place.heard, channel=place.channel
+            writer = Writer(
+                node=place.node,
+                heard=place.heard,
+                channel=place.channel,
+                digest_keys=self._digest_keys,
             )
+            work = PostgresTransaction(connection, self._known, writer, careful=self._careful)
             try:
                 yield work
             except BaseException:
                 await _roll_back(connection, work)
                 raise
-            if work.begun:
-                try:
-                    await self._commit(connection, work)
-                except BaseException:
-                    # Should it have been kept after all, it will be news to this node too.
-                    place.rename()
-                    raise
-                place.wrote(work.written, work.told)
+            try:
+                await self._keep(connection, work)
+            except (asyncpg.SerializationError, asyncpg.UniqueViolationError) as error:
+                self._careful = True
+                self._known.forget(work.believed)
+                if work.believed:  # somebody else has moved on what was taken for known
+                    raise ConflictError(str(error)) from error
+                raise
+            except BaseException:
+                self._careful = True
+                self._known.clear()
+                # Should it have been kept after all, it will be news to this node too.
+                place.rename()
+                raise
+            work.tell()
+            self._careful = False
+            self._known.keep(work.handoffs)
+            self._ends |= {team: last for team, (_, last) in work.written.items()}
+            place.wrote(work.written, work.told)
 
-    async def _commit(self, connection: Connection, work: PostgresTransaction) -> None:
+    async def _keep(self, connection: Connection, work: PostgresTransaction) -> None:
+        """Write and commit a unit of work, in one call if it has read nothing."""
         try:
-            await _to_the_end(asyncio.ensure_future(connection.execute("commit")))
+            await _to_the_end(asyncio.ensure_future(work.finish()))
         except Exception as error:
+            if not isinstance(error, Broken):
+                await _roll_back(connection, work)
+                raise
             _drop(connection)  # nobody knows what it is in the middle of
             # The answer is lost, or the commit is. Which of the two the database knows.
-            if not isinstance(error, Broken) or not await self._is_there(work.last):
+            if not await self._is_there(work):
                 raise
 
-    async def _is_there(self, last: tuple[str, int, str] | None) -> bool:
-        """Whether an entry was kept after all. What is not there yet may still come."""
-        found: bool = False
-        if last is None:
-            return found
+    async def _is_there(self, work: PostgresTransaction) -> bool:
+        """Whether a unit of work was kept after all. What is not there yet may still come."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DOUBT_SECONDS_MAX):
-                while not found and not self._closed:
+                while work.drafts and not self._closed:
                     with suppress(StoreUnavailableError, *Broken):
-                        found = await self._fetch_once(last)
+                        if await self._find(work):
+                            return True
                     await asyncio.sleep(0.1)
-        return found
+        return False
 
-    async def _fetch_once(self, last: tuple[str, int, str]) -> bool:
+    async def _find(self, work: PostgresTransaction) -> bool:
+        """Look for what `work` wrote: all of it is there if the last entry of a team is."""
         connection = await connect(self.dsn)
         try:
-            sql = "select 1 from entry where team = $1 and seq = $2 and hash = $3"
-            return await connection.fetchval(sql, *last) is not None
+            for team, draft in {draft.team: draft for draft in work.drafts}.items():
+                last = await connection.fetchval(
+                    "select max(seq) from entry where team = $1 and seq > $2 and node = $3"
+                    " and at = $4 and type = $5 and actor = $6"
+                    " and handoff_id is not distinct from $7 and version is not distinct from $8"
+                    " and command_id is not distinct from $9",
+                    *(team, self._ends.get(team, 0), work.node, draft.at, draft.type, draft.actor),
+                    *(draft.handoff_id, draft.version, draft.command_id),
+                )
+                if last is None:
+                    return False
+                work.found(team, last)
+            return True
         finally:
             connection.terminate()
 
@@ -305,8 +345,12 @@ class PostgresStore:
         return [read_handoff(json) for (json,) in rows]
 
     def at_hand(self, key: Key) -> Handoff | None:
-        """Return None: what another node may have changed is not at hand."""
-        del key
+        """Return a handoff as this node last knew it; what others did since is news."""
+        return self._known.look(key)
+
+    def learn(self, handoffs: Sequence[Handoff]) -> None:
+        """Know handoffs that others have changed."""
+        self._known.keep(handoffs)
 
     async def resolve(self, team: str, reference: str) -> Sequence[str]:
         """Return at most two ids: of the handoff `sender/key`, or of those an id prefix fits."""
@@ -456,7 +500,10 @@ class PostgresStore:
 
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went."""
-        return await prune(self.step, horizon, forget_before=forget_before)
+        try:
+            return await prune(self.step, horizon, forget_before=forget_before)
+        finally:
+            self._known.clear()
 
     # --- statements ---
 

@@ -93,10 +93,10 @@ class TransactionContract(Setting):
     async def test_what_follows_a_transaction_that_raised_takes_its_place(
         self, store: Store
     ) -> None:
-        """A `seq` that was promised and not committed is given to the next one."""
+        """A `seq` that was not committed is given to the next one."""
         with pytest.raises(ZeroDivisionError):
             async with store.transaction() as tx:
-                assert await tx.append(story(offered()).changes) == [1]
+                await tx.append(story(offered()).changes)
                 raise ZeroDivisionError
         assert await commit(store, story(offered(), number=2)) == [1]
 
