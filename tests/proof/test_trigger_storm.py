@@ -1,4 +1,7 @@
-"""A thousand events, each told twice, with the relay killed in between."""
+"""A thousand events, each told twice, with the relay killed in between.
+
+Once with commits that fail in every way there is, once with a process and kill -9.
+"""
 
 import asyncio
 import random
@@ -10,10 +13,13 @@ from typing import Any
 import pytest
 
 from nodrop import app
+from nodrop.client.client import Client
 from nodrop.core.errors import NodropError
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.batch import Batch
 from nodrop.engine.relay import Relay
+from nodrop.proof.chaos.callers import connected
+from nodrop.proof.chaos.relay_process import RelayProcess
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.faulty import Fault, FaultyStore
@@ -21,6 +27,8 @@ from nodrop.testing.faulty import Fault, FaultyStore
 EVENTS = 1_000
 RULES = ("all", "even")
 PATIENCE_SECONDS = 50
+AT_ONCE = 100
+KILLS = 5
 
 
 def _expected() -> list[str]:
@@ -41,11 +49,43 @@ async def test_the_storm_notices_rules_that_forget_what_they_fired_for(
     assert len(await _storm(tmp_path)) > len(_expected())
 
 
+@pytest.mark.timeout(180)  # real processes, on a machine that does other things too
+async def test_a_relay_that_is_killed_with_events_on_their_way_hands_each_off_once(
+    tmp_path: Path,
+) -> None:
+    dice = random.Random(7)
+    told = _twice(dice)
+    places = range(0, len(told), AT_ONCE)
+    kills = set(dice.sample(places, KILLS))
+    async with RelayProcess(tmp_path / "relay") as relay, connected(relay, count=2) as tellers:
+        async with relay.operator() as me:
+            await _put_rules(me)
+        for start in places:
+            telling = asyncio.gather(
+                *(
+                    dice.choice(tellers).emit("counted", {"n": n}, event_id=f"e{n}")
+                    for n in told[start : start + AT_ONCE]
+                )
+            )
+            if start in kills:
+                await asyncio.sleep(dice.uniform(0, 0.05))
+                await relay.kill()
+                await relay.start()
+            await telling
+        async with relay.operator() as me:
+            assert sorted(await _titles(me)) == sorted(_expected())
+
+
+def _twice(dice: random.Random) -> list[int]:
+    told = [n for n in range(EVENTS) for _ in range(2)]
+    dice.shuffle(told)
+    return told
+
+
 async def _storm(tmp_path: Path) -> list[str]:
     """Return the titles of what was handed off."""
     store, dice = MemoryStore(), random.Random(6)
-    told = [n for n in range(EVENTS) for _ in range(2)]
-    dice.shuffle(told)
+    told = _twice(dice)
     clock = FakeClock()
     async with asyncio.timeout(PATIENCE_SECONDS):
         await _set_rules(store, clock, tmp_path)
@@ -60,10 +100,13 @@ async def _storm(tmp_path: Path) -> list[str]:
 
 async def _set_rules(store: Any, clock: FakeClock, home: Path) -> None:
     async with _relay(store, clock, home) as relay:
-        me = await _member(relay, "me", "operator")
-        for name, when in zip(RULES, ("true", "event.data.n % 2 == 0"), strict=True):
-            offer = {"to": "worker", "title": f"{name} ${{event.data.n}}"}
-            await me.call("put_trigger", {"on": "counted", "when": when, "offer": offer}, name=name)
+        await _put_rules(await _member(relay, "me", "operator"))
+
+
+async def _put_rules(me: InProcessTransport | Client) -> None:
+    for name, when in zip(RULES, ("true", "event.data.n % 2 == 0"), strict=True):
+        offer = {"to": "worker", "title": f"{name} ${{event.data.n}}"}
+        await me.call("put_trigger", {"on": "counted", "when": when, "offer": offer}, name=name)
 
 
 async def _told_until_killed(
@@ -73,10 +116,10 @@ async def _told_until_killed(
     faulty = FaultyStore(store)
     async with _relay(faulty, clock, home) as relay:
         tellers = [await _member(relay, name, "agent") for name in ("teller", "other")]
-        for start in range(0, len(told), 100):
+        for start in range(0, len(told), AT_ONCE):
             if dice.random() < 0.3:
                 faulty.fail_next(dice.choice((Fault.BEFORE_COMMIT, Fault.AFTER_COMMIT)))
-            some = told[start : start + 100]
+            some = told[start : start + AT_ONCE]
             answers = await asyncio.gather(
                 *(
                     dice.choice(tellers).call(
@@ -88,22 +131,25 @@ async def _told_until_killed(
             )
             failed = [n for n, a in zip(some, answers, strict=True) if isinstance(a, NodropError)]
             if failed:
-                return failed + told[start + 100 :]
+                return failed + told[start + AT_ONCE :]
     return []
 
 
 async def _handed_off(store: Any, clock: FakeClock, home: Path) -> list[str]:
     async with _relay(store, clock, home) as relay:
-        me = await _member(relay, "me", "operator")
-        titles: list[str] = []
-        before: str | None = None
-        while True:
-            fields = {"limit": 500} | ({"before": before} if before else {})
-            page = (await me.call("list_handoffs", fields))["handoffs"]
-            if not page:
-                return titles
-            titles += [handoff["title"] for handoff in page]
-            before = page[-1]["id"]
+        return await _titles(await _member(relay, "me", "operator"))
+
+
+async def _titles(me: InProcessTransport | Client) -> list[str]:
+    titles: list[str] = []
+    before: str | None = None
+    while True:
+        fields = {"limit": 500} | ({"before": before} if before else {})
+        page = (await me.call("list_handoffs", fields))["handoffs"]
+        if not page:
+            return titles
+        titles += [handoff["title"] for handoff in page]
+        before = page[-1]["id"]
 
 
 @asynccontextmanager
