@@ -100,6 +100,13 @@ def test_by_default_everybody_is_measured_in_three_rounds(plans: list[Any]) -> N
     assert not plan.folder.exists()  # it was removed afterwards
 
 
+def test_databases_go_into_a_folder_that_is_made(plans: list[Any], tmp_path: Path) -> None:
+    folder = tmp_path / "fast" / "disk"
+    invoke("--folder", str(folder))
+    (plan,) = plans
+    assert plan.folder.parent == folder
+
+
 def test_the_answer_is_told_as_json(plans: list[Any]) -> None:
     ran = invoke(
         *("--only", "nodrop-websocket,nats", "--rounds", "2", "--seconds", "0.5"),

@@ -210,8 +210,9 @@ async def _finding(place: Path) -> "Finding":
 
 @contextmanager
 def _working_in(folder: Path | None, *, keep: bool) -> Generator[Path]:
-    if keep and folder is not None:
+    if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    if keep and folder is not None:
         yield folder.resolve()
         return
     place = Path(tempfile.mkdtemp(prefix="nodrop-bench-", dir=folder))
