@@ -179,3 +179,11 @@ async def test_a_bad_manifest_is_told_where_it_is_wrong(
     with pytest.raises(InvalidRequestError) as refused:
         await code_agent("register", named="code_agent", manifest=whole)
     assert [p.path for p in refused.value.errors] == [path]
+
+
+async def test_a_list_of_what_no_handoff_can_be_is_refused(inbox_monitor: Any) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        await inbox_monitor("list_handoffs", state="finished")
+    (problem,) = refused.value.errors
+    assert problem.path == "state"
+    assert "completed" in problem.message

@@ -27,6 +27,7 @@ from nodrop.core.model import (
     Leg,
     Priority,
     Proposal,
+    State,
     Terms,
     When,
 )
@@ -320,6 +321,13 @@ class Intake:
             problem = Problem(path="limit", message="must be at least 1")
             raise InvalidRequestError("the page would be empty", errors=(problem,))
         return min(value, self._limits.page_items_max)
+
+    def state(self, value: str | None) -> str | None:
+        """Refuse what no handoff can be: a list of them would only look empty."""
+        if value is not None and value not in tuple(State):
+            problem = Problem(path="state", message=f"expected one of {', '.join(State)}")
+            raise InvalidRequestError("there is no such state", errors=(problem,))
+        return value
 
     def heartbeat_ms(self, seconds: float | None) -> int | None:
         """Return the heartbeat a taker promises."""

@@ -81,7 +81,7 @@ class Reading:
         page = Page(
             team=caller.team,
             party=None if caller.sees_team else caller.agent,
-            state=request.state,
+            state=self._intake.state(request.state),
             sender=request.from_,
             recipient=request.to,
             correlation_id=request.correlation_id,
