@@ -1,50 +1,63 @@
 """The debrief as text for a terminal, and as one HTML page that needs nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from typing import Final, NamedTuple
 
 from nodrop.analysis.debrief import Debrief
 
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .6rem;"
-    "border-bottom:1px solid #ddd;vertical-align:top}h2{margin-top:2rem}.bad{color:#b00020}"
-    "code{background:#f4f4f4;padding:0 .3rem}"
+_DOINGS_MAX: Final = 20
+_NOTHING: Final = "nothing"
+_STYLE: Final = (
+    ":root{color-scheme:light dark;--line:#8884;--quiet:#888}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2.5rem auto;padding:0 1.5rem;"
+    "font-variant-numeric:tabular-nums}"
+    "h1{margin:0}h2{font-size:1.1rem;margin:2.2rem 0 .4rem}p{color:var(--quiet);margin:.2rem 0}"
+    "table{border-collapse:collapse;width:100%}"
+    "td,th{text-align:left;padding:.3rem 1.2rem .3rem 0;vertical-align:top;"
+    "border-bottom:1px solid var(--line)}"
+    "th{font-weight:normal;color:var(--quiet);white-space:nowrap}td:first-child{font-weight:600}"
+    "@media print{body{margin:0}}"
 )
 
-Section = tuple[str, list[tuple[str, ...]]]
+
+class Section(NamedTuple):
+    """A part of the report."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 def sections(report: Debrief) -> Iterator[Section]:
-    """Yield the parts of a report: a heading, and rows."""
-    counts = ", ".join(f"{count} {name}" for name, count in report.happened.items()) or "nothing"
-    yield (
+    """Yield the parts of a report."""
+    besides = (
+        f"{report.chains_completed} settled, {report.events} events, {report.said} things said"
+    )
+    yield Section(
         "What happened",
+        ("who", "what"),
         [
-            (counts,),
-            (
-                f"{report.chains_completed} settled, {report.events} events, {report.said} words said",
-            ),
-            *(
-                (f"{agent}: " + ", ".join(f"{n} {name}" for name, n in counted.items()),)
-                for agent, counted in report.by_agent.items()
-            ),
+            ("all together", _counted(report.happened)),
+            *((agent, _counted(counted)) for agent, counted in report.by_agent.items()),
+            ("besides", besides),
         ],
     )
-    yield (
+    yield Section(
         f"What is owed ({len(report.owed)})",
+        ("who", "by", "state", "handoff", "title"),
         [
-            (o.holder, f"by {o.due_at or 'no time'}", o.state, o.ref, o.title or "")
+            (o.holder, _moment(o.due_at) if o.due_at else "no time", o.state, o.ref, o.title or "")
             for o in report.owed
         ],
     )
-    yield (
+    yield Section(
         f"What broke ({len(report.broken)})",
+        ("who", "how", "handoff", "title", "to try it again"),
         [
             (
                 b.agent,
-                b.state,
-                ": ".join(filter(None, (b.code, b.reason))),
+                ": ".join(dict.fromkeys(filter(None, (b.state, b.code, b.reason)))),
                 b.ref,
                 b.title or "",
                 b.decide,
@@ -52,15 +65,17 @@ def sections(report: Debrief) -> Iterator[Section]:
             for b in report.broken
         ],
     )
-    yield (
+    yield Section(
         "What was done about it",
+        ("when", "what", "handoff"),
         [
-            *((f"{count} {what}",) for what, count in report.done.items()),
-            *((d.at, d.what, d.handoff_id or "") for d in report.doings[-20:]),
+            *(("", f"{count} {what}", "") for what, count in report.done.items()),
+            *((_moment(d.at), d.what, d.handoff_id or "") for d in report.doings[-_DOINGS_MAX:]),
         ],
     )
-    yield (
+    yield Section(
         "What it cost, as far as agents said",
+        ("who", "what"),
         [
             (agent, ", ".join(f"{name} {spent:g}" for name, spent in each.items()))
             for agent, each in report.usage.items()
@@ -70,12 +85,11 @@ def sections(report: Debrief) -> Iterator[Section]:
 
 def text(report: Debrief) -> str:
     """Return the report for a terminal."""
-    lines = [f"Debrief, {report.since} to {report.until}: {report.entries} entries"]
-    for heading, rows in sections(report):
-        lines += ["", heading]
-        lines += ["  " + "  ".join(filter(None, row)) for row in rows] or ["  nothing"]
+    lines = [_title(report)]
+    for section in sections(report):
+        lines += ["", section.heading, *(_aligned(section.rows) or [f"  {_NOTHING}"])]
     if report.left_out:
-        lines += ["", f"{report.left_out} more are counted and not listed"]
+        lines += ["", _left_out(report)]
     return "\n".join(lines)
 
 
@@ -83,13 +97,48 @@ def html(report: Debrief) -> str:
     """Return the report as a page. Everybody's words are escaped: they are data."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><title>Nodrop debrief</title>",
-        f"<style>{_STYLE}</style><h1>Debrief</h1>",
-        f"<p>{escape(report.since)} to {escape(report.until)}, {report.entries} entries</p>",
+        "<meta name=viewport content='width=device-width'>",
+        f"<style>{_STYLE}</style><h1>Debrief</h1><p>{escape(_title(report))}</p>",
     ]
-    for heading, rows in sections(report):
-        parts.append(f"<h2>{escape(heading)}</h2><table>")
-        parts += [
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        ] or ["<tr><td>nothing</td></tr>"]
+    for section in sections(report):
+        parts.append(f"<h2>{escape(section.heading)}</h2>")
+        if not section.rows:
+            parts.append(f"<p>{_NOTHING}</p>")
+            continue
+        parts += ["<table>", _row("th", section.columns)]
+        parts += [_row("td", row) for row in section.rows]
         parts.append("</table>")
+    if report.left_out:
+        parts.append(f"<p>{_left_out(report)}</p>")
     return "".join([*parts, "</html>\n"])
+
+
+def _title(report: Debrief) -> str:
+    span = f"{_moment(report.since)} to {_moment(report.until)}"
+    return f"{span}: {report.entries} entries of the log"
+
+
+def _left_out(report: Debrief) -> str:
+    return f"{report.left_out} more are counted and not listed"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or _NOTHING
+
+
+def _moment(time: str) -> str:
+    """Return a time to the second: nobody who was away counts in milliseconds."""
+    return f"{time[:10]} {time[11:19]}Z"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width)
+        for row in rows
+    )
+    return [f"  {line.rstrip()}" for line in lines]
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
