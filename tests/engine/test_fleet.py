@@ -10,7 +10,12 @@ import msgspec
 import pytest
 
 from nodrop import app
-from nodrop.core.errors import NodropError, UnauthenticatedError
+from nodrop.core.errors import (
+    AlreadyFinishedError,
+    NodropError,
+    StaleAttemptError,
+    UnauthenticatedError,
+)
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.engine.relay import Caller, Relay
 from nodrop.testing.clock import FakeClock
@@ -111,6 +116,50 @@ async def test_one_command_sent_to_two_relays_at_once_is_carried_out_once(
         answers = await asyncio.gather(*(ask(r, SENDER, "offer", same) for r in (here, there)))
         assert len({answer.handoff.id for answer in answers}) == 1
     assert (await types(here)).count("handoff.offered.v1") == 10
+
+
+@pytest.mark.parametrize(("join", "needed"), [("all", 8), ("any", 1), ("quorum", 5)])
+async def test_members_that_finish_at_the_same_moment_at_two_relays_close_a_group_once(
+    here: Relay, there: Relay, join: str, needed: int
+) -> None:
+    labels = [f"m{number}" for number in range(8)]
+    group = await ask(
+        here,
+        SENDER,
+        "offer_group",
+        requests.OfferGroup(
+            offers={label: requests.Offer(to="code_agent", title=label) for label in labels},
+            join=join,
+            quorum=needed if join == "quorum" else None,
+        ),
+    )
+    taken = await ask(there, WORKER, "take", requests.Take(max=len(labels)))
+    for d in taken.deliveries:
+        await ask(there, WORKER, "ack", requests.Ack(attempt=d.attempt), d.handoff.id)
+
+    async def complete(relay: Relay, d: views.DeliveryView) -> bool:
+        done = requests.Complete(attempt=d.attempt, result=d.handoff.title)
+        try:
+            await ask(relay, WORKER, "complete", done, d.handoff.id)
+        except (AlreadyFinishedError, StaleAttemptError):
+            return False  # enough others were done, and it was called off
+        return True
+
+    done = await asyncio.gather(
+        *(complete((here, there)[n % 2], d) for n, d in enumerate(taken.deliveries))
+    )
+    taken_in = {str(d.handoff.title) for d, ok in zip(taken.deliveries, done, strict=True) if ok}
+    assert len(taken_in) >= needed
+    (ended,) = [
+        entry
+        for entry in (await ask(here, PERSON, "log", requests.GetLog(limit=200))).entries
+        if entry.handoff_id == group.group.id and entry.type == "handoff.completed.v1"
+    ]
+    for relay in (here, there):
+        shown = await ask(relay, PERSON, "get_handoff", requests.GetHandoff(), ended.handoff_id)
+        assert shown.handoff.state == "completed"
+        results = msgspec.json.decode(msgspec.json.encode(shown.handoff.outcome.result))
+        assert results == {label: label for label in taken_in}, "whoever was heard is counted"
 
 
 async def test_of_two_relays_one_gives_a_handoff_out(here: Relay, there: Relay) -> None:
