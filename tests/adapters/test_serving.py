@@ -22,9 +22,11 @@ WAIT_SECONDS_MAX = 20.0
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-class Scripted:
+class Unused:
+    """A driver of an agent that is only published."""
+
     def drive(self, work: Work, resume: Resume | None) -> Run:
-        raise NotImplementedError
+        raise AssertionError(f"{work} was handed to it, {resume}")
 
 
 async def blocked(me: nodrop.Client, handoff: nodrop.Handoff) -> HandoffShown:
@@ -290,7 +292,7 @@ async def test_state_that_is_too_large_to_park_is_a_failure(
 
 
 def published(**terms: Any) -> dict[str, Any]:
-    return agent_of(Scripted(), "actor", "script", Terms(**terms)).manifest()
+    return agent_of(Unused(), "actor", "script", Terms(**terms)).manifest()
 
 
 def test_an_agent_without_terms_takes_whatever_comes() -> None:

@@ -22,11 +22,6 @@ def next_leg(handoff: Handoff) -> tuple[Leg, tuple[Leg, ...]] | None:
     return None
 
 
-def ends_chain(handoff: Handoff) -> bool:
-    """Whether the outcome of `handoff` is the chain's: nothing follows from it."""
-    return handoff.state in FINAL and next_leg(handoff) is None
-
-
 def undecided(handoff: Handoff) -> bool:
     """Whether it is a dead letter: no success, no decision, no fallback that took its place."""
     return handoff.state in DEAD and handoff.decision is None and handoff.next_leg is None

@@ -265,4 +265,4 @@ def _until(holds: Callable[[], bool], what: str, log: Callable[[], str]) -> None
     while not holds():
         if time.monotonic() > until:
             raise UnavailableError(f"there was no {what}: {log()}")
-        time.sleep(0.1)
+        time.sleep(0.1)  # other programs change: there is nothing to be woken by

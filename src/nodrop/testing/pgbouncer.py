@@ -64,7 +64,7 @@ class PgBouncer:
                 said = (self._folder / "pgbouncer.log").read_text()[-2_000:]
                 self.__exit__()
                 raise RuntimeError(f"PgBouncer did not start: {said}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # it does not tell when it is ready
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -101,7 +101,7 @@ class PostgresServer:
             if process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 raise RuntimeError(f"PostgreSQL did not start: {self.log.read_text()[-2_000:]}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # it does not tell when it is ready
 
     def stop(self) -> None:
         """Stop it at once, in good order."""
@@ -162,7 +162,7 @@ class PostgresServer:
         until = time.monotonic() + STOP_SECONDS_MAX
         for pid in children:  # they notice that their parent is gone, each in its own time
             while _lives(pid) and time.monotonic() < until:
-                time.sleep(0.02)
+                time.sleep(0.02)  # nobody but their parent can wait for them
 
     def _answers(self) -> bool:
         command = [programs() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]

@@ -49,10 +49,6 @@ class Connection(Protocol):
         """Call `callback` with every notification on `channel`."""
         ...
 
-    def add_termination_listener(self, callback: Callable[..., None]) -> None:
-        """Call `callback` when the connection ends."""
-        ...
-
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
         ...
