@@ -103,6 +103,29 @@ def test_the_page_says_what_was_measured() -> None:
         assert said in page
 
 
+def test_relays_on_postgresql_are_held_against_its_other_users_and_each_other() -> None:
+    cycles = {
+        "nodrop-postgres": 600,
+        "nodrop-postgres-http": 400,
+        "nodrop-postgres-across": 450,
+        "nodrop-postgres-apart": 660,
+        "procrastinate": 50,
+        "skip-locked": 200,
+    }
+    about = {name: About(title=name, durability="d", cycle="c") for name in cycles}
+    measured = [sample(name, count) for name, count in cycles.items()]
+    report = msgspec.structs.replace(REPORT, about=about, absent={}, versions={}, samples=measured)
+    page = results.made(Results(peers=report))[PAGE]
+    for said in (
+        "- nodrop-postgres, 64 callers: 12.00 (12.00 to 12.00) times procrastinate",
+        "- nodrop-postgres, 64 callers: 3.00 (3.00 to 3.00) times skip-locked",
+        "- nodrop-postgres-http, 64 callers: 2.00 (2.00 to 2.00) times skip-locked",
+        "- nodrop-postgres-across, 64 callers: 0.75 (0.75 to 0.75) times nodrop-postgres",
+        "- nodrop-postgres-apart, 64 callers: 1.10 (1.10 to 1.10) times nodrop-postgres",
+    ):
+        assert said in page
+
+
 def test_a_busy_machine_is_not_to_be_quoted() -> None:
     calm = results.made(Results(idle=IDLE))[PAGE]
     busy = msgspec.structs.replace(MACHINE, load_average=1.5)

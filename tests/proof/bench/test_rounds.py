@@ -145,5 +145,6 @@ def test_every_system_says_what_it_is() -> None:
         assert about.packages
         assert about.loads
     ours = [name for name in system.names() if system.load(name).ABOUT.ours]
-    kinds = ("crowded", "embedded", "http", "postgres", "postgres-across", "signed", "websocket")
+    on_postgres = ("postgres", "postgres-across", "postgres-apart", "postgres-http")
+    kinds = ("crowded", "embedded", "http", *on_postgres, "signed", "websocket")
     assert ours == [f"nodrop-{kind}" for kind in kinds]

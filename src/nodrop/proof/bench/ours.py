@@ -1,21 +1,25 @@
 """Our side of the cycle: a real relay process, a worker on the real SDK, and how to find them.
 
-What only the requester's door decides is in `systems`: WebSocket, HTTP, in-process.
+Which of these makes a system is in `systems`: WebSocket, HTTP, in-process, one node or two.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import aiohttp
 
 from nodrop.client.agent import Agent
 from nodrop.client.client import Client
 from nodrop.client.connecting import connect
+from nodrop.client.credentials import CredentialsFile
 from nodrop.client.task import Task
 from nodrop.proof.bench import cycle as cycles
 from nodrop.proof.bench import postgres
-from nodrop.proof.bench.cycle import CONCURRENCY, WORKER, Ask, Cycle
+from nodrop.proof.bench.cycle import CONCURRENCY, REQUESTER, WORKER, Ask, Cycle
+from nodrop.proof.bench.system import Load
 from nodrop.proof.chaos.relay_process import RelayProcess
 
 CAPABILITY: Final = "answer"
@@ -43,9 +47,9 @@ async def nodes(folder: Path, *, count: int) -> AsyncGenerator[list[Path]]:
         yield [each.home for each in served]
 
 
-def worker() -> Agent:
+def worker(name: str = WORKER) -> Agent:
     """Return the agent that does the work; payload and result are held against its types."""
-    agent = Agent(WORKER, concurrency=CONCURRENCY)
+    agent = Agent(name, concurrency=CONCURRENCY)
 
     @agent.capability(CAPABILITY, concurrency=CONCURRENCY)
     async def answer(_: Task, key: str, text: str) -> dict[str, str]:  # a handler
@@ -54,9 +58,9 @@ def worker() -> Agent:
     return agent
 
 
-async def work(address: str) -> None:
+async def work(address: str, name: str = WORKER) -> None:
     """Be a worker process over WebSocket."""
-    await worker().serve(home=address)
+    await worker(name).serve(home=address)
 
 
 @asynccontextmanager
@@ -67,7 +71,7 @@ async def clients(
     async with AsyncExitStack() as stack:
         made = [
             await stack.enter_async_context(
-                connect(address, agent=f"{cycles.REQUESTER}-{number}", home=home)
+                connect(address, agent=f"{REQUESTER}-{number}", home=home)
             )
             for number in range(count)
         ]
@@ -82,7 +86,7 @@ async def worker_is_there(client: Client) -> None:
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def through(clients: list[Client]) -> Cycle:
+def through(clients: list[Client], *, to: str = WORKER) -> Cycle:
     """Return the cycle as the SDK does it; callers take the connections in turn."""
     turn = 0
 
@@ -91,8 +95,37 @@ def through(clients: list[Client]) -> Cycle:
         turn += 1
         client = clients[turn % len(clients)]
         handoff = await client.hand_off(
-            to=WORKER, capability=CAPABILITY, payload=asked, idempotency_key=key
+            to=to, capability=CAPABILITY, payload=asked, idempotency_key=key
         )
         return await handoff.result(wait=WAIT)
 
     return cycle
+
+
+@asynccontextmanager
+async def over_http(home: str, load: Load) -> AsyncGenerator[Cycle]:
+    """Open a session that has a connection for every caller; yields the cycle as it does it."""
+    async with clients(1, home=home):
+        credentials = CredentialsFile(Path(home)).read()
+    token = credentials.agents[f"{REQUESTER}-0"]
+    base = f"{credentials.url}/v1/handoffs"
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=load.callers),
+        headers={"Authorization": f"Bearer {token}"},
+        raise_for_status=True,
+    ) as session:
+
+        async def cycle(key: str, asked: Ask) -> Any:
+            offer = {
+                "to": WORKER,
+                "capability": CAPABILITY,
+                "payload": asked,
+                "idempotency_key": key,
+            }
+            async with session.post(base, json=offer) as answer:
+                handoff = (await answer.json())["handoff"]
+            query = {"wait": WAIT, "until": "finished"}
+            async with session.get(f"{base}/{handoff['id']}", params=query) as answer:
+                return (await answer.json())["handoff"]["outcome"]["result"]
+
+        yield cycle

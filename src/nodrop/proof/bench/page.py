@@ -45,6 +45,16 @@ _CAVEATS: Final = """\
 - In-process has no server and no network; nobody else here has such a mode but huey (a file).
 """
 
+_ON_POSTGRESQL: Final = (
+    ("nodrop-postgres", "procrastinate"),
+    ("nodrop-postgres", "skip-locked"),
+    ("nodrop-postgres-http", "procrastinate"),
+    ("nodrop-postgres-http", "skip-locked"),
+    ("nodrop-postgres-across", "nodrop-postgres"),
+    ("nodrop-postgres-apart", "nodrop-postgres"),
+)
+"""What is compared on one PostgreSQL: with the other users of it, and two nodes with one."""
+
 _AGAIN: Final = """\
 ## Again
 
@@ -110,6 +120,12 @@ def _summary(report: Report) -> str:
                     f"{report.about[best.system].title}, the fastest peer"
                 )
     lines += _delays(report)
+    lines += [
+        f"- {report.about[ours].title}, {_callers(MANY)}: {_spread(ratio, 2)} times "
+        f"{report.about[other].title}"
+        for ours, other in _ON_POSTGRESQL
+        if (ratio := report.ratio(ours, other, MANY)) is not None
+    ]
     return "\n".join(lines) + "\n"
 
 

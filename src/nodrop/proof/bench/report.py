@@ -76,6 +76,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return next((line for line in peers if line.rate is not None), None)
 
+    def ratio(self, system: str, other: str, load: Load) -> Spread | None:
+        """Return the rate of one system under a load divided by another's, per round."""
+        return ratios(self._rates(system, load), self._rates(other, load))
+
     def document(self) -> dict[str, Any]:
         """Return the report in plain values."""
         return {
@@ -90,7 +94,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         over: dict[str, Spread] = {}
         if system not in OURS:
             for way in OURS:
-                ratio = ratios(self._rates(way, load), self._rates(system, load))
+                ratio = self.ratio(way, system, load)
                 if ratio is not None:
                     over[way] = ratio
         return Line(
