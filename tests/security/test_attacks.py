@@ -332,8 +332,23 @@ CONDITIONS = (
     "[" * 600 + "1" + "]" * 600 + " == []",
     "!" * 1_100 + "true",
     "-" * 1_100 + "1 > 0",
+    "event.a.existsOne(x, event.a.existsOne(y, x == y))",
+    r"r'\' == '' || event.a.all(x, event.a.all(y, true)) || '' == ''",
+    "'''a'b''' == '' || event.a.all(x, event.a.all(y, true)) || '' == ''",
+    '"""a"b""" == "" || event.a.all(x, event.a.all(y, true)) || "" == ""',
+    "true // '\n && event.a.all(x, event.a.all(y, true)) // '",
+    "event.a.all // (\n (x, event.a.all(y, true))",
+    "['a']" + ".map(x, x + x + x + x + x + x + x + x)" * 8 + " == []",
+    "event.a.map(x, [x, x]).size() > 0",
+    "event.s" + " + event.s" * 20 + " == ''",
+    "event.s.matches(event.pattern)",
+    "event.s.matches('((a{1000}){1000}){1000}')",
+    "event.s.matches('(a{1000}){10}b')",
+    "event.s.matches('(a{0,1000}){,10}' + 'b')",
 )
-"""Conditions that would take a relay's time: nested loops, and more of them than fit."""
+"""Conditions that would take a relay's time: nested loops, also where they hide, more of them than
+fit, values that grow, patterns that take long.
+"""
 
 
 def hostile_conditions(_: Fortress) -> Iterator[Attack]:
@@ -484,7 +499,7 @@ CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
     (
         "what a condition costs",
         "hostile conditions",
-        lambda: mock.patch.object(conditions, "_too_much", return_value=()),
+        lambda: mock.patch.object(conditions.Cost, "_read", return_value=()),
     ),
     ("host", "rebinding", lambda: mock.patch.object(Gate, "_names_this_relay", return_value=True)),
     ("origin", "rebinding", lambda: mock.patch.object(Gate, "_is_own_page", return_value=True)),
