@@ -26,8 +26,11 @@ def main() -> None:
             deadline="1 hour",
         )
         print(handoff.result(wait="30s"))
-        for entry in me.log(handoff_id=handoff.id):
-            print(entry.actor, entry.type)
+        after, settled = 0, False
+        while not settled:  # which the client sees to once it has the result
+            for entry in me.log(after, handoff_id=handoff.id, wait="30s"):
+                print(entry.actor, entry.type)
+                after, settled = entry.seq, entry.type == "handoff.settled.v1"
 
 
 if __name__ == "__main__":

@@ -31,9 +31,8 @@ class Section(NamedTuple):
 
 def sections(report: Debrief) -> Iterator[Section]:
     """Yield the parts of a report."""
-    besides = (
-        f"{report.chains_completed} settled, {report.events} events, {report.said} things said"
-    )
+    events, said = _many(report.events, "event"), _many(report.said, "thing")
+    besides = f"{report.chains_completed} settled, {events}, {said} said"
     yield Section(
         "What happened",
         ("who", "what"),
@@ -120,6 +119,10 @@ def _title(report: Debrief) -> str:
 
 def _left_out(report: Debrief) -> str:
     return f"{report.left_out} more are counted and not listed"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _counted(counts: Mapping[str, int]) -> str:
