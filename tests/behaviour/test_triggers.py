@@ -84,7 +84,7 @@ async def test_an_event_that_lacks_what_a_condition_asks_for_does_not_meet_it(
     me: Any, inbox_monitor: Any
 ) -> None:
     [told] = (await inbox_monitor("emit", type="email.received", data={}))["fired"]
-    assert (told["rule"], told["unmet"]) == ("bug_reports", "KeyError: 'subject'")
+    assert (told["rule"], told["unmet"]) == ("bug_reports", "the event has no subject")
     assert (await me("list_handoffs"))["handoffs"] == []
 
 

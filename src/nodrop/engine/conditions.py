@@ -115,7 +115,14 @@ class Condition:
         try:
             return self._program.execute({ROOT: event}) is True
         except (LookupError, ValueError, TypeError, RuntimeError, ArithmeticError) as error:
-            raise UnmetError(f"{type(error).__name__}: {error}"[:200]) from error
+            raise UnmetError(_unmet(error)) from error
+
+
+def _unmet(error: Exception) -> str:
+    """Return the library's reason, without what it says about itself."""
+    if isinstance(error, KeyError):
+        return f"the event has no {error.args[0]}"[:200]
+    return str(error).split(". ", 1)[0][:200]
 
 
 def _placed(message: str) -> str:
