@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 from nodrop.core import decisions
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
-from nodrop.engine import conditions, relay, roles, shows
+from nodrop.doors.http.door import HTTPDoor
+from nodrop.engine import conditions, discovery, manifests, relay, roles, shows
 from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
@@ -314,6 +316,12 @@ def hostile_schemas(_: Fortress) -> Iterator[Attack]:
             body = {"agent_id": "code_agent", "capabilities": [can]}
             said = {"by": "code_agent", "token": "token-code_agent", "trick": f"{side} {schema}"}
             yield attack("register", body=body, **said, **refused)
+        for side in ("input", "output"):
+            said = {"by": "bystander", "token": "token-bystander", "trick": f"{side} {schema}"}
+            asked = quote(msgspec.json.encode(schema))
+            yield attack("agents", path=f"/v1/agents?{side}={asked}", **said, **refused)
+            body = {"capability": "bug_triage", side: schema}
+            yield attack("contract", body=body, **said, **refused)
 
 
 CONDITIONS = (
@@ -478,6 +486,22 @@ def revocation_forgotten() -> Generator[None]:
         yield
 
 
+@contextmanager
+def teams_forgotten() -> Generator[None]:
+    """Serve whoever is somewhere at home in every team."""
+    caller = HTTPDoor._caller  # noqa: SLF001  # what is taken away
+
+    def at_home(self: HTTPDoor, scope: Any, headers: Any, _team: Any, operation: str) -> Any:
+        return caller(self, scope, headers, None, operation)
+
+    with mock.patch.object(HTTPDoor, "_caller", at_home):
+        yield
+
+
+def no_problems(*_: Any) -> Iterator[Any]:
+    return iter(())
+
+
 def everybody(
     _rules: Rules, _team: str, _sender: str, found: Mapping[str, Any], _capability: str
 ) -> Mapping[str, Any]:
@@ -486,6 +510,17 @@ def everybody(
 
 CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
     ("revocation", "wrong credentials", revocation_forgotten),
+    ("teams", "foreign teams", teams_forgotten),
+    (
+        "what a manifest's schemas are",
+        "hostile schemas",
+        lambda: mock.patch.object(manifests, "schema_problems", no_problems),
+    ),
+    (
+        "what shapes asked for are",
+        "hostile schemas",
+        lambda: mock.patch.object(discovery, "schema_problems", no_problems),
+    ),
     ("roles", "roles too low", lambda: mock.patch.object(relay, "require_role")),
     ("sight", "foreign handoffs", lambda: mock.patch.object(shows, "may_see", return_value=True)),
     ("parties", "others' commands", lambda: mock.patch.object(decisions, "_require")),
