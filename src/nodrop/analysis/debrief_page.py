@@ -43,7 +43,7 @@ def sections(report: Debrief) -> Iterator[Section]:
         ],
     )
     yield Section(
-        f"What is owed ({len(report.owed)})",
+        f"What is owed ({report.owed_count})",
         ("who", "by", "state", "handoff", "title"),
         [
             (o.holder, _moment(o.due_at) if o.due_at else "no time", o.state, o.ref, o.title or "")
@@ -51,7 +51,7 @@ def sections(report: Debrief) -> Iterator[Section]:
         ],
     )
     yield Section(
-        f"What broke ({len(report.broken)})",
+        f"What broke ({report.broken_count})",
         ("who", "how", "handoff", "title", "to try it again"),
         [
             (
