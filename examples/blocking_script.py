@@ -26,11 +26,9 @@ def main() -> None:
             deadline="1 hour",
         )
         print(handoff.result(wait="30s"))
-        after, settled = 0, False
-        while not settled:  # which the client sees to once it has the result
-            for entry in me.log(after, handoff_id=handoff.id, wait="30s"):
-                print(entry.actor, entry.type)
-                after, settled = entry.seq, entry.type == "handoff.settled.v1"
+        me.flush()  # that it is settled is said aside
+        for entry in me.log(handoff_id=handoff.id):
+            print(entry.actor, entry.type)
 
 
 if __name__ == "__main__":
