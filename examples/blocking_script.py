@@ -26,6 +26,7 @@ def main() -> None:
             deadline="1 hour",
         )
         print(handoff.result(wait="30s"))
+        me.flush()  # that it is settled is said aside
         for entry in me.log(handoff_id=handoff.id):
             print(entry.actor, entry.type)
 

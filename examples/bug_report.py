@@ -1,44 +1,41 @@
 """A bug report goes from hand to hand: inbox, code, inbox again, support; with a person in between.
 
 The contract has a trigger, a payload, a deadline and an escalation; the recipient says where it is
-in its queue and when it will report; being stuck is told to everybody; silence reaches the person
-`me`, who answers from the terminal. Here a minute of the contract lasts a second.
+in its queue, when it will be done and when it will report; being stuck is told to everybody; an hour
+of silence reaches the person `me`, who answers from the terminal. The relay is the real one on a
+clock that the example moves: the morning takes seconds.
 """
 
 import asyncio
 import json
 import os
-import subprocess
+import re
 import sys
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import nodrop
+from nodrop import app
+from nodrop.testing.clock import FakeClock
 
-NODROP = [sys.executable, "-m", "nodrop.cli"]
+NINE = "2026-01-01T09:00:00Z"
+MINUTE = 60_000
+TEAM = ("inbox_monitor", "code_agent", "support_agent", "me")
 PATIENCE = "60s"
 
 
-@contextmanager
-def relay() -> Generator[str]:
-    """Serve a relay of its own while the example runs; yields its address."""
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["NODROP_HOME"] = home
-        command = [*NODROP, "up", "--port", "0", "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            try:
-                assert process.stdout is not None
-                yield json.loads(process.stdout.readline())["url"]
-            finally:
-                process.terminate()
-
-
-def terminal(*command: str) -> str:
+async def terminal(*command: str) -> str:
     """Type a command, as the person at the terminal."""
-    done = subprocess.run([*NODROP, *command], capture_output=True, text=True, check=True)
-    return done.stdout
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nodrop.cli", *command),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    printed, wrong = await process.communicate()
+    assert process.returncode == 0, wrong.decode()
+    return printed.decode()
 
 
 async def item(agent: Any, kind: str, words: str) -> Any:
@@ -61,65 +58,97 @@ async def take(agent: Any, **said: Any) -> dict[str, Any]:
     return acked["handoff"]
 
 
-async def main(url: str) -> None:
-    async with (
-        nodrop.connect(url, agent="inbox_monitor") as inbox,
-        nodrop.connect(url, agent="code_agent") as code,
-        nodrop.connect(url, agent="support_agent") as support,
-        nodrop.connect(url, agent="me") as me,
-    ):
-        handoff = await inbox.hand_off(
-            to="code_agent",
-            trigger="Bug report detected",
-            title="Login button not working on mobile",
-            payload={"email_id": "msg_123", "customer": "jane@company.com"},
-            expected_outcome="Investigate and provide timeline",
-            deadline="4m",
-            update_every="1s",
-            escalation=[{"when": "silent", "after": "1s", "notify": "me"}],
-            then=[
-                {"to": "inbox_monitor", "title": "Customer-ready response"},
-                {"to": "support_agent", "title": "Final review"},
-            ],
-            idempotency_key="msg_123",
-        )
-        print(handoff.ref, "is", handoff.receipts[-1].rung)
+def told(text: str) -> str:
+    """Return what is the same every time: ids are not."""
+    return re.sub(r" *[0-9a-f]{8}-[0-9a-f-]{27}", "", text)
 
-        bug = await take(code, status="Added to queue", position=2, eta="2m")
-        ack = await handoff.acknowledged(wait=PATIENCE)
-        print("code_agent says:", ack.status, f"(position {ack.position})")
-        place = (bug["chain"]["origin"], bug["to"], *bug["chain"]["next"])
-        print("its place:", " → ".join(place))
 
-        await code.status("stuck", "no device to try it on", about=bug["id"])
-        print("inbox_monitor hears:", (await item(inbox, "notice", "stuck")).summary)
-        print("me hears:", (await item(me, "notice", "escalated")).summary)
+def time_in(text: Any) -> str:
+    """Return hours and minutes of a time."""
+    return str(text)[11:16]
 
-        question = {"attempt": 1, "question": "Which app version?", "to": "me"}
-        await code.call("block", question, handoff=bug["id"])
-        print("me is asked:", (await item(me, "question", "version")).summary)
-        terminal("answer", "inbox_monitor/msg_123", "4.2")
-        await code.call("get_handoff", {"wait": PATIENCE, "until": "unblocked"}, handoff=bug["id"])
-        result = {"cause": "css", "usage": {"input_tokens": 1200}}
-        await code.call("complete", {"attempt": 1, "result": result}, handoff=bug["id"])
 
-        response = await take(inbox)
-        print("inbox_monitor is given:", response["payload"]["result"]["cause"])
-        done = {"attempt": 1, "result": "Dear Jane, it is fixed."}
-        await inbox.call("complete", done, handoff=response["id"])
-        review = await take(support)
-        await support.call("complete", {"attempt": 1, "result": "sent"}, handoff=review["id"])
-        print("the chain's result:", await handoff.result(wait=PATIENCE, of="chain"))
+async def story(clock: FakeClock, inbox: Any, code: Any, support: Any, me: Any) -> None:
+    # code_agent is at something already.
+    await me.hand_off(to="code_agent", title="Update the changelog", idempotency_key="changelog")
+    await take(code)
 
-    print(terminal("trace", "inbox_monitor/msg_123", "--mermaid").split("    classDef")[0], end="")
-    report = json.loads(terminal("debrief", "--since", "1h", "--json"))
-    print(
-        "debrief:", report["happened"], "owed", len(report["owed"]), "broke", len(report["broken"])
+    handoff = await inbox.hand_off(
+        to="code_agent",
+        trigger="Bug report detected",
+        title="Login button not working on mobile",
+        payload={"email_id": "msg_123", "customer": "jane@company.com"},
+        expected_outcome="Investigate and provide timeline",
+        deadline="4 hours",
+        # A promise of half an hour that is not kept, and half an hour more: an hour of silence.
+        escalation=[{"when": "silent", "after": "30m", "notify": "me"}],
+        then=[
+            {"to": "inbox_monitor", "title": "Customer-ready response"},
+            {"to": "support_agent", "title": "Final review"},
+        ],
+        watchers=["support_agent"],
+        idempotency_key="msg_123",
     )
-    print("done about it:", *sorted(report["done"]), sep="\n  ")
-    print("cost:", report["usage"])
+    print(handoff.ref, "is", handoff.receipts[-1].rung)
+
+    bug = await take(code, status="Added to queue", eta="2h", next_update="30m")
+    ack = await handoff.acknowledged(wait=PATIENCE)
+    print(f"09:00 code_agent: {ack.status} (position {ack.position})", end=", ")
+    print(f"done by {time_in(ack.eta)}, next update by {time_in(ack.next_update)}")
+    place = (bug["chain"]["origin"], bug["to"], *bug["chain"]["next"])
+    print("      its place:", " → ".join(place))
+
+    await code.status("stuck", "no device to try it on", about=bug["id"])
+    for name, agent in (("inbox_monitor", inbox), ("support_agent", support)):
+        print(f"      {name} hears:", (await item(agent, "notice", "stuck")).summary)
+
+    clock.advance(30 * MINUTE)
+    print("09:30 code_agent is reminded:", (await item(code, "notice", "nudged: Login")).summary)
+    clock.advance(30 * MINUTE)
+    print("10:00 me hears:", (await item(me, "notice", "escalated")).summary)
+
+    question = {"attempt": 1, "question": "Which app version?", "to": "me"}
+    await code.call("block", question, handoff=bug["id"])
+    await item(me, "question", "version")
+    waiting = json.loads(await terminal("inbox", "--agent", "me", "--json"))["items"]
+    print("      me reads:", *(f"{i['from']} {i['summary']}" for i in waiting[-1:]))
+    await terminal("answer", "inbox_monitor/msg_123", "4.2 on Android", "--agent", "me")
+    print("      me answers: 4.2 on Android")
+    await code.call("get_handoff", {"wait": PATIENCE, "until": "unblocked"}, handoff=bug["id"])
+    result = {"cause": "css", "usage": {"input_tokens": 1200}}
+    await code.call("complete", {"attempt": 1, "result": result}, handoff=bug["id"])
+
+    response = await take(inbox)
+    print("      inbox_monitor is given:", response["payload"]["result"]["cause"])
+    done = {"attempt": 1, "result": "Dear Jane, it is fixed."}
+    await inbox.call("complete", done, handoff=response["id"])
+    review = await take(support)
+    await support.call("complete", {"attempt": 1, "result": "sent"}, handoff=review["id"])
+    print("      the chain's result:", await handoff.result(wait=PATIENCE, of="chain"))
+
+
+async def main(home: Path) -> None:
+    """Start a relay at nine in the morning, tell the story, look at it from the terminal."""
+    clock = FakeClock()
+    clock.advance(9 * 60 * MINUTE)
+    async with (
+        app.open_relay(home / "team.db", home=home, clock=clock) as relay,
+        app.listening(relay) as url,
+        AsyncExitStack() as stack,
+    ):
+        agents: list[Any] = []
+        for name in TEAM:
+            role = "operator" if name == "me" else "agent"
+            await relay.ensure_token("default", agent=name, role=role, secret=f"nd_{name}")
+            connecting = nodrop.connect(url, agent=name, token=f"nd_{name}")
+            agents.append(await stack.enter_async_context(connecting))
+        os.environ |= {"NODROP_URL": url, "NODROP_TOKEN": "nd_me", "NODROP_HOME": str(home)}
+        await story(clock, *agents)
+        print(told(await terminal("trace", "inbox_monitor/msg_123")))
+        report = await terminal("debrief", "--since", NINE)
+        print(told(report.partition("\n\n")[2]), end="")
 
 
 if __name__ == "__main__":
-    with relay() as served:
-        asyncio.run(main(served))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder)))

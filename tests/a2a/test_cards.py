@@ -274,3 +274,16 @@ async def test_without_the_extra_a_relay_says_what_to_install(
     assert (answer.status_code, answer.json()["code"]) == (501, "not_installed")
     assert "nodrop[a2a]" in answer.json()["next"]
     assert (await (await office.http("planner")).get("/v1/agents")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/agents/coder", "/teams/default/agents/coder"])
+async def test_the_address_of_an_agent_read_is_its_manifest_byte_for_byte(
+    office: Any, path: str
+) -> None:
+    sent = b'{ "agent_id": "coder",\n  "capabilities": [] }\n'
+    coder = await office.http("coder")
+    assert (await coder.put("/v1/agents/coder", content=sent)).status_code == 200
+    found = await (await office.http("planner")).get(path)
+    assert (found.status_code, found.content) == (200, sent)
+    assert (await (await office.http("planner")).head(path)).status_code == 200
+    assert (await (await office.http(None)).get(path)).status_code == 401

@@ -18,6 +18,7 @@ REPORT = Debrief(
         ),
         Owed(ref="me/22", title="<b>Fix</b>", state="accepted", holder="code_agent", due_at=None),
     ),
+    owed_count=6,
     broken=(
         Broken(
             ref="me/3",
@@ -30,6 +31,7 @@ REPORT = Debrief(
             decide="nodrop dlq redrive me/3",
         ),
     ),
+    broken_count=1,
     done={},
     doings=(),
     said=0,
@@ -45,6 +47,8 @@ def test_rows_stand_in_columns_and_empty_ones_take_no_room() -> None:
     assert "  writer      2026-11-16 07:38:48Z  offered   me/1   Draft" in lines
     assert "  code_agent  no time               accepted  me/22  <b>Fix</b>" in lines
     assert "  tester  failed: no access  me/3  nodrop dlq redrive me/3" in lines
+    assert "What is owed (6)" in lines, "however many are listed"
+    assert "What broke (1)" in lines
     assert lines[-1] == "4 more are counted and not listed"
 
 

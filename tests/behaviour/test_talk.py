@@ -100,6 +100,26 @@ async def test_an_old_status_says_that_it_is_old(office: Any, code_agent: Any) -
     ]  # fmt: skip
 
 
+async def test_only_ones_own_words_can_be_taken_back(inbox_monitor: Any, code_agent: Any) -> None:
+    said = await inbox_monitor("say", text="deploy at noon", to="code_agent")
+    offered = await code_agent("offer", to="me", title="no message")
+    entries = (await code_agent("log"))["entries"]
+    [other] = [e["seq"] for e in entries if e["handoff_id"] == offered["handoff"]["id"]]
+    for seq in (said["seq"], other, 0, -1, 9_999, 2**53 - 1):
+        for operation, words in (
+            ("say", {"text": "x", "to": "me"}),
+            ("tell_status", {"status": "x"}),
+        ):
+            with pytest.raises(InvalidRequestError) as refused:
+                await code_agent(operation, **words, supersedes=seq)
+            assert refused.value.errors[0].path == "supersedes"
+    again = await inbox_monitor("say", text="at one", to="code_agent", supersedes=said["seq"])
+    heard = (await code_agent("messages"))["messages"]
+    assert [(m["text"], m["superseded_by"]) for m in heard] == [
+        ("deploy at noon", again["seq"]), ("at one", None),
+    ]  # fmt: skip
+
+
 async def test_what_was_written_long_ago_says_when(office: Any, code_agent: Any) -> None:
     composed = "2026-01-01T00:00:00.000Z"
     office.clock.advance(DAY)

@@ -93,6 +93,42 @@ def test_the_log_has_a_line_for_each_entry(nodrop: Run, send: Send) -> None:
     assert rows[2].endswith(f"{ref}  attempt 1, position 1: on it")
 
 
+def test_the_log_tells_what_was_said_and_told_and_set(nodrop: Run, tmp_path: Path) -> None:
+    rule = tmp_path / "rule.toml"
+    rule.write_text('on = "mail"\n[offer]\nto = "b"\ntitle = "Mail"\n', encoding="utf-8")
+    nodrop("say", "hello there", "--to", "listener", "--agent", "talker")
+    nodrop("subscribe", "deploys", "--agent", "listener")
+    nodrop("status", "stuck", "no device", "--topic", "deploys", "--agent", "talker")
+    nodrop("triggers", "set", "mails", str(rule))
+    nodrop("emit", "mail", '{"n": 1}', "--id", "m1", "--agent", "talker")
+    nodrop("notify", "add", "https://one.example/", "--webhook", "--name", "hook")
+    nodrop("notify", "remove", "hook")
+    nodrop("triggers", "remove", "mails")
+    lines = [" ".join(row.split()[2:]) for row in nodrop("log").out.splitlines()]
+    for told in (
+        "message said talker to listener: hello there",
+        "topic subscribed listener deploys",
+        "status told talker to listener (deploys): stuck: no device",
+        "trigger set me mails",
+        'event emitted talker mail m1, which fired mails: {"n": 1}',
+        "outlet set me hook for me, webhook",
+        "outlet removed me hook",
+        "trigger removed me mails",
+    ):
+        assert told in lines
+
+
+def test_the_log_of_a_chain_is_asked_for_by_any_of_its_handoffs(nodrop: Run) -> None:
+    offer = {"to": "b", "title": "one", "correlation_id": "case 7", "idempotency_key": "seventh"}
+    assert nodrop("send", "-", "--agent", "a", stdin=json.dumps(offer)).code == 0
+    for chain in ("a/seventh", "case 7"):
+        told = [
+            json.loads(row) for row in nodrop("log", "--chain", chain, "--json").out.splitlines()
+        ]
+        assert [entry["type"] for entry in told] == ["handoff.offered.v1"]
+    assert nodrop("log", "--chain", "nothing like it").out == ""
+
+
 def test_the_log_is_one_json_document_per_line(nodrop: Run, send: Send) -> None:
     ref = send()
     [line] = nodrop("log", "--handoff", ref, "--json").out.splitlines()

@@ -56,8 +56,21 @@ def test_a_second_place_does_not_take_the_place_of_the_first_unasked(nodrop: Run
     nodrop("notify", "remove", "notify")
 
 
-def test_a_test_that_cannot_arrive_says_why(nodrop: Run) -> None:
-    added = nodrop("notify", "add", "http://127.0.0.1:9/", "--webhook", "--test", "--name", "x")
+def test_a_test_that_cannot_arrive_says_why_and_what_ends_it(nodrop: Run) -> None:
+    place = ("http://127.0.0.1:9/", "--webhook", "--name", "x")
+    added = nodrop("notify", "add", *place, "--test", "--allow-private")
     assert added.code == 1
-    assert "the test did not arrive: OSError: 127.0.0.1 is not a public address" in added.err
-    nodrop("notify", "remove", "x")
+    assert "the test did not arrive: " in added.err
+    assert "127.0.0.1:9" in added.err
+    assert "nodrop notify remove x" in added.err
+    assert "http://127.0.0.1:9/" in nodrop("notify", "list").out
+    assert nodrop("notify", "remove", "x").code == 0
+    gone = nodrop("notify", "remove", "x")
+    assert (gone.code, "nodrop notify list" in gone.err) == (3, True)
+
+
+def test_an_address_that_is_not_public_is_refused_at_once(nodrop: Run) -> None:
+    refused = nodrop("notify", "add", "http://10.0.0.1/", "--webhook", "--test", "--name", "x")
+    assert refused.code == 2
+    assert "10.0.0.1 is not a public address" in refused.err
+    assert "Nothing is sent on" in nodrop("notify", "list").out

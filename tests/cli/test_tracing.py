@@ -10,7 +10,7 @@ Send = Callable[..., str]
 def test_trace_shows_a_broken_chain_as_a_tree_and_says_where_it_broke(
     nodrop: Run,
 ) -> None:
-    block = "HANDOFF: a → b\nTITLE: Seven\nTHEN: c → d\nKEY: traced"
+    block = "HANDOFF: a → b\nTITLE: Seven\nTHEN: c → d → else e\nKEY: traced"
     nodrop("send", "-", "--agent", "a", stdin=block)
     ref = "a/traced"
     nodrop("ack", ref, "--agent", "b")
@@ -24,7 +24,7 @@ def test_trace_shows_a_broken_chain_as_a_tree_and_says_where_it_broke(
     assert lines[0].split() == ["chain", "a", "broken"]
     assert "b completed  Seven" in lines[1]
     assert "c failed" in lines[2]
-    assert "✗ broke at leg 2 of 3, c: failed (failed) (no access)" in lines
+    assert "✗ broke at leg 2 of 3, c: failed (no access)" in lines
     assert any("no clock: it said so itself" in line for line in lines)
     assert "  a owes the next move" in lines
     assert f"nodrop dlq redrive {leg['ref']}" in shown.err

@@ -29,6 +29,14 @@ def test_a_value_is_json_if_it_parses_else_text(written: str, value: Any) -> Non
     assert values.json_or_text(written) == value
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("4.2", 4.2), ("4.10", "4.10"), ("1e3", "1e3"), ("12", 12), ('["4.10"]', ["4.10"])],
+)
+def test_what_a_person_types_is_no_number_that_reads_otherwise(written: str, value: Any) -> None:
+    assert values.typed(written) == value
+
+
 def test_a_value_may_be_in_a_file_or_on_stdin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

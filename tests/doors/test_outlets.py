@@ -199,6 +199,17 @@ async def test_outlets_are_for_ones_own_inbox_and_only_operators_reach_further(
         ({"url": "https://x", "kind": "pigeon"}, "kind"),
         ({"url": "https://x", "kinds": ["letters"]}, "kinds"),
         ({"url": "https://x", "secret": "short"}, "secret"),
+        ({"url": "https://x", "secret": "whsec_"}, "secret"),
+        ({"url": "https://x", "secret": "whsec_###"}, "secret"),
+        ({"url": "http://[bad/"}, "url"),
+        ({"url": "http:///nobody"}, "url"),
+        ({"url": "http://x:99999/"}, "url"),
+        ({"url": "http://x y/"}, "url"),
+        ({"url": "http://x/\0"}, "url"),
+        ({"url": "http://127.0.0.1:9/"}, "url"),
+        ({"url": "http://localhost/"}, "url"),
+        ({"url": "https://[::1]/"}, "url"),
+        ({"url": "http://169.254.169.254/latest"}, "url"),
     ],
 )
 async def test_an_outlet_that_leads_nowhere_is_refused(
@@ -208,6 +219,7 @@ async def test_an_outlet_that_leads_nowhere_is_refused(
     with pytest.raises(InvalidRequestError) as refused:
         await me.call("put_outlet", fields, name="x")
     assert refused.value.errors[0].path == path
+    assert (await me.call("outlets", {}))["outlets"] == []
 
 
 # --- over a real connection ---------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from msgspec.structs import replace
 from nodrop.core import decisions
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
-from nodrop.engine import conditions, relay, roles, shows
+from nodrop.doors.http.door import HTTPDoor
+from nodrop.engine import conditions, discovery, manifests, relay, roles, shows
 from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
@@ -314,6 +316,12 @@ def hostile_schemas(_: Fortress) -> Iterator[Attack]:
             body = {"agent_id": "code_agent", "capabilities": [can]}
             said = {"by": "code_agent", "token": "token-code_agent", "trick": f"{side} {schema}"}
             yield attack("register", body=body, **said, **refused)
+        for side in ("input", "output"):
+            said = {"by": "bystander", "token": "token-bystander", "trick": f"{side} {schema}"}
+            asked = quote(msgspec.json.encode(schema))
+            yield attack("agents", path=f"/v1/agents?{side}={asked}", **said, **refused)
+            body = {"capability": "bug_triage", side: schema}
+            yield attack("contract", body=body, **said, **refused)
 
 
 CONDITIONS = (
@@ -332,8 +340,23 @@ CONDITIONS = (
     "[" * 600 + "1" + "]" * 600 + " == []",
     "!" * 1_100 + "true",
     "-" * 1_100 + "1 > 0",
+    "event.a.existsOne(x, event.a.existsOne(y, x == y))",
+    r"r'\' == '' || event.a.all(x, event.a.all(y, true)) || '' == ''",
+    "'''a'b''' == '' || event.a.all(x, event.a.all(y, true)) || '' == ''",
+    '"""a"b""" == "" || event.a.all(x, event.a.all(y, true)) || "" == ""',
+    "true // '\n && event.a.all(x, event.a.all(y, true)) // '",
+    "event.a.all // (\n (x, event.a.all(y, true))",
+    "['a']" + ".map(x, x + x + x + x + x + x + x + x)" * 8 + " == []",
+    "event.a.map(x, [x, x]).size() > 0",
+    "event.s" + " + event.s" * 20 + " == ''",
+    "event.s.matches(event.pattern)",
+    "event.s.matches('((a{1000}){1000}){1000}')",
+    "event.s.matches('(a{1000}){10}b')",
+    "event.s.matches('(a{0,1000}){,10}' + 'b')",
 )
-"""Conditions that would take a relay's time: nested loops, and more of them than fit."""
+"""Conditions that would take a relay's time: nested loops, also where they hide, more of them than
+fit, values that grow, patterns that take long.
+"""
 
 
 def hostile_conditions(_: Fortress) -> Iterator[Attack]:
@@ -463,6 +486,22 @@ def revocation_forgotten() -> Generator[None]:
         yield
 
 
+@contextmanager
+def teams_forgotten() -> Generator[None]:
+    """Serve whoever is somewhere at home in every team."""
+    caller: Any = vars(HTTPDoor)["_caller"]
+
+    def at_home(self: HTTPDoor, scope: Any, headers: Any, _team: Any, operation: str) -> Any:
+        return caller(self, scope, headers, None, operation)
+
+    with mock.patch.object(HTTPDoor, "_caller", at_home):
+        yield
+
+
+def no_problems(*_: Any) -> Iterator[Any]:
+    return iter(())
+
+
 def everybody(
     _rules: Rules, _team: str, _sender: str, found: Mapping[str, Any], _capability: str
 ) -> Mapping[str, Any]:
@@ -471,6 +510,17 @@ def everybody(
 
 CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
     ("revocation", "wrong credentials", revocation_forgotten),
+    ("teams", "foreign teams", teams_forgotten),
+    (
+        "what a manifest's schemas are",
+        "hostile schemas",
+        lambda: mock.patch.object(manifests, "schema_problems", no_problems),
+    ),
+    (
+        "what shapes asked for are",
+        "hostile schemas",
+        lambda: mock.patch.object(discovery, "schema_problems", no_problems),
+    ),
     ("roles", "roles too low", lambda: mock.patch.object(relay, "require_role")),
     ("sight", "foreign handoffs", lambda: mock.patch.object(shows, "may_see", return_value=True)),
     ("parties", "others' commands", lambda: mock.patch.object(decisions, "_require")),
@@ -484,7 +534,7 @@ CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
     (
         "what a condition costs",
         "hostile conditions",
-        lambda: mock.patch.object(conditions, "_too_much", return_value=()),
+        lambda: mock.patch.object(conditions.Cost, "_read", return_value=()),
     ),
     ("host", "rebinding", lambda: mock.patch.object(Gate, "_names_this_relay", return_value=True)),
     ("origin", "rebinding", lambda: mock.patch.object(Gate, "_is_own_page", return_value=True)),

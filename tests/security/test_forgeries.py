@@ -18,7 +18,8 @@ from nodrop.engine.keys import Key
 from nodrop.engine.signing import Signing
 from nodrop.testing.fortress import ELSEWHERE, UNKNOWN, Attack, Fortress
 from nodrop.testing.keyholder import KeyHolder
-from nodrop.wire import keys, requests, signatures
+from nodrop.wire import bearer, keys, requests, signatures
+from nodrop.wire.bearer import Claims
 from nodrop.wire.keys import PublicKey, encode
 from nodrop.wire.operations import OPERATIONS
 
@@ -309,7 +310,28 @@ async def test_what_is_forged_would_have_been_taken(fortress: Fortress, team: Te
 
 # --- controls ------------------------------------------------------------------------------------
 
+
+def timeless(token: str, claims: Claims, key: PublicKey, *, now: int) -> None:
+    """Prove a token as if it had come when it was made."""
+    assert now
+    VERIFY(token, claims, key, now=claims.iat * 1000)
+
+
+VERIFY = bearer.verify
 CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
+    ("the time", "bearers", lambda: mock.patch.object(bearer, "verify", timeless)),
+    (
+        "the lifetime",
+        "bearers",
+        lambda: mock.patch.object(bearer, "LIFETIME_SECONDS_MAX", 86_400),
+    ),
+    ("the audience", "bearers", lambda: mock.patch.object(bearer, "AUDIENCE", "another")),
+    ("the purpose", "bearers", lambda: mock.patch.object(bearer, "TYP", signatures.REQUEST)),
+    (
+        "the signature",
+        "bearers",
+        lambda: mock.patch.object(PublicKey, "verify", return_value=b""),
+    ),
     ("good keys", "bearers", lambda: mock.patch.object(Key, "good", return_value=True)),
     ("good keys", "requests", lambda: mock.patch.object(Key, "good", return_value=True)),
     ("the window", "requests", lambda: mock.patch.object(signatures, "check_window")),

@@ -289,7 +289,12 @@ def test_what_is_written_is_read_back() -> None:
             for when in ("unacknowledged", "silent", "blocked", "overdue", "dead")
             for after in ("0s", "26h")
         ],
-        "then": [{"to": "c", "capability": "x", "title": "a → b"}, {"capability": "y"}],
+        "then": [
+            {"to": "c", "capability": "x", "title": "a → b"},
+            {"to": "d", "on": "failed"},
+            {"capability": "y"},
+            {"to": "else"},
+        ],
     }
     again = text.parse(text.render(said))
     for field in ("from", "to", "title", "trigger", "payload", "priority", "capability", "then"):

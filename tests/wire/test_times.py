@@ -61,6 +61,11 @@ def test_a_time_is_written_and_read_back(ms: int) -> None:
     assert parse_time(format_time(ms)) == ms
 
 
+@pytest.mark.parametrize("written", ["0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"])
+def test_a_time_of_long_ago_is_written_with_all_of_its_digits(written: str) -> None:
+    assert format_time(parse_time(written)) == written
+
+
 def test_a_due_time_may_be_a_time_or_a_duration() -> None:
     now = parse_time("2026-11-15T12:00:00.000Z")
     assert parse_due("4 hours", now=now) == parse_due("2026-11-15T16:00:00Z", now=now)

@@ -77,7 +77,10 @@ class Debrief(Value, frozen=True, kw_only=True):
     by_agent: dict[str, dict[str, int]]
     chains_completed: int
     owed: tuple[Owed, ...]
+    owed_count: int
+    """However many are listed."""
     broken: tuple[Broken, ...]
+    broken_count: int
     done: dict[str, int]
     """What was done about what did not go by itself, and how often."""
     doings: tuple[Done, ...]
@@ -134,7 +137,9 @@ def debrief(
         by_agent={agent: dict(counts) for agent, counts in sorted(by_agent.items())},
         chains_completed=chains,
         owed=tuple(listed[0]),
+        owed_count=len(owed),
         broken=tuple(listed[1]),
+        broken_count=len(broken),
         done=dict(done),
         doings=tuple(listed[2]),
         said=kinds["message"] + kinds["status"] + kinds["noted"],

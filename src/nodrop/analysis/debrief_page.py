@@ -31,9 +31,8 @@ class Section(NamedTuple):
 
 def sections(report: Debrief) -> Iterator[Section]:
     """Yield the parts of a report."""
-    besides = (
-        f"{report.chains_completed} settled, {report.events} events, {report.said} things said"
-    )
+    events, said = _many(report.events, "event"), _many(report.said, "thing")
+    besides = f"{report.chains_completed} settled, {events}, {said} said"
     yield Section(
         "What happened",
         ("who", "what"),
@@ -44,7 +43,7 @@ def sections(report: Debrief) -> Iterator[Section]:
         ],
     )
     yield Section(
-        f"What is owed ({len(report.owed)})",
+        f"What is owed ({report.owed_count})",
         ("who", "by", "state", "handoff", "title"),
         [
             (o.holder, _moment(o.due_at) if o.due_at else "no time", o.state, o.ref, o.title or "")
@@ -52,7 +51,7 @@ def sections(report: Debrief) -> Iterator[Section]:
         ],
     )
     yield Section(
-        f"What broke ({len(report.broken)})",
+        f"What broke ({report.broken_count})",
         ("who", "how", "handoff", "title", "to try it again"),
         [
             (
@@ -120,6 +119,10 @@ def _title(report: Debrief) -> str:
 
 def _left_out(report: Debrief) -> str:
     return f"{report.left_out} more are counted and not listed"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -57,19 +57,15 @@ class Lines:
         about: str | None = entry["handoff_id"]
         if about is not None:
             made.append_text(line((self._refs.get(about, about[:_ID_CHARS]), "cyan"), "  "))
-        made.append_text(line(_said(name, entry["data"] or {}, entry.get("body"))))
+        say = _SAY.get(name) if kind in _BY_NAME else _SAY_OF_TEAM.get(f"{kind} {name}")
+        said = say(entry["data"] or {}, entry.get("body") or {}) if say else ""
+        made.append_text(line(" ".join(said.split())))
         return made
 
     def _learn(self, entry: Entry, name: str) -> None:
         data: Entry = entry["data"] or {}
         if name == "offered" and data.get("key"):
             self._refs[entry["handoff_id"]] = f"{data['sender']}/{data['key']}"
-
-
-def _said(name: str, data: Entry, body: Entry | None) -> str:
-    say = _SAY.get(name)
-    said = say(data, body or {}) if say else ""
-    return " ".join(said.split())
 
 
 def _quoted(words: Entry, field: str) -> str:
@@ -147,6 +143,34 @@ _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
     "revoked": lambda data, _: (
         f"of {data['agent']}" if data.get("agent") else str(data.get("invitation_id"))
     ),
-    "set": lambda data, _: f"signatures {data.get('signatures', 'optional')}",
     "noted": lambda _, words: _quoted(words, "text").removeprefix(": "),
+}
+_BY_NAME: Final = frozenset({"handoff", "agent", "token", "key", "invitation", "team"})
+
+
+def _emitted(data: Entry, words: Entry) -> str:
+    fired = f", which fired {', '.join(data['fired'])}" if data.get("fired") else ""
+    return f"{data['type']} {data['id']}{fired}{_quoted(words, 'data')}"
+
+
+def _spoken(data: Entry, words: Entry) -> str:
+    to = ", ".join(data.get("to") or ())
+    status = f" {words['status']}" if words.get("status") is not None else ""
+    topic = f" ({data['topic']})" if data.get("topic") else ""
+    return f"{f'to {to}' if to else 'to nobody'}{topic}{status and f': {status.strip()}'}{_quoted(words, 'text')}"
+
+
+_SAY_OF_TEAM: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
+    "policy set": lambda data, _: f"signatures {data.get('signatures', 'optional')}",
+    "event emitted": _emitted,
+    "message said": _spoken,
+    "status told": _spoken,
+    "trigger set": lambda data, _: str(data.get("name") or ""),
+    "trigger removed": lambda data, _: str(data.get("name") or ""),
+    "topic subscribed": lambda data, _: str(data.get("topic") or ""),
+    "topic unsubscribed": lambda data, _: str(data.get("topic") or ""),
+    "outlet set": lambda data, _: f"{data['name']} for {data['agent']}, {data['kind']}",
+    "outlet removed": lambda data, _: str(data["name"]),
+    "outlet tested": lambda data, _: str(data["name"]),
+    "outlet gave_up": lambda data, _: f"{data['name']} on what {data['seq']} told",
 }

@@ -10,6 +10,7 @@ from nodrop.cli.entries import Lines
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, text_of
 from nodrop.cli.verb import Ref
+from nodrop.core.errors import NotFoundError
 
 FOLLOW_SECONDS: Final = 30
 """How long one request of `log --follow` waits for the next entry."""
@@ -35,7 +36,10 @@ async def log(
     ] = None,
     by: Annotated[str | None, typer.Option(metavar="AGENT", help="Only by this agent.")] = None,
     chain: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only of this correlation id.")
+        str | None,
+        typer.Option(
+            metavar="REF", help="Only of this chain: a correlation id, or one of its handoffs."
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="DURATION|TIME", help="Only from then on, such as 6h.")
@@ -58,7 +62,7 @@ async def log(
         handoff_id=about,
         type=kind,
         actor=by,
-        correlation_id=chain,
+        correlation_id=None if chain is None else await _correlation_of(session, chain),
         since=since,
         until=until,
         text=text,
@@ -74,6 +78,14 @@ async def log(
         if answer["after"] <= after and not follow:
             return
         after = max(after, answer["after"])
+
+
+async def _correlation_of(session: Session, reference: str) -> str:
+    """Return the correlation id of a handoff; what is none is taken for one itself."""
+    try:
+        return str((await session.handoff(reference))["correlation_id"])
+    except NotFoundError:
+        return reference
 
 
 def _show(entry: Mapping[str, Any], session: Session, lines: Lines) -> None:

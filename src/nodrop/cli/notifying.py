@@ -82,7 +82,12 @@ def _show_added(answer: dict[str, Any], *, tested: bool) -> None:
     outlet = answer["outlet"]
     if tested and not outlet["sent"]:
         why = outlet["failing"] or "nothing was sent yet"
-        screen.console(stderr=True).print(line(("✗ ", "red"), f"the test did not arrive: {why}"))
+        out = screen.console(stderr=True)
+        out.print(line(("✗ ", "red"), f"the test did not arrive: {why}"))
+        name = outlet["name"]
+        out.print(
+            line(("→ ", "cyan"), f"It goes on trying; nodrop notify remove {name} ends that.")
+        )
         return
     said = "a test arrived at" if tested else "is sent to"
     screen.success(f"what waits for {outlet['agent']}: {said} {outlet['place']}")
@@ -103,8 +108,9 @@ def _show(outlets: list[dict[str, Any]]) -> None:
         out.print(line(("Nothing is sent on. ", "bright_black"), "nodrop notify add URL --test"))
         return
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for column in ("name", "for", "where", "sent", "given up", ""):
+    for column in ("name", "for", "where", "sent", "given up"):
         table.add_column(column, no_wrap=True)
+    table.add_column("", overflow="fold")
     for outlet in outlets:
         table.add_row(
             styled(outlet["name"], "bold"),

@@ -8,7 +8,7 @@ import typer
 from nodrop.cli import offer, picture, screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
-from nodrop.cli.values import given, json_of, json_or_text, waiting
+from nodrop.cli.values import given, json_of, typed, waiting
 from nodrop.cli.verb import Ref
 from nodrop.client.durations import Wait
 from nodrop.core.errors import InvalidRequestError, Problem, StaleQuestionError
@@ -194,7 +194,7 @@ async def answer(
 ) -> None:
     """Answer the question that a handoff waits for."""
     seq = await _open_question(session, ref)
-    fields = {"seq": seq, "answer": json_or_text(value)}
+    fields = {"seq": seq, "answer": typed(value)}
     await _command(session, "answer", ref, fields, "answered")
 
 

@@ -117,7 +117,11 @@ def _show_break(broken: Step, now: int) -> None:
             f" at leg {broken['leg']} of {broken['legs']}, ",
             (broken["agent"], "bold"),
             f": {broken['state']}",
-            *(f" ({why})" for why in (broken["code"], broken["reason"]) if why),
+            *(
+                f" ({why})"
+                for why in (broken["code"], broken["reason"])
+                if why not in {None, "", broken["state"]}
+            ),
         ),
         soft_wrap=True,
     )

@@ -51,7 +51,17 @@ def _wrong_bound(path: str, why: str) -> InvalidRequestError:
 
 def json_or_text(written: str) -> Any:
     """Return a value: JSON if it parses, else the text; `@file` and `-` say where it is."""
+    return _parsed(text_of(written).strip())
+
+
+def typed(written: str) -> Any:
+    """Return what a person typed: as `json_or_text`, but 4.10 is a version and not 4.1."""
     text = text_of(written).strip()
+    value = _parsed(text)
+    return text if isinstance(value, float) and repr(value) != text else value
+
+
+def _parsed(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError:

@@ -22,6 +22,8 @@ from nodrop.wire.errors import document
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MCP_PATH: Final = "/mcp"
 _A2A_PATHS: Final = re.compile(r"(?:/teams/[^/]+)?/agents/|/\.well-known/|/a2a(?:/|$)|/search$")
+_MANIFEST_PATH: Final = re.compile(r"(?:/teams/[^/]+)?/agents/[^/]+")
+"""A2A posts here; whoever reads it asks for the agent's manifest."""
 _POLICY_VIOLATION: Final = 1008
 
 
@@ -96,6 +98,8 @@ def _kind(scope: Scope) -> str:
         return scope["type"]
     if path == MCP_PATH:
         return "mcp"
+    if scope["method"] in {"GET", "HEAD"} and _MANIFEST_PATH.fullmatch(path):
+        return "http"
     return "a2a" if _A2A_PATHS.match(path) else "http"
 
 

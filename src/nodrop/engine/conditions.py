@@ -1,22 +1,30 @@
-"""Conditions of triggers, in CEL: compiled once, with what they may cost bounded beforehand.
-
-CEL has no loops but its macros over lists. One inside another would cost the square of an event's
-size, so they may stand beside each other and not inside. Everything else is linear in the event.
-"""
+"""Conditions of triggers, in CEL: compiled once, and evaluated where `condition_cost` lets them."""
 
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
+from nodrop.engine.condition_cost import Cost
 
-CHARS_MAX: Final = 1_000
-MACROS_MAX: Final = 8
 ROOT: Final = "event"
 """What a condition, and a template, may refer to."""
-_STRINGS: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-_MACRO: Final = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 _PLACE: Final = re.compile(r"<input>:(\d+):(\d+): (.*)")
+_TYPES: Final = frozenset(
+    [
+        "bool",
+        "bytes",
+        "double",
+        "duration",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "string",
+        "timestamp",
+        "uint",
+    ]
+)
 _FUNCTIONS: Final = frozenset(
     [
         "size",
@@ -50,7 +58,7 @@ _FUNCTIONS: Final = frozenset(
 
 
 class UnmetError(Exception):
-    """A condition could not be evaluated: the event lacks what it asks about."""
+    """A condition was not evaluated: the event lacks what it asks about, or is too large for it."""
 
 
 class Condition:
@@ -69,7 +77,8 @@ class Condition:
             raise NotInstalledError(
                 "conditions need CEL", next_step="Install it: pip install 'nodrop[triggers]'"
             ) from error
-        problems = tuple(Problem(path=path, message=why) for why in _too_much(source))
+        self._cost = Cost(source, ROOT)
+        problems = tuple(Problem(path=path, message=why) for why in self._cost.problems)
         if problems:
             refused = InvalidRequestError(f"{path}: {problems[0].message}", errors=problems)
             if source.strip():
@@ -85,11 +94,12 @@ class Condition:
             raise InvalidRequestError(f"{path}: {why}", errors=(problem,))
 
     def _unknown(self, source: str) -> Iterator[str]:
-        bare = _STRINGS.sub("''", source)
-        if not _MACRO.search(bare):  # else the names of its variables are among them
-            for name in self._program.variables():
-                if name != ROOT:
-                    yield _at(source, name, f"{name} is not known here; what is, is {ROOT}")
+        # This also holds what was read as words against what the library read: a macro that only
+        # one of them saw has a variable that the other does not know.
+        known = {ROOT} | _TYPES | self._cost.variables
+        for name in self._program.variables():
+            if name not in known:
+                yield _at(source, name, f"{name} is not known here; what is, is {ROOT}")
         for name in self._program.functions():
             if name.isidentifier() and name not in _FUNCTIONS:
                 yield _at(source, name, f"there is no function {name}")
@@ -98,40 +108,21 @@ class Condition:
         """Whether an event meets it.
 
         Raises:
-            UnmetError: the event lacks what it asks about.
+            UnmetError: the event lacks what it asks about, or is too large to be asked.
         """
+        if self._cost.too_much(event):
+            raise UnmetError("the event is too large for this condition")
         try:
             return self._program.execute({ROOT: event}) is True
-        except (KeyError, ValueError, TypeError, RuntimeError, ArithmeticError) as error:
-            raise UnmetError(f"{type(error).__name__}: {error}"[:200]) from error
+        except (LookupError, ValueError, TypeError, RuntimeError, ArithmeticError) as error:
+            raise UnmetError(_unmet(error)) from error
 
 
-def _too_much(source: str) -> Iterator[str]:
-    """Yield what would make a condition cost too much."""
-    if not source.strip():
-        yield "must say something; `true` is always met"
-    if len(source) > CHARS_MAX:
-        yield f"at most {CHARS_MAX} characters"
-        return
-    bare = _STRINGS.sub(lambda found: "'" * len(found.group()), source)
-    found = list(_MACRO.finditer(bare))
-    if len(found) > MACROS_MAX:
-        yield f"at most {MACROS_MAX} of all, exists, exists_one, map and filter"
-    for macro in found:
-        end = _closed(bare, macro.end())
-        inner = _MACRO.search(bare, macro.end(), end)
-        if inner is not None:
-            yield f"column {inner.start() + 1}: one macro inside another costs too much"
-            return
-
-
-def _closed(bare: str, start: int) -> int:
-    depth = 1
-    for place in range(start, len(bare)):
-        depth += {"(": 1, ")": -1}.get(bare[place], 0)
-        if depth == 0:
-            return place
-    return len(bare)
+def _unmet(error: Exception) -> str:
+    """Return the library's reason, without what it says about itself."""
+    if isinstance(error, KeyError):
+        return f"the event has no {error.args[0]}"[:200]
+    return str(error).split(". ", 1)[0][:200]
 
 
 def _placed(message: str) -> str:

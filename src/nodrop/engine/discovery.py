@@ -163,7 +163,9 @@ class Discovery:
         except InvalidRequestError as error:
             raise _wrong(path, error.detail) from None
         for problem in schema_problems(declared, path, self._limits):
-            raise _wrong(path, problem.message)
+            refused = _wrong(path, problem.message)
+            refused.suspect = "schema"  # as in a manifest
+            raise refused
         schema = json_schema(declared)
         if sent and schema is not declared:  # shorthand for what is sent: that, and nothing else
             schema = {**schema, "additionalProperties": False}

@@ -40,6 +40,8 @@ _SENDER: Final = "≡trigger"
 
 Fired = trigger_views.FiredView
 
+_WHICH: Final = "Check the name; `nodrop triggers list` shows the rules of the team."
+
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule is to make of an event."""
@@ -235,7 +237,7 @@ class Events:
         """Take a rule away. What it has handed off stays."""
         known = self.triggers.get(caller.team, name)
         if known is None:
-            raise NotFoundError("no such trigger")
+            raise NotFoundError("no such trigger", next_step=_WHICH)
 
         def run(batch: Batch) -> None:
             batch.drop_record(caller.team, KIND, name)
@@ -264,7 +266,7 @@ class Events:
         else:
             trigger = self.triggers.get(caller.team, request.trigger or "")
         if trigger is None:
-            raise NotFoundError("no such trigger")
+            raise NotFoundError("no such trigger", next_step=_WHICH)
         page = LogPage(
             team=caller.team,
             after=request.after,

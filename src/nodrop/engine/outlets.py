@@ -6,6 +6,7 @@ each item, in the log where an item was given up on. `doors.outlets` does the se
 
 import asyncio
 import base64
+import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -45,6 +46,7 @@ NOTIFY: Final = "notify"
 _KINDS: Final = (WEBHOOK, NOTIFY)
 _SECRET: Final = "whsec_"  # noqa: S105  # the prefix that Standard Webhooks gives to secrets
 _URL_CHARS_MAX: Final = 2_000
+_WHICH: Final = "Check the name; `nodrop notify list` shows where inboxes are sent."
 
 
 class Outlet(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +187,7 @@ class Outlets:
     async def _remove(self, caller: Caller, request: RemoveOutlet, name: str) -> OutletAnswer:
         known = self.get(caller.team, name)
         if known is None or not _may(caller, known.agent):
-            raise NotFoundError("no such outlet")
+            raise NotFoundError("no such outlet", next_step=_WHICH)
 
         def run(batch: Batch) -> None:
             batch.drop_record(caller.team, KIND, name)
@@ -254,10 +256,15 @@ class Outlets:
 
 def place(outlet: Outlet) -> str:
     """Return where an outlet leads, without what would let somebody else in there."""
-    parts = urlsplit(outlet.url)
-    if outlet.kind == WEBHOOK:
-        return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-    return f"{parts.scheme}://…"
+    scheme = outlet.url.partition("://")[0]
+    if outlet.kind != WEBHOOK:
+        return f"{scheme}://…"
+    try:
+        parts = urlsplit(outlet.url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:  # kept before addresses were looked at
+        return f"{scheme}://…"
+    return f"{scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 def _may(caller: Caller, agent: str) -> bool:
@@ -268,18 +275,49 @@ def _check(request: PutOutlet) -> None:
     problems: list[Problem] = []
     if request.kind not in _KINDS:
         problems.append(Problem(path="kind", message=f"expected one of {', '.join(_KINDS)}"))
-    scheme = request.url.partition("://")[0]
-    if len(request.url) > _URL_CHARS_MAX or "://" not in request.url:
-        problems.append(
-            Problem(path="url", message="expected an address of at most 2000 characters")
-        )
-    elif request.kind == WEBHOOK and scheme not in {"http", "https"}:
-        problems.append(Problem(path="url", message="expected http:// or https://"))
+    elif wrong := _wrong_address(request):
+        problems.append(Problem(path="url", message=wrong))
     if unknown := set(request.kinds) - {kind.value for kind in Kind}:
         message = f"no items are called {', '.join(sorted(unknown))}"
         problems.append(Problem(path="kinds", message=message))
-    if request.secret is not None and not request.secret.startswith(_SECRET):
+    if request.secret is not None and not _is_secret(request.secret):
         problems.append(Problem(path="secret", message=f"expected {_SECRET} and base64"))
     if problems:
         first = f"{problems[0].path}: {problems[0].message}"
         raise InvalidRequestError(first, errors=tuple(problems))
+
+
+def _wrong_address(request: PutOutlet) -> str | None:
+    """Return what is wrong with an address, as far as it can be seen without going there."""
+    url = request.url
+    if len(url) > _URL_CHARS_MAX or "://" not in url or not url.isprintable() or " " in url:
+        return f"expected an address such as https://…, of at most {_URL_CHARS_MAX} characters"
+    if request.kind == NOTIFY:  # in forms of their own, of which the sender knows more
+        return None
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return f"not an address: {error}"
+    if parts.scheme not in {"http", "https"} or not host:
+        return "expected http:// or https://, and a host"
+    if not request.allow_private and _is_private(host):
+        # Names are looked up when something is sent, each time.
+        return f"{host} is not a public address; an operator may allow it (allow_private)"
+    return None
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_secret(secret: str) -> bool:
+    try:
+        return bool(base64.b64decode(secret.removeprefix(_SECRET), validate=True)) and (
+            secret.startswith(_SECRET)
+        )
+    except ValueError:
+        return False

@@ -59,6 +59,7 @@ class Talk:
         self._intake.agent(request.to, "to")
         self._intake.name(request.thread, "thread")
         self._words(request.text)
+        await self._require_own(caller, request.supersedes)
         about = await self._about(caller, request.about)
         thread = request.thread or (about.correlation_id if about else self._ids.new())
         readers: set[str] = {request.to} if request.to else set()
@@ -86,6 +87,7 @@ class Talk:
         self._intake.name(request.topic, "topic")
         self._words(request.status, "status")
         self._intake.text(request.text, "text")
+        await self._require_own(caller, request.supersedes)
         about = await self._about(caller, request.about)
         readers: set[str] = set()
         if about is not None:
@@ -184,6 +186,19 @@ class Talk:
         made = bodies.words(composed_at=composed, **said)
         assert made is not None, "something is said"
         return self._intake.bounded(made)
+
+    async def _require_own(self, caller: Caller, seq: int | None) -> None:
+        """Refuse to put something in the place of what somebody else said, or nobody."""
+        if seq is None:
+            return
+        if 0 < seq <= (await self._store.head(caller.team)).seq:
+            page = LogPage(team=caller.team, after=seq - 1, limit=1)
+            [*found] = await self._store.log(page)
+            if any((e.seq, e.actor) == (seq, caller.agent) and e.type in _TALK for e in found):
+                return
+        message = "expected the number of something that you said or told"
+        problem = Problem(path="supersedes", message=message)
+        raise InvalidRequestError(f"supersedes: {message}", errors=(problem,))
 
     async def _about(self, caller: Caller, reference: str | None) -> Handoff | None:
         if reference is None:
@@ -285,7 +300,9 @@ def _data(**said: Any) -> dict[str, Any]:
 def _shown(
     entries: Sequence[Entry], words: Mapping[int, bytes]
 ) -> tuple[talk_views.MessageView, ...]:
-    superseded = {old: e.seq for e in entries if (old := read(e).get("supersedes")) is not None}
+    superseded = {
+        (old, e.actor): e.seq for e in entries if (old := read(e).get("supersedes")) is not None
+    }
     shown: list[talk_views.MessageView] = []
     for number, entry in enumerate(entries):
         data = read(entry)
@@ -306,7 +323,7 @@ def _shown(
                 text=said.get("text"),
                 composed_at=format_time(said.get("composed_at") or entry.at),
                 supersedes=data.get("supersedes"),
-                superseded_by=superseded.get(entry.seq),
+                superseded_by=superseded.get((entry.seq, entry.actor)),
                 newer=sum(_same(entry, other) for other in later),
             )
         )

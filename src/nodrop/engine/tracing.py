@@ -71,7 +71,7 @@ class Tracing:
             ref=ref(h),
             kind="dead" if late is None else "late",
             leg=len(h.legs_done) + 1,
-            legs=len(h.legs_done) + 1 + len(h.legs),
+            legs=len(h.legs_done) + 1 + sum(not leg.fallback for leg in h.legs),
             agent=h.recipient,
             state=h.state.value,
             code=outcome.code if outcome else None,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nodrop.core import template
 from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.engine.conditions import ROOT, Condition
+from nodrop.engine.conditions import ROOT, Condition, UnmetError
 from nodrop.engine.intake import Intake
 from nodrop.store import Record, Store
 from nodrop.wire import requests, trigger_requests, trigger_views
@@ -51,7 +51,12 @@ class Trigger:
     def met(self, event: dict[str, Any]) -> bool:
         """Whether an event meets its condition; raises `UnmetError` where that cannot be said."""
         if self._condition is None:
-            self._condition = Condition(self.rule.when)
+            try:
+                self._condition = Condition(self.rule.when)
+            except (
+                InvalidRequestError
+            ) as error:  # kept before it was refused: not the event's fault
+                raise UnmetError(error.detail) from error
         return self._condition.met(event)
 
     def offer(self, event: dict[str, Any]) -> requests.Offer:

@@ -32,7 +32,9 @@ def read(invitation: str) -> Hint:
     """
     hint, dot, secret = invitation.removeprefix(PREFIX).partition(".")
     if not invitation.startswith(PREFIX) or not dot or not secret:
-        raise ValueError("expected an invitation, which begins with ndi_")
+        raise ValueError(
+            "expected an invitation, all that `nodrop invite` printed: it begins with ndi_"
+        )
     try:
         return msgspec.json.decode(keys.decode(hint), type=Hint)
     except (ValueError, msgspec.MsgspecError):

@@ -29,6 +29,8 @@ _KEY: Final = re.compile(r"([A-Z][A-Z_]*):\s*(.*)")
 _PARTIES: Final = re.compile(rf"({_NAME}){_ARROW}({_NAME}|\*)")
 _BETWEEN_LEGS: Final = re.compile(rf"{_ARROW}(?![^()]*\))")
 _LEG: Final = re.compile(rf"({_NAME}|\*)(?:/({_NAME}))?(?:\s*\((.+)\))?")
+_INSTEAD: Final = re.compile(r"else\s+")
+"""Before a leg that takes the place of the one before it, if that fails."""
 _ESCALATION: Final = re.compile(
     rf"If\s+([a-z ]{{1,40}}?)(?:\s+(?:in|within|after|for)\s+(\d[\w. ]{{0,62}}?))?"
     rf"\s*,?\s*notify\s+({_NAME})(.*)",
@@ -224,10 +226,12 @@ def _read_deadline(value: str) -> dict[str, Any]:
 def _read_legs(value: str) -> dict[str, Any]:
     legs: list[dict[str, Any]] = []
     for written in _BETWEEN_LEGS.split(value):
-        found = _LEG.fullmatch(written)
+        instead = _INSTEAD.match(written)
+        found = _LEG.fullmatch(written, instead.end() if instead else 0)
         if found is None or (found[1] == "*" and not found[2]):
             raise ValueError("expected `agent → agent`; a leg is agent, agent/capability or */…")
         leg = {"to": found[1], "capability": found[2], "title": found[3]}
+        leg["on"] = "failed" if instead else None
         if found[1] == "*":
             del leg["to"]
         legs.append({name: said for name, said in leg.items() if said})
@@ -403,5 +407,6 @@ def _write_legs(legs: Sequence[Mapping[str, Any]]) -> str:
     for leg in legs:
         capability = f"/{leg['capability']}" if leg.get("capability") else ""
         title = f" ({leg['title']})" if leg.get("title") else ""
-        written.append(f"{leg.get('to') or '*'}{capability}{title}")
+        instead = "else " if leg.get("on") == "failed" else ""
+        written.append(f"{instead}{leg.get('to') or '*'}{capability}{title}")
     return " → ".join(written)

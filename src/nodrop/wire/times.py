@@ -130,7 +130,7 @@ def format_time(ms: int) -> str:
 
 @lru_cache(maxsize=4_096)
 def _to_the_second(seconds: int) -> str:
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # strftime would not pad the year
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
