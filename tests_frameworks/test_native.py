@@ -205,6 +205,12 @@ async def test_an_autogen_team_can_be_served(me: nodrop.Client) -> None:
         assert await handoff.result(wait=WAIT) == "a post TERMINATE"
 
 
+@pytest.mark.parametrize("adapter", [autogen, google_adk, openai_agents, agent_framework])
+async def test_an_agent_elsewhere_may_have_any_name(me: nodrop.Client, adapter: Any) -> None:
+    assert adapter.remote_agent("bug-fixer", client=me).name == "bug_fixer"
+    assert adapter.remote_agent("bug-fixer", client=me, name="fixer").name == "fixer"
+
+
 async def test_an_openai_agent_hands_over_to_one_who_is_elsewhere(me: nodrop.Client) -> None:
     model = OpenaiModel(turns(Call("transfer_to_legal")))
     triage = agents.Agent(

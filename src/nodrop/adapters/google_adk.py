@@ -62,7 +62,7 @@ def remote_agent(to: str, **terms: Unpack[Handing]) -> BaseAgent:
                 content=said,
             )
 
-    return RemoteAgent(name=to, description=hand_off.description)
+    return RemoteAgent(name=hand_off.participant, description=hand_off.description)
 
 
 class SessionDriver:

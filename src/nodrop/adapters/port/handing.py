@@ -49,7 +49,7 @@ class Handing(TypedDict, total=False):
     on_help: Helper | None
     """Who answers questions; where left out, whoever asked for the work that this is part of."""
     name: str | None
-    """What the tool is called."""
+    """What the tool is called, or the agent among the framework's own."""
     description: str | None
 
 
@@ -94,6 +94,8 @@ class HandOff:
             raise ValueError("name a recipient, a capability, or both")
         self.whom = whom
         self.name = terms.get("name") or re.sub(r"\W", "_", f"hand_off_to_{whom}")
+        # Some frameworks have an agent be called like a variable; the relay does not.
+        self.participant = terms.get("name") or re.sub(r"\W|^(?=\d)", "_", whom)
         self.description = terms.get("description") or (
             f"Hand a task to the agent {whom} and wait for its result."
         )
