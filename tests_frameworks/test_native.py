@@ -23,6 +23,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from opentelemetry.sdk.trace import TracerProvider
 from typing_extensions import TypedDict
+from workflows import Workflow, step
+from workflows.events import StartEvent, StopEvent
 
 import nodrop
 from cast.agent_framework import Model as MafModel
@@ -36,6 +38,7 @@ from nodrop.adapters import (
     current,
     google_adk,
     langgraph,
+    llama_index,
     openai_agents,
 )
 from nodrop.adapters.port import turns as turns_of_the_port
@@ -82,6 +85,11 @@ def legal() -> nodrop.Agent:
 class Both(TypedDict, total=False):
     first: str
     second: str
+
+
+class Topic(TypedDict, total=False):
+    topic: str
+    plan: str
 
 
 def two_pauses() -> Any:
@@ -149,6 +157,86 @@ async def test_a_graph_of_messages_reads_the_task_and_says_the_last(me: nodrop.C
     async with serving(langgraph.as_agent(graph, agent="planner")):
         handoff = await me.hand_off("planner", payload={"task": "tides"})
         assert await handoff.result(wait=WAIT) == "re: tides"
+
+
+def of_a_topic() -> Any:
+    """A graph that is not told a task, but what it is about."""
+
+    def plan(state: Topic) -> Topic:
+        return {"plan": f"on {state.get('topic')}"}
+
+    return StateGraph(Topic).add_node("plan", plan).add_edge(START, "plan").compile()
+
+
+@pytest.mark.parametrize("payload", ["tides", {"task": "tides"}, [1, 2], {"branch:to:plan": 1}])
+async def test_a_payload_of_another_graph_is_refused_once(me: nodrop.Client, payload: Any) -> None:
+    async with serving(langgraph.as_agent(of_a_topic(), agent="planner", answer="plan")):
+        outcome = await (await me.hand_off("planner", payload=payload)).outcome(wait=WAIT)
+    assert (outcome.state, outcome.code) == ("failed", "payload_invalid")
+    assert "it has ['topic', 'plan']" in (outcome.reason or "")
+    assert outcome.handoff.attempt == 1
+
+
+async def test_fields_that_a_graph_does_not_have_are_left_out(me: nodrop.Client) -> None:
+    async with serving(langgraph.as_agent(of_a_topic(), agent="planner", answer="plan")):
+        handoff = await me.hand_off("planner", payload={"topic": "tides", "size": 3})
+        assert await handoff.result(wait=WAIT) == "on tides"
+
+
+async def test_a_graph_that_takes_nothing_is_handed_nothing(me: nodrop.Client) -> None:
+    graph = StateGraph(Both).add_node("one", lambda state: {"first": "done"}).add_edge(START, "one")
+    async with serving(langgraph.as_agent(graph.compile(), agent="planner", answer="first")):
+        assert await (await me.hand_off("planner")).result(wait=WAIT) == "done"
+
+
+async def test_a_graph_whose_state_is_one_value_is_handed_that(me: nodrop.Client) -> None:
+    schema: Any = int  # which LangGraph takes, and its types do not say
+    graph: Any = StateGraph(schema)
+    graph.add_node("one", lambda state: state + 1).add_edge(START, "one")
+    async with serving(langgraph.as_agent(graph.compile(), agent="counter")):
+        assert await (await me.hand_off("counter", payload=41)).result(wait=WAIT) == 42
+
+
+def test_an_answer_that_the_graph_does_not_have_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"no 'pln': answer is one of \['topic', 'plan'\]"):
+        langgraph.as_agent(of_a_topic(), agent="planner", answer="pln")
+
+
+# --- LlamaIndex ------------------------------------------------------------------------------
+
+
+class Topical(StartEvent):
+    topic: str
+
+
+class Anything(Workflow):
+    @step
+    async def plan(self, event: StartEvent) -> StopEvent:
+        return StopEvent(result=dict(event.items()))
+
+
+class OfATopic(Workflow):
+    @step
+    async def plan(self, event: Topical) -> StopEvent:
+        return StopEvent(result=f"on {event.topic}")
+
+
+async def test_a_payload_may_have_fields_that_are_called_as_parameters(me: nodrop.Client) -> None:
+    payload = {"task": "tides", "ctx": "one", "start_event": "two"}
+    async with serving(llama_index.as_agent(Anything(), agent="planner")):
+        assert await (await me.hand_off("planner", payload=payload)).result(wait=WAIT) == payload
+
+
+@pytest.mark.parametrize(
+    ("workflow", "payload"), [(OfATopic, {"task": "tides"}), (Anything, {"self": "me"})]
+)
+async def test_a_payload_that_no_start_event_is_made_of_is_refused_once(
+    me: nodrop.Client, workflow: type[Workflow], payload: Any
+) -> None:
+    async with serving(llama_index.as_agent(workflow(), agent="planner")):
+        outcome = await (await me.hand_off("planner", payload=payload)).outcome(wait=WAIT)
+    assert (outcome.state, outcome.code) == ("failed", "payload_invalid")
+    assert outcome.handoff.attempt == 1
 
 
 # --- one at a time ---------------------------------------------------------------------------
