@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import agents
@@ -32,6 +30,7 @@ from cast.autogen import Model as AutogenModel
 from cast.brain import Call, Say, turns
 from cast.google_adk import Model as AdkModel
 from cast.openai_agents import Model as OpenaiModel
+from inside import WAIT, legal, serving
 from nodrop.adapters import (
     agent_framework,
     autogen,
@@ -44,40 +43,6 @@ from nodrop.adapters import (
 from nodrop.adapters.port import turns as turns_of_the_port
 from nodrop.client.tracing import current_traceparent
 from story import TRACE_ID, TRACEPARENT, answered
-
-ADDRESS = ":memory:"
-WAIT = "30s"
-
-
-@pytest.fixture
-async def me(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[nodrop.Client]:
-    monkeypatch.setenv("NODROP_HOME", str(tmp_path))
-    async with nodrop.connect(ADDRESS, agent="boss") as client:
-        yield client
-
-
-@asynccontextmanager
-async def serving(*several: nodrop.Agent) -> AsyncGenerator[None]:
-    async with asyncio.TaskGroup() as group:
-        for agent in several:
-            group.create_task(agent.serve(ADDRESS, grace=0))
-        try:
-            yield
-        finally:
-            for agent in several:
-                agent.stop()
-
-
-def legal() -> nodrop.Agent:
-    """An agent that is made with no framework at all."""
-    agent = nodrop.Agent("legal")
-
-    @agent.handler
-    async def review(task: nodrop.Task) -> str:
-        return f"no objections to {task.payload['task']}"
-
-    return agent
-
 
 # --- LangGraph -------------------------------------------------------------------------------
 
@@ -200,6 +165,23 @@ async def test_a_graph_whose_state_is_one_value_is_handed_that(me: nodrop.Client
 def test_an_answer_that_the_graph_does_not_have_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"no 'pln': answer is one of \['topic', 'plan'\]"):
         langgraph.as_agent(of_a_topic(), agent="planner", answer="pln")
+
+
+async def test_a_graph_that_is_not_awaited_hands_off_as_well(me: nodrop.Client) -> None:
+    tool = langgraph.hand_off_tool("legal", client=me)
+    node = langgraph.hand_off_node("legal", task="first", result="second", client=me)
+    graph = StateGraph(Both).add_node("hand_off", node).add_edge(START, "hand_off").compile()
+    given: Both = {"first": "the lease"}
+    async with serving(legal()):
+        blocking = [
+            await asyncio.to_thread(tool.invoke, {"task": "the lease"}),
+            (await asyncio.to_thread(graph.invoke, given))["second"],
+        ]
+        awaited = [
+            await tool.ainvoke({"task": "the lease"}),
+            (await graph.ainvoke(given))["second"],
+        ]
+    assert blocking == awaited == ["no objections to the lease"] * 2
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------
