@@ -1,5 +1,6 @@
 """The pauses that docs/frameworks.md names and the cast of the matrix does not use."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -108,8 +109,9 @@ async def test_a_tool_of_an_adk_app_waits_for_confirmation(
     app = App(name="paying", root_agent=LlmAgent(name="payer", model=model, tools=list(tools)))
     async with serving(google_adk.as_agent(app, agent="payer")):
         handoff = await me.hand_off("payer", payload={"task": "pay"})
-        assert "wire_it" in await answered(me, handoff, answer)
+        (asked,) = json.loads(await answered(me, handoff, answer))
         assert await handoff.result(wait=WAIT) == "it is over"
+    assert (asked["tool"], asked["arguments"]) == ("wire_it", {"amount": 5})
     assert done == wired
 
 
