@@ -43,13 +43,14 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def report(pytestconfig: pytest.Config) -> Iterator[Report]:
     """Gather what the matrix shows; print it, and keep it if nothing was left out."""
     made, began = Report(), time.monotonic()
     yield made
-    capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        print(f"\n\n{made.table()}\n")
+    if made.cells:
+        capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            print(f"\n\n{made.table()}\n\n{made.feats()}\n")
     if made.complete:
         PAGE.write_text(made.page(time.monotonic() - began), encoding="utf-8")
