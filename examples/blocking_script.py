@@ -26,6 +26,7 @@ def main() -> None:
             deadline="1 hour",
         )
         print(handoff.result(wait="30s"))
+        handoff.settle()  # until the relay has heard that the result is here
         for entry in me.log(handoff_id=handoff.id):
             print(entry.actor, entry.type)
 
