@@ -28,7 +28,7 @@ run: $(RUNTIME) ## Set up, then start a relay (ARGS="..." goes to `nodrop up`)
 
 test: lint types imports unit ## Set up, then check everything
 
-test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 830 MB the first time)
+test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 1.4 GB the first time)
 	.venv-frameworks/bin/basedpyright --project tests_frameworks
 	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests_frameworks
 

@@ -14,18 +14,18 @@ async def test_what_a_killed_worker_held_is_done_by_another(
     troupe: Troupe, report: Report, agent: str
 ) -> None:
     stage = stage_of(agent)
-    await troupe.full(stage, 2)
-    async with troupe.connected("origin") as me:
-        handoff = await tell(me, agent, "hold", attempts_max=3)
-        killed = int(await troupe.noted(f"held-{handoff.id}"))
-        troupe.kill(stage, killed)
-        result = await handoff.result(wait=WAIT_SECONDS_MAX)
-        happened = await entries(me, handoff)
-    assert json.loads(heard(result).heard)["pid"] != killed
-    assert handoff.attempt > 1
-    assert happened.count("handoff.completed.v1") == 1
-    assert not {"handoff.failed.v1", "handoff.expired.v1"} & set(happened)
-    report.saw("killed", agent)
+    with report.showing("killed", agent):
+        await troupe.full(stage, 2)
+        async with troupe.connected("origin") as me:
+            handoff = await tell(me, agent, "hold", attempts_max=3)
+            killed = int(await troupe.noted(f"held-{handoff.id}"))
+            troupe.kill(stage, killed)
+            result = await handoff.result(wait=WAIT_SECONDS_MAX)
+            happened = await entries(me, handoff)
+        assert json.loads(heard(result).heard)["pid"] != killed
+        assert handoff.attempt > 1
+        assert happened.count("handoff.completed.v1") == 1
+        assert not {"handoff.failed.v1", "handoff.expired.v1"} & set(happened)
 
 
 async def test_without_another_try_the_kill_would_be_the_end(troupe: Troupe) -> None:

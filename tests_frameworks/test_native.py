@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import agents
@@ -23,6 +21,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from opentelemetry.sdk.trace import TracerProvider
 from typing_extensions import TypedDict
+from workflows import Workflow, step
+from workflows.events import StartEvent, StopEvent
 
 import nodrop
 from cast.agent_framework import Model as MafModel
@@ -30,51 +30,19 @@ from cast.autogen import Model as AutogenModel
 from cast.brain import Call, Say, turns
 from cast.google_adk import Model as AdkModel
 from cast.openai_agents import Model as OpenaiModel
+from inside import WAIT, legal, serving
 from nodrop.adapters import (
     agent_framework,
     autogen,
     current,
     google_adk,
     langgraph,
+    llama_index,
     openai_agents,
 )
 from nodrop.adapters.port import turns as turns_of_the_port
 from nodrop.client.tracing import current_traceparent
 from story import TRACE_ID, TRACEPARENT, answered
-
-ADDRESS = ":memory:"
-WAIT = "30s"
-
-
-@pytest.fixture
-async def me(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[nodrop.Client]:
-    monkeypatch.setenv("NODROP_HOME", str(tmp_path))
-    async with nodrop.connect(ADDRESS, agent="boss") as client:
-        yield client
-
-
-@asynccontextmanager
-async def serving(*several: nodrop.Agent) -> AsyncGenerator[None]:
-    async with asyncio.TaskGroup() as group:
-        for agent in several:
-            group.create_task(agent.serve(ADDRESS, grace=0))
-        try:
-            yield
-        finally:
-            for agent in several:
-                agent.stop()
-
-
-def legal() -> nodrop.Agent:
-    """An agent that is made with no framework at all."""
-    agent = nodrop.Agent("legal")
-
-    @agent.handler
-    async def review(task: nodrop.Task) -> str:
-        return f"no objections to {task.payload['task']}"
-
-    return agent
-
 
 # --- LangGraph -------------------------------------------------------------------------------
 
@@ -82,6 +50,11 @@ def legal() -> nodrop.Agent:
 class Both(TypedDict, total=False):
     first: str
     second: str
+
+
+class Topic(TypedDict, total=False):
+    topic: str
+    plan: str
 
 
 def two_pauses() -> Any:
@@ -151,6 +124,103 @@ async def test_a_graph_of_messages_reads_the_task_and_says_the_last(me: nodrop.C
         assert await handoff.result(wait=WAIT) == "re: tides"
 
 
+def of_a_topic() -> Any:
+    """A graph that is not told a task, but what it is about."""
+
+    def plan(state: Topic) -> Topic:
+        return {"plan": f"on {state.get('topic')}"}
+
+    return StateGraph(Topic).add_node("plan", plan).add_edge(START, "plan").compile()
+
+
+@pytest.mark.parametrize("payload", ["tides", {"task": "tides"}, [1, 2], {"branch:to:plan": 1}])
+async def test_a_payload_of_another_graph_is_refused_once(me: nodrop.Client, payload: Any) -> None:
+    async with serving(langgraph.as_agent(of_a_topic(), agent="planner", answer="plan")):
+        outcome = await (await me.hand_off("planner", payload=payload)).outcome(wait=WAIT)
+    assert (outcome.state, outcome.code) == ("failed", "payload_invalid")
+    assert "it has ['topic', 'plan']" in (outcome.reason or "")
+    assert outcome.handoff.attempt == 1
+
+
+async def test_fields_that_a_graph_does_not_have_are_left_out(me: nodrop.Client) -> None:
+    async with serving(langgraph.as_agent(of_a_topic(), agent="planner", answer="plan")):
+        handoff = await me.hand_off("planner", payload={"topic": "tides", "size": 3})
+        assert await handoff.result(wait=WAIT) == "on tides"
+
+
+async def test_a_graph_that_takes_nothing_is_handed_nothing(me: nodrop.Client) -> None:
+    graph = StateGraph(Both).add_node("one", lambda state: {"first": "done"}).add_edge(START, "one")
+    async with serving(langgraph.as_agent(graph.compile(), agent="planner", answer="first")):
+        assert await (await me.hand_off("planner")).result(wait=WAIT) == "done"
+
+
+async def test_a_graph_whose_state_is_one_value_is_handed_that(me: nodrop.Client) -> None:
+    schema: Any = int  # which LangGraph takes, and its types do not say
+    graph: Any = StateGraph(schema)
+    graph.add_node("one", lambda state: state + 1).add_edge(START, "one")
+    async with serving(langgraph.as_agent(graph.compile(), agent="counter")):
+        assert await (await me.hand_off("counter", payload=41)).result(wait=WAIT) == 42
+
+
+def test_an_answer_that_the_graph_does_not_have_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"no 'pln': answer is one of \['topic', 'plan'\]"):
+        langgraph.as_agent(of_a_topic(), agent="planner", answer="pln")
+
+
+async def test_a_graph_that_is_not_awaited_hands_off_as_well(me: nodrop.Client) -> None:
+    tool = langgraph.hand_off_tool("legal", client=me)
+    node = langgraph.hand_off_node("legal", task="first", result="second", client=me)
+    graph = StateGraph(Both).add_node("hand_off", node).add_edge(START, "hand_off").compile()
+    given: Both = {"first": "the lease"}
+    async with serving(legal()):
+        blocking = [
+            await asyncio.to_thread(tool.invoke, {"task": "the lease"}),
+            (await asyncio.to_thread(graph.invoke, given))["second"],
+        ]
+        awaited = [
+            await tool.ainvoke({"task": "the lease"}),
+            (await graph.ainvoke(given))["second"],
+        ]
+    assert blocking == awaited == ["no objections to the lease"] * 2
+
+
+# --- LlamaIndex ------------------------------------------------------------------------------
+
+
+class Topical(StartEvent):
+    topic: str
+
+
+class Anything(Workflow):
+    @step
+    async def plan(self, event: StartEvent) -> StopEvent:
+        return StopEvent(result=dict(event.items()))
+
+
+class OfATopic(Workflow):
+    @step
+    async def plan(self, event: Topical) -> StopEvent:
+        return StopEvent(result=f"on {event.topic}")
+
+
+async def test_a_payload_may_have_fields_that_are_called_as_parameters(me: nodrop.Client) -> None:
+    payload = {"task": "tides", "ctx": "one", "start_event": "two"}
+    async with serving(llama_index.as_agent(Anything(), agent="planner")):
+        assert await (await me.hand_off("planner", payload=payload)).result(wait=WAIT) == payload
+
+
+@pytest.mark.parametrize(
+    ("workflow", "payload"), [(OfATopic, {"task": "tides"}), (Anything, {"self": "me"})]
+)
+async def test_a_payload_that_no_start_event_is_made_of_is_refused_once(
+    me: nodrop.Client, workflow: type[Workflow], payload: Any
+) -> None:
+    async with serving(llama_index.as_agent(workflow(), agent="planner")):
+        outcome = await (await me.hand_off("planner", payload=payload)).outcome(wait=WAIT)
+    assert (outcome.state, outcome.code) == ("failed", "payload_invalid")
+    assert outcome.handoff.attempt == 1
+
+
 # --- one at a time ---------------------------------------------------------------------------
 
 
@@ -203,6 +273,12 @@ async def test_an_autogen_team_can_be_served(me: nodrop.Client) -> None:
     async with serving(autogen.as_agent(team, agent="writers")):
         handoff = await me.hand_off("writers", payload={"task": "tides"})
         assert await handoff.result(wait=WAIT) == "a post TERMINATE"
+
+
+@pytest.mark.parametrize("adapter", [autogen, google_adk, openai_agents, agent_framework])
+async def test_an_agent_elsewhere_may_have_any_name(me: nodrop.Client, adapter: Any) -> None:
+    assert adapter.remote_agent("bug-fixer", client=me).name == "bug_fixer"
+    assert adapter.remote_agent("bug-fixer", client=me, name="fixer").name == "fixer"
 
 
 async def test_an_openai_agent_hands_over_to_one_who_is_elsewhere(me: nodrop.Client) -> None:

@@ -33,8 +33,13 @@ AGENTS = {
     "a2a": ["a2a"],
 }
 """What each module of the cast puts on stage."""
-TARGETS = [name for names in AGENTS.values() for name in names if not name.endswith("_object")]
+EVERYONE = [name for names in AGENTS.values() for name in names]
+TARGETS = [name for name in EVERYONE if not name.endswith("_object")]
 """Everyone who can be handed something to."""
+THREADED = ["crewai", "crewai_crew", "smolagents"]
+"""Who works in a thread that cannot be stopped, and holds its run while it asks."""
+PARKING = [agent for agent in TARGETS if agent not in {*THREADED, "a2a"}]
+"""Who ends with a question and goes on in another process. Behind A2A that is up to the other side."""
 CALLERS = list(AGENTS)
 """Everyone who hands on: one of each framework, and of those who speak A2A."""
 
@@ -142,14 +147,13 @@ class Troupe(Relay):
         await super()._ready()
         for stage in AGENTS:
             self._start(stage)
-        everyone = [agent for agents in AGENTS.values() for agent in agents]
         async with (
             asyncio.timeout(START_SECONDS_MAX),
             self.connected("director") as me,
             asyncio.TaskGroup() as group,
         ):
             watching = group.create_task(self._watched())
-            waiting = [group.create_task(self._works(me, agent)) for agent in everyone]
+            waiting = [group.create_task(self._works(me, agent)) for agent in EVERYONE]
             await asyncio.gather(*waiting)
             watching.cancel()
 

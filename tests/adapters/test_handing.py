@@ -163,6 +163,23 @@ async def test_without_a_connection_it_says_what_is_missing() -> None:
         await HandOff("actor")("count")
 
 
+@pytest.mark.parametrize(
+    ("whom", "name", "tool", "participant"),
+    [
+        ("legal", None, "hand_off_to_legal", "legal"),
+        ("bug-fixer", None, "hand_off_to_bug_fixer", "bug_fixer"),
+        ("3d.artist", None, "hand_off_to_3d_artist", "_3d_artist"),
+        ("bug-fixer", "fixer", "fixer", "fixer"),
+    ],
+)
+def test_whoever_is_handed_to_has_a_name_that_frameworks_take(
+    whom: str, name: str | None, tool: str, participant: str
+) -> None:
+    hand_off = HandOff(whom, {"name": name})
+    assert (hand_off.whom, hand_off.name, hand_off.participant) == (whom, tool, participant)
+    assert participant.isidentifier()
+
+
 def test_somebody_must_be_named() -> None:
     with pytest.raises(ValueError, match="name a recipient"):
         HandOff()

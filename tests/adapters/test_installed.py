@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -30,13 +31,14 @@ def test_what_is_missing_is_named_with_its_extra() -> None:
     with pytest.raises(NotInstalledError) as refused, needs("no-such-thing", "1", extra="nothing"):
         pass
     assert refused.value.code == "not_installed"
-    assert "no-such-thing" in refused.value.detail
+    assert str(refused.value) == "no-such-thing is not installed: nodrop[nothing] brings it"
     assert refused.value.next_step == "Install it: pip install 'nodrop[nothing]'."
 
 
 def test_what_is_too_old_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, "1.9.9rc1")
-    with pytest.raises(NotInstalledError, match=r"1\.9\.9rc1 is too old: it takes 1\.10"):  # noqa: SIM117  # the error is that of entering
+    said = r"1\.9\.9rc1 is too old: it takes 1\.10 or later, nodrop\[thing\]"
+    with pytest.raises(NotInstalledError, match=said):  # noqa: SIM117  # the error is that of entering
         with needs("thing", "1.10", extra="thing"):
             pass
 
@@ -92,6 +94,49 @@ def test_every_framework_is_in_the_set_that_is_tested_together() -> None:
 def test_the_package_itself_loads_no_framework() -> None:
     with pytest.raises(NotInstalledError, match="smolagents"):
         importlib.import_module("nodrop.adapters.smolagents")
+
+
+EXTRAS = {
+    "a2a": "a2a",
+    "agent_framework": "agent-framework",
+    "autogen": "autogen",
+    "crewai": "crewai",
+    "google_adk": "google-adk",
+    "langgraph": "langgraph",
+    "llama_index": "llama-index",
+    "openai_agents": "openai-agents",
+    "pydantic_ai": "pydantic-ai",
+    "smolagents": "smolagents",
+}
+"""By adapter: what a newcomer has to install for it."""
+
+
+def test_no_adapter_is_left_out_here() -> None:
+    packages = {module.relative_to(ADAPTERS[0].parent).parts[0] for module in ADAPTERS}
+    ours = {name.removesuffix(".py") for name in packages} - {"__init__", "port"}
+    assert ours - EXTRAS.keys() == {"openclaw"}, "which takes nothing but the SDK"
+
+
+@pytest.mark.parametrize(("adapter", "extra"), EXTRAS.items())
+@pytest.mark.parametrize("version", [None, "0.0.1"])
+def test_a_newcomer_without_the_framework_reads_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, adapter: str, extra: str, version: str | None
+) -> None:
+    def version_of(distribution: str) -> str:
+        if version is None:
+            raise metadata.PackageNotFoundError(distribution)
+        return version
+
+    monkeypatch.setattr(metadata, "version", version_of)
+    name = f"nodrop.adapters.{adapter}"
+    for loaded in [module for module in sys.modules if f"{module}.".startswith(f"{name}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    with pytest.raises(NotInstalledError) as refused:
+        importlib.import_module(name)
+    said = "is not installed" if version is None else "0.0.1 is too old"
+    assert said in str(refused.value)
+    assert str(refused.value).endswith(f"nodrop[{extra}] brings it")
+    assert refused.value.next_step == f"Install it: pip install 'nodrop[{extra}]'."
 
 
 def imported(module: Path) -> list[str]:

@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import pytest
+
 import nodrop
+from nodrop.adapters import current
 from nodrop.adapters.openclaw import Sessions
 from nodrop.adapters.port.events import Done, Failed, Resume, Run, Work
 
+WAIT = "20s"
 Acting = Callable[..., AbstractAsyncContextManager[nodrop.Agent]]
 
 
@@ -73,3 +77,65 @@ async def test_the_same_key_is_the_same_run(me: nodrop.Client) -> None:
     first = await sessions.spawn("count", agent_id="main", idempotency_key="once")
     again = await sessions.spawn("count", agent_id="main", idempotency_key="once")
     assert first.run_id == again.run_id
+
+
+# --- inside of a handoff ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("own", "seconds"), [(None, 3_600), (60, 60), (7_200, 3_600)])
+async def test_what_a_handoff_starts_is_part_of_it_over_whatever_connection(
+    me: nodrop.Client, acting: Acting, own: float | None, seconds: int
+) -> None:
+    """The connection is that of somebody who does not even know of the handoff."""
+    async with nodrop.connect(":memory:", agent="stranger") as stranger:
+
+        async def spawning(_: Work, __: Resume | None) -> Run:
+            sessions = Sessions(stranger)
+            run = await sessions.spawn("count", agent_id="asleep", run_timeout_seconds=own)
+            again = await sessions.wait(run.run_id or "", timeout_seconds=0.01)
+            yield Done(output=[run.status, run.run_id, again.status])
+
+        async with acting(spawning, "main"):
+            top = await me.hand_off("main", deadline="1h")
+            started, run_id, waited = await top.result(wait=WAIT)
+    assert (started, waited) == ("accepted", "timeout")
+    async with nodrop.connect(":memory:", agent="main") as agent:
+        below = await agent.handoff(run_id)
+    assert (below.correlation_id, below.view["parent_id"]) == (top.correlation_id, top.id)
+    assert below.deadline <= top.deadline
+    assert (below.deadline == top.deadline) == (seconds == 3_600)
+
+
+async def test_a_later_attempt_finds_what_an_earlier_one_started(
+    me: nodrop.Client, acting: Acting
+) -> None:
+    started: list[str | None] = []
+
+    async def spawning(_: Work, __: Resume | None) -> Run:
+        run = await Sessions(me).spawn("count", agent_id="asleep", run_timeout_seconds=60)
+        started.append(run.run_id)
+        if len(started) == 1:
+            raise OSError("and then it broke")
+        yield Done(output=run.status)
+
+    async with acting(spawning, "main"):
+        top = await me.hand_off("main", backoff={"first": "10ms"})
+        assert await top.result(wait=WAIT) == "accepted"
+    assert len(started) == 2
+    assert started[0] is not None
+    assert started[0] == started[1]
+
+
+async def test_what_is_no_longer_worked_on_starts_nothing(
+    me: nodrop.Client, acting: Acting
+) -> None:
+    async def fenced(_: Work, __: Resume | None) -> Run:
+        here = current()
+        assert here is not None, "a driver works on something"
+        here.close()
+        run = await Sessions(me).spawn("count", agent_id="asleep")
+        yield Done(output=[run.status, run.code, run.run_id])
+
+    async with acting(fenced, "main"):
+        said = await (await me.hand_off("main")).result(wait=WAIT)
+    assert said == ["error", "stale_attempt", None]

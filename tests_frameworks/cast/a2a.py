@@ -1,10 +1,10 @@
 """A2A on stage: an agent behind the official SDK's server. All of ours in it is what hands on."""
 
-import asyncio
 import json
 import os
 import socket
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -85,9 +85,7 @@ class Act(AgentExecutor):
         handoff_id = _about(context)["handoff_id"]
         if (brain.FOLDER / f"held-{handoff_id}").exists():
             return _report(context)
-        brain.note(f"held-{handoff_id}", str(os.getpid()))
-        async with asyncio.timeout(brain.HOLD_SECONDS_MAX):
-            await asyncio.Event().wait()
+        await brain.hang(handoff_id)
         return "held"
 
 
@@ -102,11 +100,15 @@ def _report(context: RequestContext) -> str:
         {
             "correlation_id": about["correlation_id"],
             "trace_id": headers.get("traceparent", "--").split("-")[1],
-            "seconds_left": 1 if about["deadline"] else 0,
+            "seconds_left": _seconds_until(about["deadline"]),
             "payload": None,
             "pid": os.getpid(),
         }
     )
+
+
+def _seconds_until(moment: str) -> float:
+    return (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()  # noqa: TID251  # an agent far away has a clock of its own
 
 
 def started(executor: AgentExecutor) -> str:

@@ -120,6 +120,9 @@ def hold() -> str:
     while not released.exists() and waited < HOLD_SECONDS_MAX:
         tick.wait(0.05)
         waited += 0.05
+    if "quietly" in here.payload["task"]:
+        note(f"returned-{here.handoff_id}", "held")
+        return "held"
     try:
         here.ask_sync("May I still ask?")
     except (ConflictError, CancelledError) as error:
@@ -135,10 +138,19 @@ async def hold_async() -> str:
     assert here is not None, "tools run inside of a handoff"
     if here.task.attempt > 1:
         return report()
-    note(f"held-{here.handoff_id}", str(os.getpid()))
-    async with asyncio.timeout(HOLD_SECONDS_MAX):
-        await asyncio.Event().wait()
+    await hang(here.handoff_id)
     return "held"
+
+
+async def hang(handoff_id: str) -> None:
+    """Wait for what does not come; note the begin, and the end if somebody made one."""
+    note(f"held-{handoff_id}", str(os.getpid()))
+    try:
+        async with asyncio.timeout(HOLD_SECONDS_MAX):
+            await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        note(f"stopped-{handoff_id}", str(os.getpid()))
+        raise
 
 
 def terms() -> Terms:

@@ -58,7 +58,7 @@ def remote_agent(to: str, **terms: Unpack[Handing]) -> BaseChatAgent:
     As the target of a native handoff it gives the turn back with the result.
     """
     hand_off = HandOff(to, terms)
-    return RemoteAgent(hand_off, name=to, description=hand_off.description)
+    return RemoteAgent(hand_off, name=hand_off.participant, description=hand_off.description)
 
 
 class ChatDriver:

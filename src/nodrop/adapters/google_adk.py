@@ -15,13 +15,14 @@ from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
 from nodrop.client.settings import Address
+from nodrop.client.values import given
 
 with needs("google-adk", "2.13", extra="google-adk"):
     from google.adk.agents import BaseAgent, InvocationContext
     from google.adk.apps import App
     from google.adk.events import Event as AdkEvent
     from google.adk.runners import Runner
-    from google.adk.sessions import InMemorySessionService, Session
+    from google.adk.sessions import InMemorySessionService
     from google.adk.tools import FunctionTool
     from google.genai import types
 
@@ -62,7 +63,7 @@ def remote_agent(to: str, **terms: Unpack[Handing]) -> BaseAgent:
                 content=said,
             )
 
-    return RemoteAgent(name=to, description=hand_off.description)
+    return RemoteAgent(name=hand_off.participant, description=hand_off.description)
 
 
 class SessionDriver:
@@ -80,7 +81,8 @@ class SessionDriver:
         if resume is None:
             parts = [types.Part(text=work.prompt)]
         else:
-            await _put_back(sessions, session, resume)
+            for event in resume.state["events"]:
+                await sessions.append_event(session, AdkEvent.model_validate(event))
             parts = _answers(resume)
         waiting: dict[str, dict[str, Any]] = {}
         output: Any = None
@@ -109,18 +111,27 @@ class SessionDriver:
         ended = await sessions.get_session(app_name=app, user_id=user, session_id=work.id)
         assert ended is not None, "it was made above"
         kept = [event.model_dump(mode="json", exclude_none=True) for event in ended.events]
-        asked = list(waiting.values())
-        yield NeedHelp(question=text(asked), state={"waiting": asked, "events": kept})
+        calls = list(waiting.values())
+        asked = text([_asked(call) for call in calls])
+        yield NeedHelp(question=asked, state={"waiting": calls, "events": kept})
 
 
 def _pauses(event: AdkEvent) -> dict[str, dict[str, Any]]:
     """Return the calls of an event that somebody outside must answer, by their ids."""
     long_running = event.long_running_tool_ids or ()
     return {
-        call.id: {"id": call.id, "name": call.name, "arguments": _plain(call.args)}
+        call.id: call.model_dump(mode="json", include={"id", "name", "args"})
         for call in event.get_function_calls()
         if call.id is not None and call.id in long_running
     }
+
+
+def _asked(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call as whoever is asked reads it: of a confirmation, what is to be confirmed."""
+    if call["name"] != CONFIRMATION:
+        return {"tool": call["name"], "arguments": call["args"]}
+    wanted, asks = call["args"]["originalFunctionCall"], call["args"]["toolConfirmation"]
+    return given(tool=wanted["name"], arguments=wanted["args"], hint=asks.get("hint"))
 
 
 def _said(event: AdkEvent, before: Any) -> Any:
@@ -130,11 +141,6 @@ def _said(event: AdkEvent, before: Any) -> Any:
         words = [part.text for part in event.content.parts if part.text]
         return "".join(words) if words else before
     return before
-
-
-async def _put_back(sessions: InMemorySessionService, session: Session, resume: Resume) -> None:
-    for event in resume.state["events"]:
-        await sessions.append_event(session, AdkEvent.model_validate(event))
 
 
 def _answers(resume: Resume) -> list[types.Part]:
@@ -151,7 +157,3 @@ def _answers(resume: Resume) -> list[types.Part]:
         )
         for call in resume.state["waiting"]
     ]
-
-
-def _plain(arguments: Any) -> Any:
-    return types.FunctionCall(args=arguments).model_dump(mode="json")["args"]

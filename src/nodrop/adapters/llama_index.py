@@ -7,14 +7,16 @@ with it. The agents of llama-index-core are workflows too.
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Unpack
 
-from nodrop.adapters.port.events import Done, Event, NeedHelp, Progress, Resume, Work, text
+from nodrop.adapters.port.events import MISFIT, Done, Event, NeedHelp, Progress, Resume, Work, text
 from nodrop.adapters.port.handing import Handing, HandOff
 from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
+from nodrop.client.endings import Fail
 from nodrop.client.settings import Address
 
 with needs("llama-index-workflows", "2.26", extra="llama-index"):
+    from pydantic import ValidationError
     from workflows import Context, Workflow
     from workflows.events import HumanResponseEvent, InputRequiredEvent, StartEvent, StopEvent
     from workflows.handler import WorkflowHandler
@@ -86,11 +88,16 @@ class WorkflowDriver:
 
     def _begun(self, work: Work) -> WorkflowHandler:
         fields = dict(work.fields)
-        declared = self._workflow.start_event_class.model_fields
-        if self._workflow.start_event_class is not StartEvent:
-            fields = {name: value for name, value in fields.items() if name in declared}
+        begins = self._workflow.start_event_class
+        if begins is not StartEvent:
+            fields = {name: value for name, value in fields.items() if name in begins.model_fields}
         fields[self._start] = fields.get(self._start, work.prompt)
-        return self._workflow.run(**fields)
+        try:
+            # Not by `run(**fields)`: a payload may have fields that are called as its parameters.
+            event = begins(**fields)
+        except (ValidationError, TypeError) as error:
+            raise Fail(f"the payload is no {begins.__name__}: {error}", code=MISFIT) from error
+        return self._workflow.run(start_event=event)
 
     async def _resumed(self, resume: Resume) -> WorkflowHandler:
         context = Context.from_dict(self._workflow, resume.state["context"])

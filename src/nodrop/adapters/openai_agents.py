@@ -49,8 +49,11 @@ def hand_off_tool(to: str | None = None, **terms: Unpack[Handing]) -> "agents.Fu
 def remote_agent(to: str, **terms: Unpack[Handing]) -> "agents.Agent[Any]":
     """Return an agent who is somewhere else, for `handoffs=[...]` and `as_tool`."""
     hand_off = HandOff(to, terms)
-    model = RemoteModel(hand_off)
-    return agents.Agent(name=to, handoff_description=hand_off.description, model=model)
+    return agents.Agent(
+        name=hand_off.participant,
+        handoff_description=hand_off.description,
+        model=RemoteModel(hand_off),
+    )
 
 
 class RunDriver:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from nodrop.adapters.port.current import current
 from nodrop.adapters.port.events import TASK
 from nodrop.client.client import Client
+from nodrop.client.durations import Due
 from nodrop.client.endings import WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.tracing import current_traceparent
@@ -55,7 +56,10 @@ class Sent:
 
 
 class Sessions:
-    """Sends to other sessions, and starts runs, over one connection."""
+    """Sends to other sessions, and starts runs, over one connection.
+
+    Inside of a handoff it is its worker that sends, as a part of it, whoever's the connection is.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -73,7 +77,7 @@ class Sessions:
 
         The wait is the sender's alone: when it is over, the work goes on and `wait` waits again.
         """
-        sent = await self._offered(session_key, message, label, {}, idempotency_key)
+        sent = await self._offered(session_key, message, label, None, idempotency_key)
         if isinstance(sent, Sent):
             return sent
         if timeout_seconds <= 0:
@@ -90,28 +94,29 @@ class Sessions:
         idempotency_key: str | None = None,
     ) -> Sent:
         """Start a run and return at once: accepted means stored. `wait` has the result later."""
-        terms = given(deadline=run_timeout_seconds or None)
-        sent = await self._offered(agent_id, task, label, terms, idempotency_key)
+        due = run_timeout_seconds or None
+        sent = await self._offered(agent_id, task, label, due, idempotency_key)
         return sent if isinstance(sent, Sent) else _accepted(sent)
 
     async def wait(self, run_id: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Sent:
         """Wait for the reply to something sent or started before, in this process or another."""
         try:
-            handoff = await self._client.handoff(run_id)
+            here = current()
+            handoff = await (here.task.client if here else self._client).handoff(run_id)
         except NodropError as error:
             return _refused(error, None)
         return await self._replied(handoff, timeout_seconds)
 
     async def _offered(
-        self, to: str, task: str, label: str | None, terms: dict[str, Any], key: str | None
+        self, to: str, task: str, label: str | None, due: Due | None, key: str | None
     ) -> Handoff | Sent:
-        here = current()
-        traceparent = current_traceparent() or (here.traceparent if here else None)
-        above = given(parent_id=here.handoff_id if here else None, traceparent=traceparent)
+        here, payload = current(), {TASK: task}
+        own: dict[str, Any] = given(title=label, idempotency_key=key)
         try:
-            return await self._client.hand_off(
-                to, title=label, payload={TASK: task}, idempotency_key=key, **terms, **above
-            )
+            if here is not None:
+                return await here.hand_on(to, payload, due=due, **own)
+            own |= given(deadline=due, traceparent=current_traceparent())
+            return await self._client.hand_off(to, payload=payload, **own)
         except NodropError as error:
             return _refused(error, to)
 

@@ -22,7 +22,14 @@ from nodrop.client.agent import Agent
 from nodrop.client.settings import Address
 
 with needs("smolagents", "1.26", extra="smolagents"):
-    from smolagents import ActionStep, FinalAnswerStep, MultiStepAgent, PlanningStep, Tool
+    from smolagents import (
+        ActionStep,
+        FinalAnswerStep,
+        LocalPythonExecutor,
+        MultiStepAgent,
+        PlanningStep,
+        Tool,
+    )
     from smolagents.agent_types import AgentText
 
 Target = MultiStepAgent | Callable[[], MultiStepAgent]
@@ -106,6 +113,7 @@ class StepDriver:
                 if stage.stopped:
                     return None
             try:
+                _stop_its_clock(agent)
                 steps: Any = agent.run(work.prompt, stream=True, reset=True)
                 for step in steps:
                     if isinstance(step, FinalAnswerStep):
@@ -124,3 +132,16 @@ class StepDriver:
                     yield Done(output=step.value)
                 else:
                     yield Progress(status=str(step))
+
+
+def _stop_its_clock(agent: MultiStepAgent) -> None:
+    """Have code that a model writes run in the thread of its handoff.
+
+    smolagents times it in another one, which knows of no handoff and is not stopped when time is up:
+    what it waited for is waited for all the same, and then lost. The handoff has clocks of its own.
+    """
+    executor = getattr(agent, "python_executor", None)
+    if isinstance(executor, LocalPythonExecutor):
+        executor.timeout_seconds = None
+    for managed in agent.managed_agents.values():
+        _stop_its_clock(managed)

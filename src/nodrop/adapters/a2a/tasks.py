@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, Final
 
 from nodrop.adapters.a2a import messages
@@ -41,6 +41,9 @@ _FAILED: Final = (
 )
 RESTING: Final = (TaskState.TASK_STATE_COMPLETED, *ASKING, *_FAILED)
 
+_WITHDRAWING: Final[set[asyncio.Task[None]]] = set()
+"""Held here until they are over: an event loop does not hold its tasks."""
+
 
 def endpoint(url: str) -> AgentCard:
     """Return a card for an A2A 1.0 JSON-RPC address whose card is not needed, such as OpenClaw's."""
@@ -61,32 +64,60 @@ class TaskDriver:
         if traceparent := working().traceparent:
             headers["traceparent"] = traceparent
         message = messages.begin(work) if resume is None else messages.go_on(work, resume)
+        begun: str | None = None
+        try:
+            async with (
+                self._connected(headers) as client,
+                aclosing(_follow(client, message)) as tasks,
+            ):
+                async for task in tasks:
+                    if isinstance(task, Message):
+                        yield Done(output=messages.said(task.parts))
+                    elif task.status.state in RESTING:
+                        begun = None
+                        yield _rested(task)
+                    else:
+                        begun = task.id
+                        yield Progress(status=TaskState.Name(task.status.state))
+        except (asyncio.CancelledError, GeneratorExit):
+            if begun is not None:
+                await self._withdrawn(begun, headers)
+            raise
+
+    async def _withdrawn(self, task_id: str, headers: dict[str, str]) -> None:
+        """Have an agent told that nobody wants a task any more.
+
+        By a task of its own, over a connection of its own: who is cancelled here has lost both, and
+        may be cancelled again while it cleans up.
+        """
+
+        async def tell() -> None:
+            async with self._connected(headers) as client:
+                await cancelled(client, task_id)
+
+        telling = asyncio.create_task(tell())
+        _WITHDRAWING.add(telling)
+        telling.add_done_callback(_WITHDRAWING.discard)
+        await asyncio.shield(telling)
+
+    @asynccontextmanager
+    async def _connected(self, headers: dict[str, str]) -> AsyncGenerator[Client]:
         async with httpx.AsyncClient(headers=headers, timeout=REQUEST_SECONDS_MAX) as http:
             config = ClientConfig(streaming=False, polling=True, httpx_client=http)
-            async with (
-                await create_client(self._target, config) as client,
-                aclosing(_follow(client, message)) as events,
-            ):
-                async for event in events:
-                    yield event
+            async with await create_client(self._target, config) as client:
+                yield client
 
 
-async def _follow(client: Client, message: Message) -> AsyncGenerator[Event, Any]:
-    task = await _sent(client, message)
-    if isinstance(task, Message):
-        yield Done(output=messages.said(task.parts))
-        return
+async def _follow(client: Client, message: Message) -> AsyncGenerator[Task | Message]:
+    """Yield what the agent says of it, until it does not go on by itself."""
+    said = await _sent(client, message)
     pause = POLL_SECONDS_MIN
-    try:
-        while task.status.state not in RESTING:
-            yield Progress(status=TaskState.Name(task.status.state))
-            await asyncio.sleep(pause)
-            pause = min(pause * POLL_GROWTH, POLL_SECONDS_MAX)
-            task = await client.get_task(GetTaskRequest(id=task.id))
-    except (asyncio.CancelledError, GeneratorExit):
-        await cancelled(client, task.id)
-        raise
-    yield _rested(task)
+    while not isinstance(said, Message) and said.status.state not in RESTING:
+        yield said
+        await asyncio.sleep(pause)
+        pause = min(pause * POLL_GROWTH, POLL_SECONDS_MAX)
+        said = await client.get_task(GetTaskRequest(id=said.id))
+    yield said
 
 
 def _rested(task: Task) -> Event:

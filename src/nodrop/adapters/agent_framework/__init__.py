@@ -57,4 +57,4 @@ def hand_off_tool(to: str | None = None, **terms: Unpack[Handing]) -> FunctionTo
 def remote_agent(to: str, **terms: Unpack[Handing]) -> RemoteAgent:
     """Return an agent who is somewhere else: a participant of workflows, or `as_tool()`."""
     hand_off = HandOff(to, terms)
-    return RemoteAgent(hand_off, name=to, description=hand_off.description)
+    return RemoteAgent(hand_off, name=hand_off.participant, description=hand_off.description)

@@ -5,8 +5,9 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from nodrop.adapters.langgraph import carried
-from nodrop.adapters.port.events import Done, Event, NeedHelp, Progress, Resume, Work, text
+from nodrop.adapters.port.events import MISFIT, Done, Event, NeedHelp, Progress, Resume, Work, text
 from nodrop.adapters.port.installed import needs
+from nodrop.client.endings import Fail
 
 with needs("langgraph", "1.2", extra="langgraph"):
     from langchain_core.runnables import RunnableConfig
@@ -19,6 +20,8 @@ Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 INTERRUPT = "__interrupt__"
 MESSAGES = "messages"
+WHOLE = "__root__"
+"""The channel of a graph whose state is one value."""
 
 
 class GraphDriver:
@@ -27,6 +30,9 @@ class GraphDriver:
     def __init__(self, graph: Graph, answer: str | None) -> None:
         self._graph = graph
         self._answer = answer
+        self._channels = graph.stream_channels_list
+        if answer is not None and answer not in self._channels:
+            raise ValueError(f"the graph has no {answer!r}: answer is one of {self._channels}")
 
     async def drive(self, work: Work, resume: Resume | None) -> AsyncGenerator[Event, Any]:
         """See `Driver`."""
@@ -73,11 +79,15 @@ class GraphDriver:
         yield NeedHelp(question=text(asked[0] if len(asked) == 1 else asked), state=parked)
 
     def _input(self, work: Work) -> Any:
-        channels = self._graph.channels
-        fields = {name: value for name, value in work.fields.items() if name in channels}
-        if MESSAGES in channels:
+        if WHOLE in self._channels:
+            return work.payload
+        fields = {name: value for name, value in work.fields.items() if name in self._channels}
+        if MESSAGES in self._channels:
             fields.setdefault(MESSAGES, [{"role": "user", "content": work.prompt}])
-        return fields or work.payload
+        if work.fields and not fields:
+            reason = f"none of {list(work.fields)} is of this graph: it has {self._channels}"
+            raise Fail(reason, code=MISFIT)
+        return fields
 
     def _output(self, state: Any) -> Any:
         if self._answer is not None:

@@ -7,6 +7,7 @@ longer this process's, everything here is refused: a thread cannot be stopped, b
 
 import asyncio
 import hashlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -16,9 +17,12 @@ from typing import Any, Final
 
 from nodrop.client.durations import Due, spelled
 from nodrop.client.endings import Fail
+from nodrop.client.handoff import Handoff
 from nodrop.client.portal import Portal
 from nodrop.client.task import Task
-from nodrop.core.errors import StaleAttemptError
+from nodrop.client.tracing import current_traceparent
+from nodrop.client.values import given
+from nodrop.core.errors import IdempotencyConflictError, StaleAttemptError
 from nodrop.core.limits import SECOND
 from nodrop.wire.times import format_time, parse_due, parse_time
 
@@ -88,6 +92,29 @@ class Current:
         if not self._open:
             raise StaleAttemptError("the handoff that this code worked on went on without it")
         return self._task
+
+    async def hand_on(
+        self, to: str | None, payload: Any, *, due: Due | None = None, **own: Any
+    ) -> Handoff:
+        """Hand something over as a part of this: in its chain and trace, due with it, and once."""
+        # The worker speaks: another agent may not even know of the handoff.
+        client = self.task.client
+        words = json.dumps([to, own.get("capability"), payload], sort_keys=True)
+        key = f"{self.handoff_id}:{self.key('hand_off', words)}"
+        terms: dict[str, Any] = {
+            **given(traceparent=current_traceparent() or self.traceparent),
+            "deadline": self.due(due),
+            "parent_id": self.handoff_id,
+            "idempotency_key": key,
+            **own,
+        }
+        try:
+            return await client.hand_off(to, payload=payload, **terms)
+        except IdempotencyConflictError:
+            if terms["idempotency_key"] != key:
+                raise
+            # Made by an earlier attempt, of the same content, when more was left of the deadline.
+            return await client.handoff(f"{client.agent}/{key}")
 
     async def ask(self, question: str, to: str | None = None) -> Any:
         """Ask, and hold everything until there is an answer. A later attempt does not ask again."""

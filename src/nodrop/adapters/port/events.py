@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
+MISFIT: Final = "payload_invalid"
+"""The code of a failure by a payload that the target cannot begin with; trying again does not help."""
 TASK: Final = "task"
 """The key of a payload that holds what a model is told to do; `hand_off_tool` fills it."""
 APPROVALS: Final = frozenset({"yes", "true", "ok", "approve", "approved"})

@@ -26,7 +26,7 @@ from nodrop.client.portal import Portal
 from nodrop.client.shown import HandoffShown, outcome_of
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given, plain
-from nodrop.core.errors import CallerError, ConflictError, IdempotencyConflictError, NodropError
+from nodrop.core.errors import CallerError, ConflictError, NodropError
 from nodrop.core.model import State
 
 WAIT: Final = "10m"
@@ -49,7 +49,7 @@ class Handing(TypedDict, total=False):
     on_help: Helper | None
     """Who answers questions; where left out, whoever asked for the work that this is part of."""
     name: str | None
-    """What the tool is called."""
+    """What the tool is called, or the agent among the framework's own."""
     description: str | None
 
 
@@ -94,6 +94,8 @@ class HandOff:
             raise ValueError("name a recipient, a capability, or both")
         self.whom = whom
         self.name = terms.get("name") or re.sub(r"\W", "_", f"hand_off_to_{whom}")
+        # Some frameworks have an agent be called like a variable; the relay does not.
+        self.participant = terms.get("name") or re.sub(r"\W|^(?=\d)", "_", whom)
         self.description = terms.get("description") or (
             f"Hand a task to the agent {whom} and wait for its result."
         )
@@ -138,35 +140,20 @@ class HandOff:
         return portal
 
     async def _handed(self, here: Current | None, payload: Any) -> Answer:
-        # Inside of a handoff, its worker speaks: another agent may not even know of it.
-        client = here.task.client if here else self._client
-        assert client is not None, "_line has found one of the two"
-        terms = self._terms(here, payload)
-        try:
-            handoff = await client.hand_off(self._to, payload=payload, **terms)
-        except IdempotencyConflictError:
-            # Made by an earlier attempt, of the same content, when more was left of the deadline.
-            handoff = await client.handoff(f"{client.agent}/{terms['idempotency_key']}")
-        except CallerError as error:
-            return refused(error)
-        return await self._followed(client, handoff, here)
-
-    def _terms(self, here: Current | None, payload: Any) -> dict[str, Any]:
-        traceparent = current_traceparent()
-        if here is None:
-            above: dict[str, Any] = given(deadline=self._deadline, traceparent=traceparent)
-        else:
-            words = json.dumps([self._to, self._capability, payload], sort_keys=True)
-            above = given(
-                deadline=here.due(self._deadline),
-                traceparent=traceparent or here.traceparent,
-                parent_id=here.handoff_id,
-                idempotency_key=f"{here.handoff_id}:{here.key('hand_off', words)}",
-            )
         own = given(
             capability=self._capability, title=_title(payload), attempts_max=self._attempts_max
         )
-        return {**own, **above}
+        client = here.task.client if here else self._client
+        assert client is not None, "_line has found one of the two"
+        try:
+            if here is not None:
+                handoff = await here.hand_on(self._to, payload, due=self._deadline, **own)
+            else:
+                own |= given(deadline=self._deadline, traceparent=current_traceparent())
+                handoff = await client.hand_off(self._to, payload=payload, **own)
+        except CallerError as error:
+            return refused(error)
+        return await self._followed(client, handoff, here)
 
     async def _followed(self, client: Client, handoff: Handoff, here: Current | None) -> Answer:
         """Wait for the end, and pass on questions that come up before it."""

@@ -15,19 +15,22 @@ def needs(distribution: str, at_least: str, *, extra: str) -> Generator[None]:
     Raises:
         NotInstalledError: install the extra.
     """
+    # In the message as well: a newcomer meets it as the last line of a traceback.
+    brought = f"nodrop[{extra}] brings it"
     install = f"Install it: pip install 'nodrop[{extra}]'."
     try:
         found = metadata.version(distribution)
     except metadata.PackageNotFoundError as error:
-        raise NotInstalledError(f"{distribution} is not installed", next_step=install) from error
+        detail = f"{distribution} is not installed: {brought}"
+        raise NotInstalledError(detail, next_step=install) from error
     if _release(found) < _release(at_least):
-        detail = f"{distribution} {found} is too old: it takes {at_least} or later"
+        detail = f"{distribution} {found} is too old: it takes {at_least} or later, {brought}"
         raise NotInstalledError(detail, next_step=install)
     try:
         yield
     except ImportError as error:
         # There, but not what this adapter was written for: a part of it moved or is missing.
-        detail = f"{distribution} {found} does not have what this takes: {error}"
+        detail = f"{distribution} {found} does not have what this takes ({error}): {brought}"
         raise NotInstalledError(detail, next_step=install) from error
 
 
