@@ -18,6 +18,7 @@ from nodrop.cli import (
     mcp,
     migrate,
     notifying,
+    publishing,
     reach,
     receiving,
     relay,
@@ -86,6 +87,7 @@ _DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {
     "accept": deadletters.dlq_accept,
 }
 _AGENTS: Final[dict[str, Callable[..., Any]]] = {
+    "publish": publishing.agents_publish,
     "add": reach.agents_add,
     "drop": reach.agents_drop,
     "open": reach.agents_open,
