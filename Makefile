@@ -15,6 +15,8 @@ DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
 FRAMEWORKS := .venv-frameworks/.stamp
 SERVERS := .venv/.stamp-servers
+# The MCP SDK of before, beside ours and hidden from it: clients are still built on it.
+MCP_1 := .venv/mcp-1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -142,7 +144,12 @@ $(SERVERS): $(DEV)
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,servers]'
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+$(MCP_1): Makefile | $(BIN)/python
+	@rm -rf $@
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --target $@ mcp==1.30.0 httpx-sse==0.4.3
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt $(MCP_1) | $(BIN)/python
 	@echo "Installing Nodrop and its development tools ..."
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@ $(RUNTIME)
