@@ -55,7 +55,7 @@ coverage: $(DEV) ## The tests in one process, with branch coverage
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report
 
-# The TCK is yours: a folder with its branch 1.0-dev, and an environment in which it is installed.
+# The TCK is yours: a folder with its branch 1.0-dev or 0.3.x, and an environment in which it is installed.
 TCK ?=
 TCK_PYTHON ?= $(TCK)/.venv/bin/python
 conformance: $(DEV) ## The A2A TCK against a relay (TCK=folder, TCK_PYTHON=its Python)
