@@ -1,19 +1,21 @@
 """Agents that live elsewhere: the relay carries handoffs to them over A2A and their results back."""
 
 import asyncio
+import itertools
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from nodrop.core.errors import ForbiddenError
+from nodrop.core.errors import ForbiddenError, InvalidRequestError
 from nodrop.doors.a2a.errand import Errand
 from nodrop.doors.listener import listen
 
 PATIENCE_SECONDS = 20
+PUBLIC = "93.184.215.14"
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
@@ -339,16 +341,28 @@ async def test_a_result_that_comes_after_somebody_else_took_over_changes_nothing
     assert view["outcome"]["result"] == "in time"
 
 
-async def test_an_address_that_no_operator_allowed_is_never_called(
-    office: Any, abroad: Abroad, tmp_path: Path
+async def test_an_address_that_no_operator_allowed_is_refused_and_never_called(
+    office: Any, abroad: Abroad, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del tmp_path
     strict = type(office)(office.folder / "strict", allowed=())
     strict.folder.mkdir()
     await strict.open()
     try:
         me = await strict.member("me")
-        await me("set_reach", name="traveller", a2a=abroad.url)
+        before = await strict.entries()
+        with pytest.raises(InvalidRequestError, match="not a public address") as told:
+            await me("set_reach", name="traveller", a2a=abroad.url)
+        assert "--private" in told.value.next_step
+        assert await strict.entries() == before
+        # A name that was a public one's when it was given leads here by now.
+        port = abroad.url.rpartition(":")[2]
+        found = itertools.chain([PUBLIC], itertools.repeat("127.0.0.1"))
+
+        def resolve(_: str, port: int, *__: Any, **___: Any) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(found), port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        await me("set_reach", name="traveller", a2a=f"http://rebound.example:{port}")
         await me("offer", to="traveller", payload={})
         await strict.clock.somebody_sleeps(1_000)
         strict.clock.advance(1_000)
