@@ -192,6 +192,17 @@ async def test_a_list_of_a_state_that_there_is_not_is_refused(office: Any) -> No
         assert len(answer.json().get("tasks", [])) == found
 
 
+async def test_the_skill_of_whoever_declares_nothing_is_no_capability(office: Any) -> None:
+    planner = await office.http("planner")
+    card = (await planner.get(f"{AGENT}/.well-known/agent-card.json")).json()
+    (skill,) = card["skills"]
+    terms = {"urn:nodrop:a2a:handoff:v1": {"capability": skill["id"]}}
+    sent = {"message": message(metadata=terms), "configuration": {"returnImmediately": True}}
+    task = (await planner.post(f"{AGENT}/message:send", json=sent)).json()["task"]
+    me = await office.member("me")
+    assert (await me("get_handoff", task["id"]))["handoff"]["capability"] is None
+
+
 async def test_a_task_of_one_agent_is_none_of_another(office: Any) -> None:
     planner = await office.http("planner")
     await office.token("tester")

@@ -374,6 +374,44 @@ async def test_an_address_that_no_operator_allowed_is_refused_and_never_called(
         await strict.close()
 
 
+@pytest.mark.parametrize("declared", [(), ("travel",)])
+async def test_an_agent_of_another_relay_is_one_like_any_other(
+    office: Any, declared: tuple[str, ...]
+) -> None:
+    other = type(office)(office.folder / "other")
+    other.folder.mkdir()
+    await other.open()
+    me, planner = await office.member("me"), await office.member("planner")
+    try:
+        coder = await other.member("coder")
+        takes = {"input_schema": {"file": "string"}}
+        capabilities = [{"name": name, **takes} for name in declared]
+        manifest = {"agent_id": "coder", "capabilities": capabilities}
+        await coder("register", name="coder", manifest=manifest)
+        place = {"a2a": f"{other.url}/agents/coder", "token": await other.token("us")}
+        await me("set_reach", name="traveller", private=True, **place)
+        offer = {"title": "Go there", "priority": "high", "payload": {"file": "a.ts"}}
+        offered = (await planner("offer", to="traveller", **offer))["handoff"]
+        (delivery,) = (await coder("take", wait="20s"))["deliveries"]
+        there = delivery["handoff"]
+        assert there["payload"] == {"file": "a.ts"}
+        assert there["from"] == "us"
+        assert (there["title"], there["priority"]) == ("Go there", "high")
+        assert there["deadline"] == offered["deadline"]
+        assert there["capability"] == (declared[0] if declared else None)
+        await coder("ack", there["id"], attempt=1)
+        await coder("complete", there["id"], attempt=1, result={"fixed": True})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (view := (await me("get_handoff", offered["id"]))["handoff"])["outcome"]:
+                office.clock.advance(1_000)
+                await asyncio.sleep(0)
+        assert view["outcome"]["result"] == {"fixed": True}
+        assert view["to"] == "traveller"
+    finally:
+        await me("set_reach", name="traveller", a2a="")
+        await other.close()
+
+
 async def test_dropping_an_agent_elsewhere_ends_the_deliveries(office: Any, abroad: Abroad) -> None:
     me = await add(office, abroad)
     await me("offer", to="traveller", payload={})
