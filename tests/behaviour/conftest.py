@@ -47,10 +47,9 @@ NOT_OVER_MCP: Final = frozenset(
     }
 )
 TERMS: Final = OFFERED | {"to", "payload"}
-MCP_TERMS: Final = frozenset(HandOff.__struct_fields__) - {"key", "parent"} | {
-    "idempotency_key",
-    "parent_id",
-}
+MCP_NAMES: Final = {"idempotency_key": "key", "parent_id": "parent"}
+"""What a tool calls a field of an offer, where it calls it otherwise."""
+MCP_TERMS: Final = frozenset(HandOff.__struct_fields__) - {*MCP_NAMES.values()} | {*MCP_NAMES}
 PATIENCE_SECONDS: Final = 20
 """How long a story waits for what must happen; only a broken one ever waits that long."""
 
@@ -272,8 +271,7 @@ class McpTransport:
         self._offers += 1
         # The tool wants a title. Where a story says none, two offers are two all the same.
         said = {"title": f"Offer {self._offers}", **fields}
-        names = {"idempotency_key": "key", "parent_id": "parent"}
-        return {names.get(name, name): value for name, value in said.items()}
+        return {MCP_NAMES.get(name, name): value for name, value in said.items()}
 
     async def _use(self, tool: str, arguments: View) -> str:
         call: View = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -283,8 +281,10 @@ class McpTransport:
         text: str = result["content"][0]["text"]
         if not result["isError"]:
             return text
+        ours = {argument: field for field, argument in MCP_NAMES.items()}
         quoted = [json.loads(line) for line in text.splitlines() if line[:1] in {'"', "{"}]
-        wrong = [Problem(path=q["path"], message=q["message"]) for q in quoted if "path" in q]
+        found = [(str(q["path"]), str(q["message"])) for q in quoted if not isinstance(q, str)]
+        wrong = [Problem(path=ours.get(path, path), message=why) for path, why in found]
         detail = next((q for q in quoted if isinstance(q, str)), text)
         raise BY_CODE[text.partition(":")[0]](detail, errors=tuple(wrong))
 
