@@ -15,6 +15,8 @@ DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
 FRAMEWORKS := .venv-frameworks/.stamp
 SERVERS := .venv/.stamp-servers
+# The MCP SDK of before, beside ours and hidden from it: clients are still built on it.
+MCP_1 := .venv/mcp-1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -53,7 +55,7 @@ coverage: $(DEV) ## The tests in one process, with branch coverage
 	$(BIN)/coverage run -m pytest $(ARGS)
 	$(BIN)/coverage report
 
-# The TCK is yours: a folder with its branch 1.0-dev, and an environment in which it is installed.
+# The TCK is yours: a folder with its branch 1.0-dev or 0.3.x, and an environment in which it is installed.
 TCK ?=
 TCK_PYTHON ?= $(TCK)/.venv/bin/python
 conformance: $(DEV) ## The A2A TCK against a relay (TCK=folder, TCK_PYTHON=its Python)
@@ -142,7 +144,12 @@ $(SERVERS): $(DEV)
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,servers]'
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+$(MCP_1): Makefile | $(BIN)/python
+	@rm -rf $@
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --target $@ mcp==1.30.0 httpx-sse==0.4.3
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt $(MCP_1) | $(BIN)/python
 	@echo "Installing Nodrop and its development tools ..."
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@ $(RUNTIME)

@@ -172,6 +172,37 @@ async def test_unknown_and_foreign_tasks_are_not_found(office: Any, method: str)
     assert await office.entries() == before
 
 
+async def test_a_list_of_a_state_that_there_is_not_is_refused(office: Any) -> None:
+    planner = await office.http("planner")
+    sent = {"message": message(), "configuration": {"returnImmediately": True}}
+    await planner.post(f"{AGENT}/message:send", json=sent)
+    for status in ("NOPE", "submitted", 99):
+        listing = call("ListTasks", {"status": status})
+        answer = (await planner.post(f"{AGENT}/", json=listing, headers=CURRENT)).json()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32602)
+        assert "TASK_STATE_SUBMITTED" in answer["error"]["message"]
+        answer = await planner.get(f"{AGENT}/tasks", params={"status": status}, headers=CURRENT)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["details"][0]["reason"] == "INVALID_PARAMS"
+    for status, found in (("TASK_STATE_SUBMITTED", 1), ("TASK_STATE_WORKING", 0)):
+        listing = call("ListTasks", {"status": status})
+        answer = (await planner.post(f"{AGENT}/", json=listing, headers=CURRENT)).json()
+        assert len(answer["result"].get("tasks", [])) == found
+        answer = await planner.get(f"{AGENT}/tasks", params={"status": status}, headers=CURRENT)
+        assert len(answer.json().get("tasks", [])) == found
+
+
+async def test_the_skill_of_whoever_declares_nothing_is_no_capability(office: Any) -> None:
+    planner = await office.http("planner")
+    card = (await planner.get(f"{AGENT}/.well-known/agent-card.json")).json()
+    (skill,) = card["skills"]
+    terms = {"urn:nodrop:a2a:handoff:v1": {"capability": skill["id"]}}
+    sent = {"message": message(metadata=terms), "configuration": {"returnImmediately": True}}
+    task = (await planner.post(f"{AGENT}/message:send", json=sent)).json()["task"]
+    me = await office.member("me")
+    assert (await me("get_handoff", task["id"]))["handoff"]["capability"] is None
+
+
 async def test_a_task_of_one_agent_is_none_of_another(office: Any) -> None:
     planner = await office.http("planner")
     await office.token("tester")

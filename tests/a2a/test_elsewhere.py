@@ -1,19 +1,21 @@
 """Agents that live elsewhere: the relay carries handoffs to them over A2A and their results back."""
 
 import asyncio
+import itertools
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from nodrop.core.errors import ForbiddenError
+from nodrop.core.errors import ForbiddenError, InvalidRequestError
 from nodrop.doors.a2a.errand import Errand
 from nodrop.doors.listener import listen
 
 PATIENCE_SECONDS = 20
+PUBLIC = "93.184.215.14"
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
@@ -339,16 +341,28 @@ async def test_a_result_that_comes_after_somebody_else_took_over_changes_nothing
     assert view["outcome"]["result"] == "in time"
 
 
-async def test_an_address_that_no_operator_allowed_is_never_called(
-    office: Any, abroad: Abroad, tmp_path: Path
+async def test_an_address_that_no_operator_allowed_is_refused_and_never_called(
+    office: Any, abroad: Abroad, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del tmp_path
     strict = type(office)(office.folder / "strict", allowed=())
     strict.folder.mkdir()
     await strict.open()
     try:
         me = await strict.member("me")
-        await me("set_reach", name="traveller", a2a=abroad.url)
+        before = await strict.entries()
+        with pytest.raises(InvalidRequestError, match="not a public address") as told:
+            await me("set_reach", name="traveller", a2a=abroad.url)
+        assert "--private" in told.value.next_step
+        assert await strict.entries() == before
+        # A name that was a public one's when it was given leads here by now.
+        port = abroad.url.rpartition(":")[2]
+        found = itertools.chain([PUBLIC], itertools.repeat("127.0.0.1"))
+
+        def resolve(_: str, port: int, *__: Any, **___: Any) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(found), port))]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        await me("set_reach", name="traveller", a2a=f"http://rebound.example:{port}")
         await me("offer", to="traveller", payload={})
         await strict.clock.somebody_sleeps(1_000)
         strict.clock.advance(1_000)
@@ -358,6 +372,44 @@ async def test_an_address_that_no_operator_allowed_is_never_called(
         await abroad.reached()
     finally:
         await strict.close()
+
+
+@pytest.mark.parametrize("declared", [(), ("travel",)])
+async def test_an_agent_of_another_relay_is_one_like_any_other(
+    office: Any, declared: tuple[str, ...]
+) -> None:
+    other = type(office)(office.folder / "other")
+    other.folder.mkdir()
+    await other.open()
+    me, planner = await office.member("me"), await office.member("planner")
+    try:
+        coder = await other.member("coder")
+        takes = {"input_schema": {"file": "string"}}
+        capabilities = [{"name": name, **takes} for name in declared]
+        manifest = {"agent_id": "coder", "capabilities": capabilities}
+        await coder("register", name="coder", manifest=manifest)
+        place = {"a2a": f"{other.url}/agents/coder", "token": await other.token("us")}
+        await me("set_reach", name="traveller", private=True, **place)
+        offer = {"title": "Go there", "priority": "high", "payload": {"file": "a.ts"}}
+        offered = (await planner("offer", to="traveller", **offer))["handoff"]
+        (delivery,) = (await coder("take", wait="20s"))["deliveries"]
+        there = delivery["handoff"]
+        assert there["payload"] == {"file": "a.ts"}
+        assert there["from"] == "us"
+        assert (there["title"], there["priority"]) == ("Go there", "high")
+        assert there["deadline"] == offered["deadline"]
+        assert there["capability"] == (declared[0] if declared else None)
+        await coder("ack", there["id"], attempt=1)
+        await coder("complete", there["id"], attempt=1, result={"fixed": True})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (view := (await me("get_handoff", offered["id"]))["handoff"])["outcome"]:
+                office.clock.advance(1_000)
+                await asyncio.sleep(0)
+        assert view["outcome"]["result"] == {"fixed": True}
+        assert view["to"] == "traveller"
+    finally:
+        await me("set_reach", name="traveller", a2a="")
+        await other.close()
 
 
 async def test_dropping_an_agent_elsewhere_ends_the_deliveries(office: Any, abroad: Abroad) -> None:

@@ -1,6 +1,8 @@
 """Every story is told once and runs over every door, on a relay whose clock the story moves."""
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -19,6 +21,7 @@ from nodrop.core.errors import BY_CODE, Problem
 from nodrop.doors.a2a.extension import TERMS as OFFERED
 from nodrop.doors.a2a.extension import URI
 from nodrop.doors.inprocess import InProcessTransport
+from nodrop.doors.mcp.tools import HandOff
 from nodrop.engine.relay import Relay
 from nodrop.testing.clock import FakeClock
 
@@ -27,7 +30,26 @@ A2A_STORIES: Final = frozenset(
     {"test_receipts", "test_questions", "test_routing", "test_chains", "test_dead_letters"}
 )
 """What is told over A2A too: about handing off, answering and withdrawing, all that it can say."""
+MCP_STORIES: Final = frozenset(
+    f"test_{name}"
+    for name in (
+        "broken_chains", "chains", "dead_letters", "discovery", "erasing", "escalation", "leases",
+        "log", "loops", "questions", "receipts", "refusals", "repeats", "roles", "routing",
+    )
+)  # fmt: skip
+"""What is told with the tools of MCP too; in the others hardly anything can be said with them."""
+NOT_OVER_MCP: Final = frozenset(
+    {
+        # A tool's arguments are held to its own list of priorities before the relay sees the rest.
+        "test_everything_wrong_is_told_at_once",
+        # A tool looks at a handoff before it cancels it: it is the look that is refused.
+        "test_refusals_are_in_the_security_log_as_one_line_with_a_count",
+    }
+)
 TERMS: Final = OFFERED | {"to", "payload"}
+MCP_NAMES: Final = {"idempotency_key": "key", "parent_id": "parent"}
+"""What a tool calls a field of an offer, where it calls it otherwise."""
+MCP_TERMS: Final = frozenset(HandOff.__struct_fields__) - {*MCP_NAMES.values()} | {*MCP_NAMES}
 PATIENCE_SECONDS: Final = 20
 """How long a story waits for what must happen; only a broken one ever waits that long."""
 
@@ -170,6 +192,139 @@ class A2ATransport:
         await self._rest.close()
 
 
+class McpTransport:
+    """An agent that has the tools, and uses them for whatever they can say; HTTP for the rest.
+
+    What it is answered is the handoff as HTTP shows it: the stories read more than a tool tells.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self._rest = HttpTransport(url + "/v1", FixedToken(token))
+        headers = {
+            "authorization": f"Bearer {token}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2025-06-18",
+        }
+        self._session = aiohttp.ClientSession(url, headers=headers)
+        self._offers = 0
+        self._taken: set[str] = set()
+        """Handoffs that were taken with the tools, which remember the attempt."""
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> View:
+        told = await self._said(operation, dict(fields), handoff)
+        if told is None:
+            return await self._rest.call(operation, fields, handoff=handoff, name=name)
+        found = re.search(r"handoff ([0-9a-f-]{36})", told)
+        assert found, told
+        if operation == "ack":
+            self._taken.add(found[1])
+        elif operation in {"release", "block"}:
+            self._taken.discard(found[1])
+        answer = await self._rest.call("get_handoff", {}, handoff=found[1])
+        if operation == "offer":
+            warned = re.findall(r"^warning (\w+): (.*)$", told, re.MULTILINE)
+            answer["handoff"]["warnings"] = [{"code": c, "detail": d} for c, d in warned]
+            answer |= {"replayed": True} if told.startswith("stored before") else {}
+        return answer
+
+    async def _said(self, operation: str, fields: View, ref: str | None) -> str | None:
+        """Say it with a tool; return what that answered. None: no tool has words for it."""
+        if operation == "offer":
+            offer = self._offer(fields)
+            return None if offer is None else await self._use("hand_off", offer)
+        if ref is None:
+            return None
+        if operation in {"answer", "agree", "decline"}:
+            seen = (await self._rest.call("get_handoff", {}, handoff=ref))["handoff"]
+            asked = seen["question"]
+            if not asked or asked["seq"] != fields.pop("seq", None):
+                return None  # a tool answers what is asked now, whatever was asked before
+            if operation != "answer":
+                fields["agree"] = operation == "agree"
+            known = fields.keys() <= {"answer", "agree", "reason"}
+            return await self._use("answer", {"handoff": ref, **fields}) if known else None
+        attempt = fields.pop("attempt", None)
+        if attempt is not None:
+            seen = (await self._rest.call("get_handoff", {}, handoff=ref))["handoff"]
+            if seen["id"] not in self._taken or seen["attempt"] != attempt:
+                return None  # no tool names an attempt: it is the one that it was given
+        said = _said_of_work(operation, fields, held=attempt is not None)
+        return None if said is None else await self._use(said[0], {"handoff": ref, **said[1]})
+
+    def _offer(self, fields: View) -> View | None:
+        legs, steps = fields.get("then", []), fields.get("escalation", [])
+        speakable = (
+            fields.keys() <= MCP_TERMS
+            and isinstance(fields.get("payload", {}), dict)
+            and all(leg.keys() <= {"to", "capability", "title"} for leg in legs)
+            and all(step.keys() <= {"when", "after", "notify"} for step in steps)
+        )
+        if not speakable:
+            return None
+        self._offers += 1
+        # The tool wants a title. Where a story says none, two offers are two all the same.
+        said = {"title": f"Offer {self._offers}", **fields}
+        return {MCP_NAMES.get(name, name): value for name, value in said.items()}
+
+    async def _use(self, tool: str, arguments: View) -> str:
+        call: View = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        call["params"] = {"name": tool, "arguments": arguments}
+        async with self._session.post("/mcp", json=call) as response:
+            result = (await response.json())["result"]
+        text: str = result["content"][0]["text"]
+        if not result["isError"]:
+            return text
+        ours = {argument: field for field, argument in MCP_NAMES.items()}
+        quoted = [json.loads(line) for line in text.splitlines() if line[:1] in {'"', "{"}]
+        found = [(str(q["path"]), str(q["message"])) for q in quoted if not isinstance(q, str)]
+        wrong = [Problem(path=ours.get(path, path), message=why) for path, why in found]
+        detail = next((q for q in quoted if isinstance(q, str)), text)
+        raise BY_CODE[text.partition(":")[0]](detail, errors=tuple(wrong))
+
+    async def deliveries(self, **how: Any) -> DeliveryStream:
+        return await self._rest.deliveries(**how)
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._rest.close()
+
+
+def _said_of_work(operation: str, fields: View, *, held: bool) -> tuple[str, View] | None:
+    """Return the tool that says a command about work, and its arguments; None: there is none."""
+    told: View
+    match operation:
+        case "ack" if not held and fields.keys() <= {"status", "eta", "next_update"}:
+            return "ack", fields
+        case "reject" if not held and fields.keys() <= {"reason"}:
+            return "ack", {"decision": "reject", **fields}
+        case "counter" if not held and fields.keys() <= {"deadline", "reason"}:
+            return "ack", {"decision": "counter", **fields}
+        case "cancel" if fields.keys() <= {"reason"}:
+            told = {"status": "cancelled", "text": fields.get("reason")}
+        case "update" if held and fields.keys() <= {"status", "eta", "next_update"}:
+            told = {**fields, "status": "working", "text": fields.get("status")}
+        case "complete" if held and fields.keys() == {"result"} and fields["result"] is not None:
+            told = {"status": "done", **fields}
+        case "fail" if held and fields.keys() <= {"reason", "retryable"}:
+            told = {"status": "failed", "text": fields.pop("reason", None), **fields}
+        case "release" if held and fields.keys() <= {"reason", "checkpoint"}:
+            told = {"text": fields.get("reason"), "result": fields.get("checkpoint")}
+            told |= {"status": "released"}
+        case "block" if held and (fields.pop("park", False) or "checkpoint" in fields):
+            told = {"result": fields.pop("checkpoint", None), "ask": fields.pop("to", None)}
+            told |= {"status": "need_help", **fields}
+        case _:
+            return None
+    return "update", {name: value for name, value in told.items() if value is not None}
+
+
 class Office:
     """A relay, its clock, and a way in for every agent."""
 
@@ -234,6 +389,8 @@ class Office:
             return HttpTransport(self._url + "/v1", FixedToken(token))
         if self.door == "a2a":
             return A2ATransport(self._url, token)
+        if self.door == "mcp":
+            return McpTransport(self._url, token)
         channel = self._url.replace("http", "ws", 1) + "/v1/channel"
         return WebSocketTransport(channel, FixedToken(token))
 
@@ -282,8 +439,13 @@ class Office:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tell a story over every door it applies to."""
     if "office" in metafunc.fixturenames:
-        told = metafunc.definition.path.stem in A2A_STORIES
-        metafunc.parametrize("office", [*DOORS, *(["a2a"] if told else [])], indirect=True)
+        module, story = metafunc.definition.path.stem, metafunc.definition.name
+        doors = [
+            *DOORS,
+            *(["a2a"] if module in A2A_STORIES else []),
+            *(["mcp"] if module in MCP_STORIES and story not in NOT_OVER_MCP else []),
+        ]
+        metafunc.parametrize("office", doors, indirect=True)
 
 
 @pytest.fixture

@@ -27,8 +27,11 @@ def test_the_bell_counts_what_waits_and_repeats_nobody(nodrop: Run, send: Send) 
     assert len(rung.out.splitlines()) == 1
     assert "IGNORE" not in rung.out
     assert nodrop("inbox", "--brief", "--agent", "belled", "--json").json == {
-        "waiting": {"handoff": 2}
+        "waiting": {"handoff": 2},
+        "additional_context": rung.out.rstrip("\n"),
     }
+    nobody = nodrop("inbox", "--brief", "--agent", "nobody-yet", "--json").json
+    assert nobody == {"waiting": {}}
 
 
 @pytest.mark.parametrize(

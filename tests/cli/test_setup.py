@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
@@ -57,8 +58,14 @@ def has(client: str, user: Path, project: Path) -> dict[Path, str]:
         "codex": {
             user / ".codex" / "config.toml": 'model = "o9"\n\n[mcp_servers.other]\ncommand = "x"',
             project / "AGENTS.md": "# Mine\r\n\r\nBe kind.",
+            project / ".codex" / "hooks.json": json.dumps(hooks),
         },
-        "cursor": {project / ".cursor" / "mcp.json": json_text},
+        "cursor": {
+            project / ".cursor" / "mcp.json": json_text,
+            project
+            / ".cursor"
+            / "hooks.json": '{"version": 1, "hooks": {"stop": [{"command": "x"}]}}',
+        },
         "openclaw": {user / ".openclaw" / "openclaw.json": json_text},
     }[client]
 
@@ -141,6 +148,70 @@ def test_codex_gets_one_entry_for_all_folders_and_keeps_the_others(
     assert config["mcp_servers"]["nodrop"]["args"][:3] == ["mcp", "--agent", "coder"]
 
 
+def test_codex_rings_in_the_folder_with_the_name_it_has_there(nodrop: Run, project: Path) -> None:
+    nodrop("setup", "codex")
+    hooks = json.loads((project / ".codex/hooks.json").read_text())["hooks"]
+    assert set(hooks) == {"SessionStart", "UserPromptSubmit"}
+    for event in hooks.values():
+        ((ring,),) = [group["hooks"] for group in event]
+        assert ring["type"] == "command"
+        assert " inbox --brief --agent codex-My-Project " in ring["command"]
+        assert ring["command"].endswith(" 2>/dev/null || true")
+
+
+def test_cursor_rings_at_the_start_of_a_session(nodrop: Run, project: Path) -> None:
+    nodrop("setup", "cursor")
+    document = json.loads((project / ".cursor/hooks.json").read_text())
+    assert document["version"] == 1
+    (ring,) = document["hooks"]["sessionStart"]
+    assert " inbox --brief --agent cursor-My-Project " in ring["command"]
+    assert " --json " in ring["command"]
+
+
+def test_the_version_of_a_file_stays_for_hooks_that_came_since(nodrop: Run, project: Path) -> None:
+    nodrop("setup", "cursor")
+    file = project / ".cursor/hooks.json"
+    document = json.loads(file.read_text())
+    document["hooks"]["stop"] = [{"command": "mine"}]
+    file.write_text(json.dumps(document))
+    nodrop("setup", "cursor", "--remove")
+    assert json.loads(file.read_text()) == {"version": 1, "hooks": {"stop": [{"command": "mine"}]}}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("name", ["a b", "-a", "x" * 65, "../a", "ä"])
+def test_a_name_that_no_relay_takes_is_refused_before_anything_is_written(
+    nodrop: Run, user: Path, project: Path, client: str, name: str
+) -> None:
+    assert project.exists()
+    before = snapshot(user)
+    refused = nodrop("setup", client, f"--agent={name}")
+    assert refused.code == 2
+    assert "letters, digits, _ . - (at most 64)" in refused.err
+    assert snapshot(user) == before
+
+
+def test_what_would_change_nothing_says_so(nodrop: Run, project: Path) -> None:
+    assert project.exists()
+    assert "Nothing would change." in nodrop("setup", "cursor", "--remove", "--dry-run").err
+    assert "Nothing would change." not in nodrop("setup", "cursor", "--dry-run").err
+    nodrop("setup", "cursor")
+    assert "Nothing would change." in nodrop("setup", "cursor", "--dry-run").err
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_offer_to_act_while_nobody_types_is_one_that_a_shell_takes(
+    nodrop: Run, project: Path, client: str
+) -> None:
+    assert project.exists()
+    told = nodrop("setup", client).err
+    (offered,) = [line for line in told.splitlines() if "nodrop work" in line]
+    command = shlex.split(offered.partition("→ ")[2], comments=True)
+    assert command[:4] == ["nodrop", "work", f"{client}-My-Project", "--exec"]
+    (headless,) = command[4:]
+    assert "stdin" in headless or headless.endswith(" -")  # the handoff comes in there
+
+
 def test_what_the_user_added_since_is_kept_when_we_go(
     nodrop: Run, user: Path, project: Path
 ) -> None:
@@ -169,7 +240,7 @@ UNEDITABLE = {
     "comments": ("openclaw", ".openclaw/openclaw.json", "{ /* mine */ mcp: {} }", "by hand"),
     "a list": ("openclaw", ".openclaw/openclaw.json", '{"mcp": []}', "by hand"),
     "taken": ("codex", ".codex/config.toml", '[mcp_servers.nodrop]\na = "x"\n', "nodrop already"),
-    "no TOML": ("codex", ".codex/config.toml", "not toml", "nodrop already"),
+    "no TOML": ("codex", ".codex/config.toml", "not toml", "the file is not TOML"),
 }
 
 
@@ -230,6 +301,9 @@ def test_names_are_stable_and_valid() -> None:
     )
     assert folder_name("codex", Path("/")) == "codex-root"
     assert len(folder_name("codex", Path("/" + "x" * 300))) == 64
+    foreign = [folder_name("codex", Path(f"/a/{name}")) for name in ("日本", "한국")]
+    assert len(set(foreign)) == 2
+    assert all(name.isascii() and name.startswith("codex-") for name in foreign)
 
 
 # --- the edits themselves ------------------------------------------------------------------------
@@ -240,6 +314,8 @@ def edits() -> Iterator[tuple[Any, str]]:
     element = Entry(keys=("hooks", "Stop"), value={"run": "us inbox"}, known_by="us inbox")
     yield JsonFile(path=ABSENT, entries=(entry,)), '{\n\t"k": [\n\t\t1\n\t]\n}'
     yield JsonFile(path=ABSENT, entries=(entry, element)), '{\n  "a": {\n    "c": 2\n  }\n}\n'
+    frame = Entry(keys=("version",), value=1, frame=True)
+    yield JsonFile(path=ABSENT, entries=(frame, element)), '{\n  "version": 2,\n  "k": 1\n}'
     yield JsonFile(path=ABSENT, entries=(element,)), json.dumps({"hooks": {"Stop": [1]}}, indent=1)
     yield Block(path=ABSENT, content="x", begin="<b>", end="<e>"), "one\n\ntwo\n"
     yield OwnFile(path=ABSENT, content="x"), "x"

@@ -186,4 +186,4 @@ async def test_agents_read_how_to_join_before_they_have_a_token(
     answer = await web.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/")
-    assert "inbox" in answer.text or "/mcp" in answer.text
+    assert "inbox" in answer.text or ("/mcp" in answer.text and "/agents/NAME/" in answer.text)

@@ -158,6 +158,17 @@ def test_bad_lines_are_answered_with_the_protocols_errors_and_end_nothing(tmp_pa
     assert sorted(lost) == [-32700, -32600, -32600]
 
 
+def test_a_name_that_no_relay_takes_ends_it_before_it_serves(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*NODROP, "mcp", "--agent", "a b"],
+        env=environment(tmp_path), cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "letters, digits, _ . - (at most 64)" in done.stderr
+    assert "--agent NAME" in done.stderr
+
+
 def test_without_the_extra_the_command_says_which_to_install(tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ImportError('no module named mcp')\n")
     done = subprocess.run(

@@ -198,6 +198,17 @@ async def test_what_is_wrong_is_named_and_nothing_is_stored(quiet_office: Any, c
     assert await quiet_office.entries() == before
 
 
+async def test_a_refusal_speaks_of_tools_and_their_arguments(quiet_office: Any) -> None:
+    planner = await quiet_office.join("planner")
+    nothing = await planner.refused("update", handoff="", status="done")
+    assert '{"path": "handoff", ' in nothing
+    assert nothing.endswith("\nNext: Correct what is named above, then call the tool again.")
+    unknown = await planner.refused("track", handoff=NOBODY)
+    assert unknown.endswith("\nNext: Check the id: inbox and track list what you can see.")
+    odd = await planner.refused("hand_off", **TASK, key="x" * 5_000)
+    assert '{"path": "key", ' in odd
+
+
 @pytest.mark.parametrize("tool", ["ack", "update", "answer", "track", "wait", "write_log"])
 async def test_unknown_and_foreign_handoffs_are_the_same(quiet_office: Any, tool: str) -> None:
     planner, stranger = await quiet_office.join("planner"), await quiet_office.join("stranger")

@@ -28,14 +28,21 @@ async def ring(session: Session) -> None:
             items = await _waiting(session)
     except (NodropError, OSError, TimeoutError, ValueError):
         items = []
+    said = _line(session.identity, items) if items else None
     if session.as_json:
-        screen.document({"waiting": _counts(items)})
-    elif items:
-        kinds = [f"{n} {kind if n == 1 else kind + 's'}" for kind, n in _counts(items).items()]
-        print(
-            f"nodrop: {len(items)} waiting for {session.identity}: {', '.join(kinds)}."
-            " Look with the nodrop tool `inbox` (or `nodrop inbox`)."
-        )
+        # The second is what Cursor puts into the context of a session.
+        told = {} if said is None else {"additional_context": said}
+        screen.document({"waiting": _counts(items), **told})
+    elif said is not None:
+        print(said)
+
+
+def _line(agent: str | None, items: list[dict[str, Any]]) -> str:
+    kinds = [f"{n} {kind if n == 1 else kind + 's'}" for kind, n in _counts(items).items()]
+    return (
+        f"nodrop: {len(items)} waiting for {agent}: {', '.join(kinds)}."
+        " Look with the nodrop tool `inbox` (or `nodrop inbox`)."
+    )
 
 
 async def _waiting(session: Session) -> list[dict[str, Any]]:

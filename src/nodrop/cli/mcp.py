@@ -6,6 +6,7 @@ tool is used: an agent may well be started before its relay.
 """
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,13 +16,15 @@ import typer
 
 from nodrop.cli.attempts import Attempts
 from nodrop.cli.session import Session
-from nodrop.core.errors import NotInstalledError
+from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory
+from nodrop.engine.intake import AGENT_ID
 
 CLIENT: Final = "agent"
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME_CHARS_MAX: Final = 64
+_MARK_CHARS: Final = 8
 
 
 async def mcp(
@@ -38,6 +41,7 @@ async def mcp(
         raise NotInstalledError(str(error)) from error
     if not session.named:  # `me` is a person, and not who an assistant is unsaid
         session.act_as(folder_name(client))
+    check_name(session.settings.agent)
     toolset = Toolset(_Line(session), _Memories(session))
 
     async def use(_: Context, name: str, arguments: Mapping[str, Any]) -> Answer:
@@ -46,10 +50,28 @@ async def mcp(
     await serve(server(use))
 
 
+def check_name(agent: str | None) -> None:
+    """Refuse a name that no relay takes, before a client is told to go by it.
+
+    Raises:
+        InvalidRequestError: nobody can be called that.
+    """
+    if agent is not None and not AGENT_ID.fullmatch(agent):
+        problem = Problem(path="agent", message="expected letters, digits, _ . - (at most 64)")
+        raise InvalidRequestError(
+            "no agent can have this name",
+            next_step="Choose another: --agent NAME",
+            errors=(problem,),
+        )
+
+
 def folder_name(client: str, folder: Path | None = None) -> str:
     """Return the name of an agent that works in a folder: the same one every time."""
-    raw = f"{client}-{(folder or Path.cwd()).resolve().name or 'root'}"
-    return _NOT_OF_A_NAME.sub("-", raw).strip("-.")[:_NAME_CHARS_MAX]
+    place = (folder or Path.cwd()).resolve()
+    own = _NOT_OF_A_NAME.sub("-", place.name or "root").strip("-.")
+    if not own:  # a name in another script; without a mark of its own, all such folders were one
+        own = hashlib.sha256(place.name.encode()).hexdigest()[:_MARK_CHARS]
+    return _NOT_OF_A_NAME.sub("-", f"{client}-{own}").strip("-.")[:_NAME_CHARS_MAX]
 
 
 class _Line:

@@ -5,6 +5,7 @@ somebody else's A2A agent. What is done with them is for the doors. The secret t
 elsewhere wants is kept, never shown.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -55,6 +56,8 @@ class Reaches:
         self._known: dict[tuple[str, str], Reach] = {}
         self.changed = lambda: None
         """Called when an agent elsewhere was added, moved or dropped."""
+        self.check: Callable[[str], Awaitable[None]] = _unchecked
+        """Refuses an address that whoever delivers would not call; nobody had to allow it."""
 
     async def load(self) -> None:
         """Read what the store knows, and nothing else."""
@@ -88,6 +91,10 @@ class Reaches:
         self, caller: Caller, request: requests.SetReach, agent: str
     ) -> key_views.ReachAnswer:
         self._intake.text(request.token, "token")
+        _check_token(request.token)
+        if not request.a2a and not self._people.known(caller.team, agent):
+            wanted = "`nodrop agents` lists who is there; `nodrop agents add` adds one elsewhere."
+            raise NotFoundError("no such agent", next_step=wanted)
         known = self.get(caller.team, agent)
         reach = Reach(
             team=caller.team,
@@ -97,6 +104,9 @@ class Reaches:
             token=known.token if request.token is None else request.token or None,
             private=known.private if request.private is None else request.private,
         )
+        moved = (reach.a2a, reach.private) != (known.a2a, known.private)
+        if moved and reach.a2a is not None and not reach.private:
+            await self.check(reach.a2a)
 
         def run(batch: Batch) -> Reach:
             data = msgspec.json.encode(reach)
@@ -123,6 +133,16 @@ class Reaches:
 
     def _know(self, reach: Reach) -> None:
         self._known[reach.team, reach.agent] = reach
+
+
+async def _unchecked(_: str) -> None:
+    """Let every address pass: nobody delivers there."""
+
+
+def _check_token(token: str | None) -> None:
+    if token and not (token.isascii() and token.isprintable() and token == token.strip()):
+        problem = Problem(path="token", message="expected printable ASCII: a header carries it")
+        raise InvalidRequestError("the token cannot be sent", errors=(problem,))
 
 
 def _address(url: str) -> str | None:

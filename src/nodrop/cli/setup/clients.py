@@ -39,32 +39,27 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """The command that serves the tools to this agent."""
         return [*self.command, "mcp", "--agent", self.agent, *self.options]
 
-    @property
-    def doorbell(self) -> str:
-        """The command that a hook runs: whatever becomes of it, the host goes on."""
-        words = [*self.command, *DOORBELL.split(), "--agent", self.agent, *self.options]
+    def doorbell(self, *more: str) -> str:
+        """Return the command that a hook runs: whatever becomes of it, the host goes on."""
+        words = [*self.command, *DOORBELL.split(), "--agent", self.agent, *self.options, *more]
         return f"{shlex.join(words)} 2>/dev/null || true"
 
 
 def claude(place: Place) -> list[Edit]:
     """Claude Code: a project's server, a skill, and hooks at the start and at every prompt."""
     folder = place.folder / ".claude"
-    ring = {"type": "command", "command": place.doorbell, "timeout": _DOORBELL_SECONDS_MAX}
     return [
         JsonFile(path=place.folder / ".mcp.json", entries=(_server(place, "mcpServers"),)),
-        JsonFile(
-            path=folder / "settings.json",
-            entries=tuple(
-                Entry(keys=("hooks", event), value={"hooks": [ring]}, known_by=DOORBELL)
-                for event in ("SessionStart", "UserPromptSubmit")
-            ),
-        ),
+        JsonFile(path=folder / "settings.json", entries=_bells(place)),
         OwnFile(path=folder / "skills" / SERVER / "SKILL.md", content=text("skill.md")),
     ]
 
 
 def codex(place: Place) -> list[Edit]:
-    """Codex: its one configuration for every folder, and the folder's AGENTS.md."""
+    """Codex: its one configuration for every folder; the folder's AGENTS.md, and hooks in it.
+
+    The hooks are the folder's own, because they name the agent. Codex asks before it trusts them.
+    """
     home = Path(place.environment.get("CODEX_HOME") or place.user_home / ".codex")
     command, *arguments = place.mcp
     if not place.named:  # the same lines serve every folder, and the folder makes the name
@@ -86,16 +81,28 @@ def codex(place: Place) -> list[Edit]:
             end="# nodrop:end",
         ),
         _snippet(place.folder / "AGENTS.md"),
+        JsonFile(path=place.folder / ".codex" / "hooks.json", entries=_bells(place)),
     ]
 
 
 def cursor(place: Place) -> list[Edit]:
-    """Cursor: a project's server, and a rule that always applies."""
+    """Cursor: a project's server, a rule that always applies, and a hook at the start.
+
+    A hook at every prompt could only stop the prompt, not add to it.
+    """
     folder = place.folder / ".cursor"
+    ring = {"command": place.doorbell("--json")}
     rule = "---\ndescription: Work with other agents through Nodrop\nalwaysApply: true\n---\n"
     return [
         JsonFile(path=folder / "mcp.json", entries=(_server(place, "mcpServers"),)),
         OwnFile(path=folder / "rules" / f"{SERVER}.mdc", content=f"{rule}\n{_lesson()}"),
+        JsonFile(
+            path=folder / "hooks.json",
+            entries=(
+                Entry(keys=("version",), value=1, frame=True),
+                Entry(keys=("hooks", "sessionStart"), value=ring, known_by=DOORBELL),
+            ),
+        ),
     ]
 
 
@@ -120,6 +127,15 @@ def _server(place: Place, *keys: str) -> Entry:
     command, *arguments = place.mcp
     value: dict[str, Any] = {"command": command, "args": arguments}
     return Entry(keys=(*keys, SERVER), value=value)
+
+
+def _bells(place: Place) -> tuple[Entry, ...]:
+    """Return hooks at the start of a session and at every prompt, as Claude Code and Codex read them."""
+    ring = {"type": "command", "command": place.doorbell(), "timeout": _DOORBELL_SECONDS_MAX}
+    return tuple(
+        Entry(keys=("hooks", event), value={"hooks": [ring]}, known_by=DOORBELL)
+        for event in ("SessionStart", "UserPromptSubmit")
+    )
 
 
 def _snippet(path: Path) -> Block:

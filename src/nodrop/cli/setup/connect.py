@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from nodrop.cli import screen
-from nodrop.cli.mcp import folder_name
+from nodrop.cli.mcp import check_name, folder_name
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.setup.clients import CLIENTS, Place
@@ -30,11 +30,12 @@ class Client(StrEnum):
 
 
 _HEADLESS: Final = {
-    "claude": "claude -p 'Do the handoff on stdin'",
-    "codex": "codex exec 'Do the handoff on stdin'",
-    "cursor": "cursor-agent -p 'Do the handoff on stdin'",
-    "openclaw": "openclaw agent --message 'Do the handoff'",
+    "claude": 'claude -p "Do the handoff on stdin"',
+    "codex": 'codex exec "Do the handoff on stdin"',
+    "cursor": 'cursor-agent -p "Do the handoff on stdin"',
+    "openclaw": "openclaw agent exec --message-file -",
 }
+"""What does one handoff and ends; each reads it from its standard input."""
 
 
 async def setup(
@@ -82,6 +83,7 @@ def _place(session: Session, client: str) -> Place:
         options += ["--url", session.url]
     named = session.named
     agent = settings.agent if named and settings.agent else folder_name(client)
+    check_name(agent)
     return Place(
         agent=agent,
         named=named,
@@ -99,6 +101,8 @@ def _command() -> Sequence[str]:
 
 
 def _show_difference(changes: Sequence[Change]) -> None:
+    if all(change.before == change.after for change in changes):
+        screen.console(stderr=True).print("Nothing would change.")
     for change in changes:
         before, after = change.before or "", change.after or ""
         name = str(change.path)
@@ -118,11 +122,15 @@ def _tell_next(client: str, place: Place, *, token: bool) -> None:
     out = screen.console(stderr=True)
     name = place.agent if place.named or client != "codex" else "codex-<folder>, wherever it works"
     out.print(line(f"{client} is ", (name, "bold"), " from its next start on."))
+    if client == "codex":
+        out.print(
+            line(("! ", "yellow"), "It asks whether to trust the hooks: they run this program.")
+        )
     if token:
         out.print(line(("! ", "yellow"), "The token is not written down: give it NODROP_TOKEN."))
     screen.hint("nodrop up              # unless a relay is running")
     screen.hint(
-        f'nodrop work {place.agent} --exec "{_HEADLESS[client]}"'
+        f"nodrop work {place.agent} --exec '{_HEADLESS[client]}'"
         "   # to act while nobody types, under this or a name of its own"
     )
 

@@ -61,12 +61,17 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     def added(self, text: str | None) -> str:
         """Return the file with the block at its end, once."""
         before = "" if text is None else self._without(text)
+        if self.path.suffix == ".toml":
+            _check_toml(before, self.path, "is not TOML", "Correct it, then try again.")
         if before and not before.endswith("\n"):
             before += "\n"
         gap = "\n" if before else ""
         made = f"{before}{gap}{self.begin}\n{self.content.rstrip()}\n{self.end}\n"
         if self.path.suffix == ".toml":
-            _check_toml(made, self.path)
+            next_step = (
+                "It may have a server called nodrop already: remove that one, then try again."
+            )
+            _check_toml(made, self.path, "would no longer be TOML", next_step)
         return made
 
     def removed(self, text: str) -> str | None:
@@ -78,15 +83,13 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
         return re.sub(marked, "", text, flags=re.DOTALL)
 
 
-def _check_toml(text: str, path: Path) -> None:
+def _check_toml(text: str, path: Path, why: str, next_step: str) -> None:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         problem = Problem(path=str(path), message=str(error))
         raise InvalidRequestError(
-            "the file would no longer be TOML",
-            next_step="It may have a server called nodrop already: remove that one, then try again.",
-            errors=(problem,),
+            f"the file {why}", next_step=next_step, errors=(problem,)
         ) from error
 
 
@@ -96,6 +99,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...]
     value: Any
     known_by: str | None = None
+    frame: bool = False
+    """The document must have it, whoever else is in it: the user's own counts, and ours stays for it."""
 
 
 class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +117,9 @@ class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
             place = document
             for key in parents:
                 place = self._object(place.setdefault(key, {}), key)
-            if entry.known_by is None:
+            if entry.frame:
+                place.setdefault(last, entry.value)
+            elif entry.known_by is None:
                 place[last] = entry.value
             else:
                 kept = _others(self._list(place.setdefault(last, []), last), entry.known_by)
@@ -123,10 +130,12 @@ class JsonFile(msgspec.Struct, frozen=True, kw_only=True):
         """Return the document without our entries, and without what only they were in."""
         document = self._read(text)
         for entry in self.entries:
-            _remove(document, entry)
+            if not entry.frame:
+                _remove(document, entry)
         if document == self._read(text):
             return text  # nothing of ours is in it
-        return _written(document, text) if document else None
+        frame = {entry.keys[0] for entry in self.entries if entry.frame}
+        return _written(document, text) if document.keys() - frame else None
 
     def _read(self, text: str) -> dict[str, Any]:
         try:

@@ -28,6 +28,8 @@ INPUT_MODES: Final = (
     "image/jpeg",
 )
 OUTPUT_MODES: Final = ("text/plain", "application/json")
+ANY_SKILL: Final = "handoff"
+"""What a card has where its agent declares nothing: it must have a skill, and this is no capability."""
 _BEARER: Final = "bearer"
 _FRONT_DESK: Final = (
     "A relay that passes work between agents without dropping it. Name a capability in our "
@@ -125,7 +127,7 @@ def _skill(capability: View, manifest: View) -> AgentSkill:
 
 
 def _any_skill(name: str, about: str) -> AgentSkill:
-    return AgentSkill(id="handoff", name=name, description=about, tags=["handoff"])
+    return AgentSkill(id=ANY_SKILL, name=name, description=about, tags=["handoff"])
 
 
 def _guarded(made: AgentCard) -> AgentCard:

@@ -15,6 +15,8 @@ from a2a.types import AgentCard
 
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import DEFAULT, SECOND
+from nodrop.doors.a2a import extension
+from nodrop.doors.a2a.cards import ANY_SKILL
 from nodrop.doors.a2a.errand import Delivery, Errand
 from nodrop.doors.a2a.remote import AwayError, Remote
 from nodrop.doors.a2a.visit import Deliveries, View, WorkWay
@@ -199,7 +201,10 @@ class Courier:
 
 def _manifest(name: str, card: AgentCard, address: str) -> View:
     capabilities: dict[str, View] = {}
+    ours = any(known.uri == extension.URI for known in card.capabilities.extensions)
     for skill in card.skills:
+        if ours and skill.id == ANY_SKILL:
+            continue  # another relay's way of saying that its agent declares nothing
         if 0 < len(skill.id) <= _NAME_CHARS_MAX and skill.id.isascii() and skill.id.isprintable():
             about = {"description": skill.description} if skill.description else {}
             tags = {"tags": list(skill.tags)} if skill.tags else {}

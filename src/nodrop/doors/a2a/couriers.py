@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from nodrop.core.errors import NodropError
+from nodrop.core.errors import InvalidRequestError, NodropError
 from nodrop.doors.a2a.addresses import Addresses
 from nodrop.doors.a2a.courier import Courier
 from nodrop.doors.a2a.remote import Remote
@@ -42,6 +42,20 @@ class Couriers:
             if key not in self._running:
                 task = asyncio.create_task(self._carry(reach), name=f"nodrop courier {reach.agent}")
                 self._running[key] = (reach, task)
+
+    async def check(self, url: str) -> None:
+        """Refuse an address at which nothing would be delivered, for want of leave.
+
+        Raises:
+            InvalidRequestError: it is a private one.
+        """
+        try:
+            await self._addresses.check(url, path="a2a")
+        except InvalidRequestError as error:
+            wanted = "Allow this one address with `--private` (`private` over HTTP)."
+            raise InvalidRequestError(
+                error.detail, next_step=wanted, errors=error.errors
+            ) from error
 
     async def close(self) -> None:
         """Stop; the next run goes on."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
@@ -53,6 +54,13 @@ class _Called(msgspec.Struct):
     """As much of a JSON-RPC request as the door looks at."""
 
     method: Any = None
+    params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Filter(msgspec.Struct):
+    """As much of the parameters of a list."""
+
+    status: str | int | None = None
 
 
 class A2ADoor:
@@ -93,13 +101,15 @@ class A2ADoor:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Answer requests while the block runs, and go on with what an earlier run left."""
-        self._relay.reaches.changed = self._reach_changed
+        reaches = self._relay.reaches
+        before = reaches.changed, reaches.check
+        reaches.changed, reaches.check = self._reach_changed, self._check_reach
         if self._relay.webhooks.pending() or self._relay.reaches.elsewhere():
             self._load_soon()
         try:
             yield
         finally:
-            self._relay.reaches.changed = lambda: None
+            reaches.changed, reaches.check = before
             if self._loading:
                 loaded = await asyncio.gather(self._service, return_exceptions=True)
                 if not isinstance(loaded[0], BaseException):
@@ -116,6 +126,10 @@ class A2ADoor:
             self._service.result().couriers.look()
         else:
             self._load_soon()
+
+    async def _check_reach(self, url: str) -> None:
+        service = await self.service()
+        await service.couriers.check(url)
 
     def _load_soon(self) -> None:
         if not self._loading:
@@ -207,17 +221,19 @@ class A2ADoor:
         body = await _body(receive, headers, self._relay.limits.frame_bytes_max)
         rpc = rest == "/"
         refused = service.refusal_of_form(headers, body, rpc=rpc)
+        called = _Called()
         try:
-            method = peek(body, _Called, self._relay.limits).method if body else None
+            called = peek(body, _Called, self._relay.limits) if body else called
         except TooLargeError as error:
             refused = refused or service.refusal(error, rpc=rpc)
-            method = None
         except NodropError:
-            method = None  # the SDK says what is wrong with it, in JSON-RPC's own codes
+            pass  # the SDK says what is wrong with it, in JSON-RPC's own codes
         if refused is not None:
             await refused({**scope, "path": rest}, _Replay(body, receive), send)
             return
-        versioned = _versioned(headers, scope["query_string"], rest, method)
+        query = scope["query_string"]
+        versioned = _versioned(headers, query, rest, called.method)
+        visit = msgspec.structs.replace(visit, listed=_listed(rest, query, called))
         inner = {
             **scope,
             "path": rest,
@@ -351,6 +367,20 @@ def _versioned(
         said = _CURRENT if modern else b""
     kept = [(name, value) for name, value in headers.items() if name != _VERSION]
     return [*kept, (_VERSION, said)] if said else kept
+
+
+def _listed(rest: str, query: bytes, called: _Called) -> str | None:
+    """Return the state that a list is asked for, in the caller's own words."""
+    if rest == "/tasks":
+        found = parse_qs(query.decode("latin-1")).get("status", [])
+        return found[-1] if found else None
+    if rest != "/" or called.method != "ListTasks":
+        return None
+    try:
+        status = msgspec.json.decode(called.params, type=_Filter).status
+    except msgspec.MsgspecError:
+        return None  # the SDK says what is wrong with it
+    return None if status is None else str(status)
 
 
 def _address(scope: Scope | None) -> str | None:

@@ -34,6 +34,14 @@ FIRST_LOOK_MS: Final = 500
 LOOK_MS_MAX: Final = 15_000
 """How rarely an agent is asked that tells nothing by itself: some count requests per minute."""
 LISTEN_SECONDS_MAX: Final = 60.0
+_TERMS: Final = {
+    "capability": "capability",
+    "title": "title",
+    "trigger": "trigger",
+    "expected_outcome": "expectedOutcome",
+    "priority": "priority",
+}
+"""What another relay is told of a handoff, in A2A's spelling."""
 _REASON_CHARS_MAX: Final = 2_000
 _GONE: Final = (StaleAttemptError, AlreadyFinishedError, NotFoundError, ForbiddenError)
 """It has another attempt, an end, or another recipient."""
@@ -251,7 +259,7 @@ class Errand:
             message_id=message_id,
             context_id=self._handoff["correlation_id"],
             role="ROLE_USER",
-            parts=said_to(self._handoff),
+            parts=said_to(self._handoff, ours=self._remote.speaks_ours),
         )
         about = Struct()
         # What it needs to hand on work of its own as part of this.
@@ -264,16 +272,22 @@ class Errand:
         )
         if self._remote.speaks_ours:
             terms = {"idempotencyKey": message_id, "deadline": self._handoff["deadline"]}
-            if self._handoff["capability"]:
-                terms["capability"] = self._handoff["capability"]
+            for name, spelled in _TERMS.items():
+                if self._handoff[name]:
+                    terms[spelled] = self._handoff[name]
             about.update({extension.URI: terms})
             message.extensions.append(extension.URI)
         message.metadata.CopyFrom(about)
         return message
 
 
-def said_to(handoff: View) -> list[Part]:
-    """Return a handoff in parts: as it came over A2A, or in words for whoever reads only those."""
+def said_to(handoff: View, *, ours: bool) -> list[Part]:
+    """Return a handoff in parts: as it came over A2A, or in words for whoever reads only those.
+
+    Args:
+        handoff: what is handed on.
+        ours: whether it goes to somebody who knows our extension.
+    """
     payload: Any = handoff["payload"]
     if form := tasks.form(handoff):
         return parts.restored(payload, form)
@@ -283,8 +297,12 @@ def said_to(handoff: View) -> list[Part]:
     words = [f"{name}: {handoff[name]}" for name in names if handoff[name]]
     if payload is not None:
         words.append(f"payload: {canonical.dumps(payload).decode()}")
-    made = [Part(text="\n".join(words) or handoff["id"])]
-    return made if payload is None else [*made, *parts.of_value(payload)]
+    made = Part(text="\n".join(words) or handoff["id"])
+    if payload is None:
+        return [made]
+    # Another relay is to hand on the payload, not what we said of it.
+    made = extension.in_words(made) if ours and parts.is_object(payload) else made
+    return [made, *parts.of_value(payload)]
 
 
 def result(task: Task) -> Any:

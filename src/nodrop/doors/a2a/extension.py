@@ -1,9 +1,10 @@
 """Our fields in A2A: one extension, under one versioned URI. A breaking change is another URI."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
-from a2a.types import Message, SendMessageRequest
+from a2a.types import Message, Part, SendMessageRequest
 from google.protobuf.json_format import MessageToDict
 
 from nodrop.core.errors import InvalidRequestError, Problem
@@ -33,8 +34,27 @@ TERMS: Final = frozenset(Offer.__struct_fields__) - _OURS
 """The fields of an offer that a message may name."""
 DECISION: Final = "decision"
 """How a message answers other terms: `agree` or `decline`."""
+_WORDS: Final = "words"
+"""Marks a part that says the others in words, for whoever reads only those."""
 _NESTED: Final = frozenset({"backoff", "escalation", "then"})
 """Terms that have fields of ours in them; what is in the others is the agents' own."""
+
+
+def in_words(part: Part) -> Part:
+    """Return a part marked as one that only says the others in words."""
+    part.metadata.update({URI: {_WORDS: True}})
+    return part
+
+
+def meant(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts of a message without those that only say the others in words."""
+    kept = [part for part in parts if not _is_in_words(part)]
+    return kept or list(parts)
+
+
+def _is_in_words(part: Part) -> bool:
+    said = MessageToDict(part.metadata).get(URI)
+    return is_object(said) and said.get(_WORDS) is True
 
 
 def terms(request: SendMessageRequest) -> dict[str, Any]:

@@ -5,7 +5,7 @@ The store lists by age, A2A by change, so the newest few are looked at together.
 
 from typing import Final
 
-from a2a.types import ListTasksRequest, ListTasksResponse, Task
+from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskState
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import (
@@ -27,6 +27,7 @@ _PAGE: Final = 200
 
 async def page(request: ListTasksRequest, visit: Visit) -> tuple[ListTasksResponse, list[View]]:
     """Return a page of tasks without their histories, and the handoffs they are."""
+    _check_status(request, visit)
     validate_history_length(request)
     size = DEFAULT_LIST_TASKS_PAGE_SIZE
     if request.HasField("page_size"):
@@ -46,6 +47,16 @@ async def page(request: ListTasksRequest, visit: Visit) -> tuple[ListTasksRespon
         total_size=len(found),
     )
     return answer, handoffs
+
+
+def _check_status(request: ListTasksRequest, visit: Visit) -> None:
+    """Refuse a state that there is not, rather than list everything, or nothing."""
+    known = dict(TaskState.items())
+    numbers = {str(number) for number in known.values()}
+    said = visit.listed is None or visit.listed in known or visit.listed in numbers
+    if not said or request.status not in known.values():
+        states = ", ".join(name for name, number in known.items() if number)
+        raise InvalidParamsError(message=f"status: expected one of {states}")
 
 
 async def _matching(request: ListTasksRequest, visit: Visit) -> list[View]:

@@ -7,7 +7,7 @@ from a2a.utils.errors import ContentTypeNotSupportedError
 
 from nodrop.core.errors import CapabilityRequiredError, InvalidRequestError, Problem
 from nodrop.doors.a2a import extension, parts
-from nodrop.doors.a2a.cards import INPUT_MODES
+from nodrop.doors.a2a.cards import ANY_SKILL, INPUT_MODES
 from nodrop.doors.a2a.visit import View, Visit
 
 _TITLE_CHARS_MAX: Final = 120
@@ -41,8 +41,12 @@ def offer(
         terms.setdefault("idempotency_key", headers[_IDEMPOTENCY_KEY].strip('"'))
     if "traceparent" in headers:
         terms.setdefault("traceparent", headers["traceparent"])
-    payload, form = parts.payload(message.parts, typed=_typed(manifest, terms.get("capability")))
-    texts = [part.text for part in message.parts if part.HasField("text")]
+    undeclared = manifest is not None and not manifest.get("capabilities")
+    if undeclared and terms.get("capability") == ANY_SKILL:
+        del terms["capability"]  # read in the card, where it means whatever there is
+    meant = extension.meant(message.parts)
+    payload, form = parts.payload(meant, typed=_typed(manifest, terms.get("capability")))
+    texts = [part.text for part in meant if part.HasField("text")]
     if texts and (line := texts[0].strip().split("\n", 1)[0][:_TITLE_CHARS_MAX]):
         terms.setdefault("title", line)
     came: dict[str, Any] = {"message_id": message.message_id, "form": form, "agent": visit.agent}

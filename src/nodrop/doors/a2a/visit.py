@@ -70,6 +70,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     way: Way
     grpc: str | None = None
     """HOST:PORT of the gRPC binding, where it is open."""
+    listed: str | None = None
+    """The state that a list is asked for, as it was said: the SDK leaves out one that it does not know."""
 
     @property
     def anonymous(self) -> bool:

@@ -7,7 +7,7 @@ reads on. Outside the frame stand only ids, agent names, states, numbers and tim
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from nodrop.core.errors import NodropError
+from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError
 from nodrop.doors.mcp.quoting import Part, part, quoted, shortened
 
 View = Mapping[str, Any]
@@ -18,6 +18,17 @@ _LINE_CHARS_MAX: Final = 300
 _TEXT_CHARS_MAX: Final = 2_000
 _PROBLEMS_MAX: Final = 10
 _SMALL_CHARS_MAX: Final = 1_000
+_NEXT: Final = {
+    InvalidRequestError.next: "Correct what is named above, then call the tool again.",
+    NotFoundError.next: "Check the id: inbox and track list what you can see.",
+}
+"""Next steps that speak of HTTP and the command line, for somebody who has neither."""
+_ARGUMENTS: Final = {
+    "handoff_id": "handoff",
+    "idempotency_key": "key",
+    "parent_id": "parent",
+}
+"""What a tool calls a field of the relay's."""
 _CONTRACT: Final = ("title", "trigger", "capability", "expected_outcome", "priority", "ref")
 
 
@@ -189,7 +200,10 @@ def entries(found: Sequence[View]) -> list[Part]:
 
 def refusal(error: NodropError) -> str:
     """Return why something was refused and what to do about it."""
-    wrong = [{"path": p.path, "message": p.message} for p in error.errors[:_PROBLEMS_MAX]]
+    wrong = [
+        {"path": _ARGUMENTS.get(p.path, p.path), "message": p.message}
+        for p in error.errors[:_PROBLEMS_MAX]
+    ]
     more = len(error.errors) - len(wrong)
     return lines(
         f"{error.code}: {error.title}.",
@@ -197,7 +211,7 @@ def refusal(error: NodropError) -> str:
         if wrong or error.detail != error.title
         else None,
         f"and {more} more problems" if more > 0 else None,
-        f"Next: {error.next_step}",
+        f"Next: {_NEXT.get(error.next_step, error.next_step)}",
     )
 
 
