@@ -127,10 +127,18 @@ $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e .
 	@touch $@
 
+# Restate's server is on npm; where there is no npm, Restate counts as not installed. Without scripts:
+# the only one there is reports the installation.
+RESTATE := @restatedev/restate-server
+NPM_INSTALL := npm install --loglevel error --no-audit --no-fund --ignore-scripts
 $(PEERS): pyproject.toml
 	@echo "Installing the peers ..."
 	@$(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/python $(PIP_INSTALL) -e '.[bench]'
+	@if command -v npm >/dev/null; then \
+	  $(NPM_INSTALL) --prefix .venv-bench '$(RESTATE)@>=1.7.12 <2' >/dev/null && \
+	  cd .venv-bench/bin && ln -sf ../node_modules/$(RESTATE)-*/bin/restate-server .; \
+	fi
 	@touch $@
 
 $(FRAMEWORKS): pyproject.toml

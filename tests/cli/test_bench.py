@@ -95,7 +95,7 @@ def test_by_default_everybody_is_measured_in_three_rounds(plans: list[Any]) -> N
     assert {"nodrop-websocket", "nodrop-http", "nodrop-embedded"} < set(plan.systems)
     assert plan.loads is None  # those that each is meant for
     peers = {"nats", "skip-locked", "procrastinate", "dbos", "huey", "a2a"}
-    peers |= {"rabbitmq", "celery", "dramatiq"}
+    peers |= {"rabbitmq", "celery", "dramatiq", "restate"}
     assert peers < set(plan.systems)
     assert not plan.folder.exists()  # it was removed afterwards
 

