@@ -31,8 +31,8 @@ ABOUT: Final = About(
     telling={_SERVER: (_SERVER, "--version")},
 )
 
-# No telemetry and no pages. Whatever is set, it asks once at its start whether there is a later
-# release, beside everything else, and does not mind if nobody answers.
+# Whatever is set, it asks once at its start whether there is a later release; not from here.
+_NO_WAY_OUT: Final = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
 _CONFIGURATION: Final = """
 base-dir = "{folder}/restate"
 node-name = "bench"
@@ -69,7 +69,8 @@ async def server(folder: Path) -> AsyncGenerator[str]:
     path = program_path(_SERVER)
     assert path is not None, "looked for before"
     log = folder / "restate.log"
-    async with program(path, "--config-file", configuration, "--no-logo", log=log):
+    arguments = ("--config-file", configuration, "--no-logo")
+    async with program(path, *arguments, log=log, environment=_NO_WAY_OUT):
         await listening(ingress)
         await listening(admin)
         yield f"http://127.0.0.1:{ingress} http://127.0.0.1:{admin}"
