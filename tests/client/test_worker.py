@@ -311,6 +311,41 @@ async def test_a_stale_delivery_ends_its_handler_without_a_word(
     assert relay.said("register", "heartbeat") == ["ack", "update"]
 
 
+async def test_a_handler_that_is_stopped_can_clean_up_however_often_it_hears_of_it(
+    *,
+    relay: "FakeTransport",
+    agent: nodrop.Agent,
+    working: "Working",
+    ticks: "Ticks",
+    soon: "Soon",
+) -> None:
+    started, stopped, tidy = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    swept: list[str] = []
+
+    @agent.capability("triage")
+    async def triage(task: nodrop.Task) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+            await tidy.wait()
+            swept.append(task.id)
+
+    async with working(agent):
+        relay.deliver()
+        await soon(started)
+        relay.held = []
+        await ticks.tick()
+        await soon(stopped)
+        await relay.next("heartbeat")
+        for _ in range(2):  # it is still here and not ours; the second shows that the first is over
+            await ticks.tick()
+            await relay.next("heartbeat")
+        tidy.set()
+    assert swept == ["h1"]
+
+
 @pytest.mark.parametrize("error", [StaleAttemptError(), AlreadyFinishedError()])
 async def test_no_work_is_begun_on_a_delivery_that_cannot_be_acknowledged(
     relay: "FakeTransport",

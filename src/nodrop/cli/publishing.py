@@ -1,6 +1,6 @@
 """Publishing a manifest that somebody wrote: for agents whose code does not say what they can do."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import typer
@@ -20,7 +20,8 @@ async def agents_publish(
     """Publish what an agent can do, from a manifest in a file, kept byte for byte."""
     written = file_text(file)
     manifest = decode(written, path=file)
-    agent = manifest.get(_AGENT) if isinstance(manifest, dict) else None
+    said = cast("dict[str, Any]", manifest) if isinstance(manifest, dict) else {}
+    agent = said.get(_AGENT)
     if not isinstance(agent, str) or not agent:
         problem = Problem(path=_AGENT, message="expected the name of the agent")
         raise InvalidRequestError("it is not a manifest", errors=(problem,))

@@ -74,10 +74,13 @@ class Running:
         self._work: asyncio.Task[Any] | None = None
 
     def lose(self) -> None:
-        """Stop the work: somebody else has it, or nobody wants it any more."""
-        self.lost = True
-        if self._work is not None:
+        """Stop the work: somebody else has it, or nobody wants it any more.
+
+        Once: whoever is cancelled a second time cannot clean up.
+        """
+        if not self.lost and self._work is not None:
             self._work.cancel()
+        self.lost = True
 
     async def run(self) -> None:
         """Do the work and report it. Raises nothing but its own cancellation."""

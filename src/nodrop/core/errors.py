@@ -198,7 +198,7 @@ class NotFoundError(CallerError):
 
     code = "not_found"
     title = "No such thing here"
-    next = "Check the id; `nodrop inbox` and `nodrop track` list what you can see."
+    next = "Check it; `nodrop agents`, `nodrop inbox` and `nodrop track` list what you can see."
 
 
 class NoMatchError(CallerError):
