@@ -33,6 +33,7 @@ _TAG: Final[Schema] = {"pattern": "^[!-+\\--~](?:[ -+\\--~]{0,62}[!-+\\--~])?$"}
 _TEXT: Final[Schema] = {"maxLength": DEFAULT.text_chars_max}
 _WORDS: Final[Schema] = {**_TEXT, "pattern": r"[^\s\x1c-\x1f\x85]"}
 """A text that says something."""
+_B64: Final = "[A-Za-z0-9+/]"
 _POSITIVE: Final[Schema] = {"minimum": 1}
 _LATER: Final[Schema] = {"const": None, "description": "Not supported by this release."}
 _INTEGER: Final[Schema] = {"minimum": -(2**63), "maximum": 2**63 - 1}
@@ -105,7 +106,11 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("PutOutlet", "inbox"): _AGENT,
     ("PutOutlet", "kind"): {"enum": ["webhook", "notify"]},
     ("PutOutlet", "kinds"): {"items": {"type": "string", "enum": [*Kind]}},
+    ("PutOutlet", "secret"): {
+        "pattern": f"^whsec_(?:{_B64}{{4}})*{_B64}{{2}}(?:{_B64}{{2}}|{_B64}=|==)$"
+    },
     ("PutOutlet", "url"): {"maxLength": 2_000, "format": ADDRESS_FORMAT},
+    ("SetReach", "token"): {"pattern": "^(?:[!-~](?:[ -~]*[!-~])?)?$"},
     ("Emit", "type"): _NAME,
     ("Emit", "event_id"): _NAME,
     ("Emit", "source"): _NAME,

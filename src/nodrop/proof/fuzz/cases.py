@@ -115,6 +115,8 @@ class Rules:
                 self._address(body)
             case "PUT /agents/{name}":
                 _publish(body, path.get("name"))
+            case "POST /messages" | "POST /statuses" if _counts(body.get("supersedes")):
+                body["supersedes"] = None  # only what the caller said before can be
             case _ if label in _OF_DELIVERY and body.get("attempt") is None:
                 body["attempt"] = 1  # which may be left out before the first delivery only
             case _:
@@ -153,6 +155,10 @@ def _about_headers(case: Case) -> bool:
 
 def _is(value: Any, pattern: re.Pattern[str]) -> TypeGuard[str]:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
