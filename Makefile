@@ -2,7 +2,8 @@
 # Needs a Python of 3.11 or later (PYTHON=... picks one) and a package index.
 
 PYTHON ?= python3
-WORKERS ?= auto
+# One more than there are cores: many tests wait for processes, clocks and disks.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 ARGS ?=
 
 BIN := .venv/bin
