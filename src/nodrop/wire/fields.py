@@ -83,7 +83,9 @@ _FIELDS: Final[Mapping[str, Schema]] = {
         "propertyNames": _NAME,
     },
     "until": {"enum": [*Rung, "blocked", "unblocked"]},
-    "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
+    "traceparent": {
+        "pattern": "^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
+    },
     "contract_digest": {"pattern": "^sha256:[0-9a-f]{64}$"},
     "reliability": {"minimum": 0, "maximum": 1},
     "concurrency": {**_POSITIVE, "maximum": DEFAULT.concurrency_max},
