@@ -130,6 +130,8 @@ class Rules:
                 _agree(body["rule"].get("offer"))
             case "POST /messages":
                 _send(body)
+            case "POST /contracts":
+                _shape(body, "input", "output")
             case "PUT /agents/{name}":
                 _publish(body, path.get("name"))
             case "POST /statuses":
@@ -319,9 +321,14 @@ def _publish(manifest: Fields, agent: Any) -> None:
     capabilities = manifest.get("capabilities")
     _number(capabilities, "name", _NAME, "capability_{}")
     for capability in _objects(capabilities):
-        for name in ("input_schema", "output_schema"):
-            if isinstance(capability.get(name), dict):
-                capability[name] = {"query": "string", "depth": "int"}
+        _shape(capability, "input_schema", "output_schema")
+
+
+def _shape(fields: Fields, *names: str) -> None:
+    """Have an object that tells what is sent or answered be a schema."""
+    for name in names:
+        if isinstance(fields.get(name), dict):
+            fields[name] = {"query": "string", "depth": "int"}
 
 
 def _number(items: Any, field: str, pattern: re.Pattern[str], spelling: str) -> None:
