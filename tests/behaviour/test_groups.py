@@ -190,6 +190,8 @@ async def test_one_bad_offer_and_none_is_made(inbox_monitor: Any) -> None:
         ({"join": "most"}, "join"),
         ({"join": "quorum"}, "quorum"),
         ({"join": "quorum", "quorum": 4}, "quorum"),
+        ({"join": "all", "quorum": 0}, "quorum"),
+        ({"join": "any", "quorum": 101}, "quorum"),
         ({"offers": {"a": {"to": "b", "title": 3}}}, "offers"),
         ({"offers": {"a": {"to": "b", "idempotency_key": "k"}}}, "offers.a.idempotency_key"),
         ({"offers": {"a": {"to": "b"}}, "traceparent": "nonsense"}, "traceparent"),

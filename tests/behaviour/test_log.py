@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from nodrop.core.errors import InvalidRequestError
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff
 from nodrop.wire import events as wire_events
@@ -178,3 +181,10 @@ async def test_many_at_once_are_chained_in_one_order(inbox_monitor: Any) -> None
     entries = await whole_log(inbox_monitor)
     assert [e["seq"] for e in entries] == list(range(1, len(entries) + 1))
     assert [e["prev_hash"] for e in entries[1:]] == [e["hash"] for e in entries[:-1]]
+
+
+async def test_nobody_looks_for_more_words_than_anything_holds(inbox_monitor: Any) -> None:
+    assert (await inbox_monitor("log", text="x" * 10_000))["entries"] == []
+    with pytest.raises(InvalidRequestError) as refused:
+        await inbox_monitor("log", text="x" * 10_001)
+    assert refused.value.errors[0].path == "text"

@@ -120,6 +120,9 @@ async def test_what_cannot_be_handed_off_is_a_dead_letter_with_its_reason(
         ({"offer": {"to": "b", "deadline": "soon"}}, "offer.deadline", ""),
         ({"offer": {"title": "x"}}, "offer.to", "name a recipient"),
         ({"offer": {"to": "b", "idempotency_key": "k"}}, "offer.idempotency_key", "the same"),
+        ({"offer": {"to": "b", "command_id": ""}}, "offer.command_id", "the same"),
+        ({"offer": {"to": "b", "signature": ""}}, "offer.signature", "the same"),
+        ({"offer": {"to": "b", "turn_based": True}}, "offer.turn_based", "the same"),
     ],
 )
 async def test_a_bad_rule_is_refused_with_the_place_in_it_that_is_wrong(

@@ -198,6 +198,7 @@ async def test_outlets_are_for_ones_own_inbox_and_only_operators_reach_further(
         ({"url": "nowhere"}, "url"),
         ({"url": "https://x", "kind": "pigeon"}, "kind"),
         ({"url": "https://x", "kinds": ["letters"]}, "kinds"),
+        ({"url": "https://x", "inbox": ""}, "inbox"),
         ({"url": "https://x", "secret": "short"}, "secret"),
         ({"url": "https://x", "secret": "whsec_"}, "secret"),
         ({"url": "https://x", "secret": "whsec_###"}, "secret"),

@@ -95,6 +95,25 @@ def test_a_body_is_required_where_one_of_its_fields_is() -> None:
         ("Reassign", {"reason": "x"}, False),
         ("Reassign", {"capability": "c"}, True),
         ("Take", {"wait": 0}, True),
+        ("Offer", {"to": "b", "traceparent": f"00-{'0' * 31}1-{'0' * 15}1-00"}, True),
+        ("Offer", {"to": "b", "traceparent": f"00-{'0' * 32}-{'0' * 15}1-00"}, False),
+        ("Offer", {"to": "b", "traceparent": f"ff-{'0' * 31}1-{'0' * 15}1-00"}, False),
+        ("OfferGroup", {"offers": {"a": {"to": "b", "title": "x"}}}, True),
+        ("OfferGroup", {"offers": {"a": {"title": "x"}}}, False),
+        ("OfferGroup", {"offers": {"a": {"to": "b", "idempotency_key": "k"}}}, False),
+        ("OfferGroup", {"offers": {"a": {"to": "b", "from": "c"}}}, False),
+        ("PutTrigger", {"on": "x", "offer": {"to": "b", "correlation_id": "c"}}, True),
+        ("PutTrigger", {"on": "x", "offer": {"to": "b", "turn_based": False}}, True),
+        ("PutTrigger", {"on": "x", "offer": {"to": "b", "turn_based": True}}, False),
+        ("PutTrigger", {"on": "x", "offer": {"to": "b", "command_id": "c"}}, False),
+        ("TestTrigger", {"rule": {"on": "x", "offer": {"to": "b", "signature": "s"}}}, False),
+        ("CreateInvitation", {"expires": 30 * 86_400}, True),
+        ("CreateInvitation", {"expires": 30 * 86_400 + 1}, False),
+        ("ListHandoffs", {"state": "blocked"}, True),
+        ("ListHandoffs", {"state": "asleep"}, False),
+        ("GetLog", {"since": 0, "until": 86_400}, True),
+        ("GetLog", {"since": -1}, False),
+        ("GetLog", {"until": 1e12}, False),
     ],
 )
 def test_requests_are_described_to_their_bounds(
@@ -105,7 +124,7 @@ def test_requests_are_described_to_their_bounds(
 
 
 def test_what_is_given_as_an_example_of_a_time_is_one() -> None:
-    timed = ("Duration", "PositiveDuration", "Due")
+    timed = ("Duration", "PositiveDuration", "Due", "DueSoon", "TimeAgo")
     examples = {
         example for name in timed for example in DOCUMENT["components"]["schemas"][name]["examples"]
     }

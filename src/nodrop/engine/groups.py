@@ -253,6 +253,9 @@ class Groups:
         if not 1 <= count <= most:
             problem = Problem(path="offers", message=f"1 to {most} members")
             raise InvalidRequestError("nobody is asked, or too many are", errors=(problem,))
+        if request.quorum is not None and not 1 <= request.quorum <= most:
+            problem = Problem(path="quorum", message=f"1 to {count}, the number of members")
+            raise InvalidRequestError("it could never be joined", errors=(problem,))
         match request.join:
             case "all":
                 return count

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock
 from nodrop.engine.reading import Reading
 from nodrop.engine.shows import Caller, Shows
@@ -24,14 +25,18 @@ _LOOKED_AT_MAX: Final = 5_000
 class LogSearch:
     """Reads the log for a caller."""
 
-    def __init__(self, store: Store, *, reading: Reading, shows: Shows, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, *, reading: Reading, intake: Intake, shows: Shows, clock: Clock
+    ) -> None:
         self._store = store
         self._reading = reading
+        self._intake = intake
         self._shows = shows
         self._clock = clock
 
     async def read(self, caller: Caller, request: requests.GetLog) -> views.LogAnswer:
         """Return what the log holds after a cursor, as far as it is asked for."""
+        self._intake.text(request.text, "text")
         if request.since is not None:
             first = await self._first(caller.team, self._moment(request.since, "since"))
             request = replace(request, after=max(request.after, first - 1), since=None)

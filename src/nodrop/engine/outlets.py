@@ -120,7 +120,7 @@ class Outlets:
 
     async def _put(self, caller: Caller, request: PutOutlet, name: str) -> OutletAnswer:
         self._intake.name(name, "name")
-        agent = request.inbox or caller.agent
+        agent = caller.agent if request.inbox is None else request.inbox
         self._intake.agent(agent, "inbox")
         _check(request)
         if not _may(caller, agent):

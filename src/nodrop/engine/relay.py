@@ -150,7 +150,9 @@ class Relay:
             consequences=consequences,
         )
         self._tracing = Tracing(store)
-        self._log_search = LogSearch(store, reading=self._reading, shows=self._shows, clock=clock)
+        self._log_search = LogSearch(
+            store, reading=self._reading, intake=intake, shows=self._shows, clock=clock
+        )
         self._coordination = Coordination(
             self._engine,
             store,

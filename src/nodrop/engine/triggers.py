@@ -23,6 +23,7 @@ _TEMPLATES: Final = ("title", "trigger", "expected_outcome", "payload", "correla
 """Fields of an offer in which `${event.data.x}` stands for a value."""
 _NOT_IN_RULES: Final = ("idempotency_key", "command_id", "signature", "group", "turn_based")
 """What makes no sense in an offer that is made again for each event."""
+_UNSAID: Final = requests.Offer()
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +161,7 @@ def _problems(request: trigger_requests.PutTrigger) -> Iterator[tuple[str, str]]
     if not on.isprintable() or not request.on.strip() or "*" in on:
         yield "on", "expected an event type, or the beginning of one followed by *"
     for name in _NOT_IN_RULES:
-        if getattr(request.offer, name):
+        if getattr(request.offer, name) is not getattr(_UNSAID, name):
             yield f"offer.{name}", "it would be the same for every event"
     for name in _TEMPLATES:
         written = getattr(request.offer, name)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from nodrop.core.contract import MODES
-from nodrop.core.limits import DEFAULT, SECOND
+from nodrop.core.limits import DAY, DEFAULT, SECOND
 from nodrop.core.mail import Kind
-from nodrop.core.model import Priority, Rung, When
+from nodrop.core.model import Priority, Rung, State, When
 from nodrop.core.policy import Signatures
 from nodrop.wire.keys import JWS_CHARS_MAX
 
@@ -19,12 +19,17 @@ Schema = dict[str, Any]
 DURATION: Final = "Duration"
 SOME_TIME: Final = "PositiveDuration"
 DUE: Final = "Due"
+SOON: Final = "DueSoon"
+AGO: Final = "TimeAgo"
 DURATION_FORMAT: Final = "duration-in-words"
 DUE_FORMAT: Final = "time-or-duration"
+AGO_FORMAT: Final = "time-or-duration-ago"
 """Texts of a grammar that no pattern could say in a line; `wire.times` reads them."""
 CONDITION_FORMAT: Final = "cel"
 ADDRESS_FORMAT: Final = "outlet-address"
 """`https://…` of a webhook, or an Apprise URL for people."""
+AGENT_ADDRESS_FORMAT: Final = "agent-address"
+"""`https://…` of an A2A agent, without a user; or nothing."""
 
 _AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
 _AGENT_OR_ANY: Final[Schema] = {"pattern": r"^(?:\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})$"}
@@ -36,6 +41,12 @@ _WORDS: Final[Schema] = {**_TEXT, "pattern": r"[^\s\x1c-\x1f\x85]"}
 _B64: Final = "[A-Za-z0-9+/]"
 _POSITIVE: Final[Schema] = {"minimum": 1}
 _LATER: Final[Schema] = {"const": None, "description": "Not supported by this release."}
+_OF_GROUP: Final[Schema] = {"const": None, "default": None, "description": "The group's to say."}
+_OF_EVENT: Final[Schema] = {
+    "const": None,
+    "default": None,
+    "description": "It would be the same for every event.",
+}
 _INTEGER: Final[Schema] = {"minimum": -(2**63), "maximum": 2**63 - 1}
 
 _FIELDS: Final[Mapping[str, Schema]] = {
@@ -72,7 +83,9 @@ _FIELDS: Final[Mapping[str, Schema]] = {
         "propertyNames": _NAME,
     },
     "until": {"enum": [*Rung, "blocked", "unblocked"]},
-    "traceparent": {"pattern": "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"},
+    "traceparent": {
+        "pattern": "^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$"
+    },
     "contract_digest": {"pattern": "^sha256:[0-9a-f]{64}$"},
     "reliability": {"minimum": 0, "maximum": 1},
     "concurrency": {**_POSITIVE, "maximum": DEFAULT.concurrency_max},
@@ -110,16 +123,17 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
         "pattern": f"^whsec_(?:{_B64}{{4}})*{_B64}{{2}}(?:{_B64}{{2}}|{_B64}=|==)$"
     },
     ("PutOutlet", "url"): {"maxLength": 2_000, "format": ADDRESS_FORMAT},
+    ("SetReach", "a2a"): {"maxLength": 2_000, "format": AGENT_ADDRESS_FORMAT},
     ("SetReach", "token"): {"pattern": "^(?:[!-~](?:[ -~]*[!-~])?)?$"},
     ("Emit", "type"): _NAME,
     ("Emit", "event_id"): _NAME,
     ("Emit", "source"): _NAME,
     ("PutTrigger", "on"): {"pattern": r"^[!-)+-~]{1,200}\*?$"},
+    ("TestTrigger", "trigger"): {"pattern": "^(?:[!-~](?:[ -~]{0,254}[!-~])?)?$"},
     ("TellStatus", "topic"): _NAME,
     ("Say", "thread"): _NAME,
     ("Say", "supersedes"): _POSITIVE,
     ("TellStatus", "supersedes"): _POSITIVE,
-    ("GetLog", "until"): {},
     ("GetLog", "text"): _TEXT,
     ("PutTrigger", "when"): {"minLength": 1, "maxLength": 1_000, "format": CONDITION_FORMAT},
     ("TellStatus", "status"): _WORDS,
@@ -128,6 +142,7 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("ListMessages", "thread"): {},
     ("ListMessages", "topic"): {},
     ("ListKeys", "agent"): {},
+    ("ListHandoffs", "state"): {"enum": [*State]},
     ("ListHandoffs", "from"): {},
     ("ListHandoffs", "to"): {},
     ("ListHandoffs", "correlation_id"): {},
@@ -166,21 +181,42 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Requests of which at least one of these fields must say something."""
 
+_OFFERS_WITHIN: Final[Mapping[str, Mapping[str, Schema]]] = {
+    "MemberOffer": dict.fromkeys(
+        (
+            *("command_id", "idempotency_key", "parent_id", "correlation_id", "group", "from"),
+            "signature",
+        ),
+        _OF_GROUP,
+    ),
+    "RuleOffer": {
+        **dict.fromkeys(("command_id", "idempotency_key", "group", "signature"), _OF_EVENT),
+        "turn_based": {**_OF_EVENT, "const": False, "default": False},
+    },
+}
+"""Offers that are part of something else, which says these fields for them."""
+
 _DURATIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("after", "wait", "overlap"), DURATION),
-    **dict.fromkeys(
-        ("accept_within", "update_every", "timeout", "first", "max", "expires"), SOME_TIME
-    ),
+    **dict.fromkeys(("accept_within", "update_every", "timeout", "first", "max"), SOME_TIME),
 }
-DUES: Final = frozenset({"deadline", "eta", "next_update"})
+DUES: Final = frozenset({"deadline", "eta", "next_update", "expires"})
 TIMES: Final = DUES | _DURATIONS.keys()
 """Fields that hold a due time; and these, or a duration."""
+_OTHER_TIMES: Final[Mapping[tuple[str, str], str]] = {
+    ("CreateInvitation", "expires"): SOON,
+    ("GetLog", "since"): AGO,
+    ("GetLog", "until"): AGO,
+    ("LegSpec", "deadline"): SOME_TIME,  # counted from its start
+}
 _SECONDS_MAX: Final = DEFAULT.duration_ms_max // SECOND
+_AGO_SECONDS_MAX: Final = 10**12 - 1
+"""Before there was any log, but a duration still."""
 
 
 def _timed(title: str, description: str, examples: list[Any], **bounds: Any) -> Schema:
     text = {"type": "string", "minLength": 1, "maxLength": 64, "format": bounds.pop("format")}
-    number = {"type": "number", **bounds, "maximum": _SECONDS_MAX}
+    number = {"type": "number", "maximum": _SECONDS_MAX, **bounds}
     return {
         "title": title,
         "description": description,
@@ -211,6 +247,23 @@ SHARED: Final[dict[str, Schema]] = {
         format=DUE_FORMAT,
         exclusiveMinimum=0,
     ),
+    SOON: _timed(
+        SOON,
+        f"A point in time of the next {DEFAULT.invitation_ms_max // DAY} days: "
+        "ISO 8601 with an offset, or a duration from now.",
+        ["4h", "4 hours", "PT4H", 90],
+        format=DUE_FORMAT,
+        exclusiveMinimum=0,
+        maximum=DEFAULT.invitation_ms_max // SECOND,
+    ),
+    AGO: _timed(
+        AGO,
+        "A point in time: ISO 8601 with an offset, or how long ago.",
+        ["4h", "4 hours", "PT4H", 90],
+        format=AGO_FORMAT,
+        minimum=0,
+        maximum=_AGO_SECONDS_MAX,
+    ),
 }
 """Schemas that fields refer to."""
 
@@ -227,6 +280,17 @@ def describe(components: dict[str, Schema], requests: Iterable[str]) -> None:
                 for field in _ONE_OF[name]
             ]
     components.update(SHARED)
+
+
+def tell_offers_apart(components: dict[str, Schema]) -> None:
+    """Describe the offers of groups and of rules, which cannot say everything that others can."""
+    offer = components["Offer"]
+    for name, said in _OFFERS_WITHIN.items():
+        properties = {**offer["properties"], **said}
+        components[name] = {**offer, "title": name, "properties": properties}
+    members = components["OfferGroup"]["properties"]["offers"]
+    members["additionalProperties"] = _reference("MemberOffer")
+    components["PutTrigger"]["properties"]["offer"] = _reference("RuleOffer")
 
 
 def needed(component: Schema) -> bool:
@@ -269,10 +333,12 @@ def plain(schema: Any) -> Any:
 
 def _described(component: str, field: str, schema: Schema) -> Schema:
     kinds = {kind.get("type") for kind in schema.get("anyOf", [schema])}
+    if (component, field) in _OTHER_TIMES:
+        return _referring(_OTHER_TIMES[component, field], schema, kinds)
     if field in _DURATIONS and {"string", "number"} <= kinds:
         return _referring(_DURATIONS[field], schema, kinds)
-    if field in DUES:  # of a leg, counted from its start
-        return _referring(SOME_TIME if component == "LegSpec" else DUE, schema, kinds)
+    if field in DUES:
+        return _referring(DUE, schema, kinds)
     known = _EXCEPTIONS.get((component, field), _FIELDS.get(field, {}))
     if known is _LATER:
         return {**_LATER, "default": None}
@@ -284,10 +350,14 @@ def _described(component: str, field: str, schema: Schema) -> Schema:
 
 def _referring(to: str, schema: Schema, kinds: set[str | None]) -> Schema:
     default = {"default": schema["default"]} if "default" in schema else {}
-    reference = {"$ref": f"#/components/schemas/{to}"}
+    reference = _reference(to)
     if "null" in kinds:
         return {"anyOf": [reference, {"type": "null"}], **default}
     return {**reference, **default}
+
+
+def _reference(to: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{to}"}
 
 
 def _bounded(schema: Schema, known: Schema) -> Schema:

@@ -96,6 +96,7 @@ def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:
                 route.name_field, None
             )
     fields.describe(components, _sent(components))
+    fields.tell_offers_apart(components)
     return dict(zip(kinds, made, strict=True)), dict(sorted(components.items()))
 
 

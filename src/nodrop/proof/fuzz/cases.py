@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from nodrop.core.limits import DEFAULT
 from nodrop.wire.fields import (
     ADDRESS_FORMAT,
+    AGENT_ADDRESS_FORMAT,
+    AGO_FORMAT,
     CONDITION_FORMAT,
     DUE_FORMAT,
     DUES,
@@ -26,7 +28,7 @@ from nodrop.wire.fields import (
 )
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import OfDelivery
-from nodrop.wire.times import parse_duration
+from nodrop.wire.times import parse_duration, parse_time
 
 Case = schemathesis.Case[Any]
 Fields = dict[str, Any]
@@ -37,10 +39,11 @@ WAIT_SECONDS_MAX: Final = 0.02
 _KEY_HEADER: Final = "Idempotency-Key"
 _AGENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _FREE: Final = frozenset(
     {
         *("payload", "observations", "parameters", "covariates", "metadata"),
-        *("result", "checkpoint", "answer", "value"),
+        *("result", "checkpoint", "answer", "value", "data"),
     }
 )
 """Fields that hold any JSON, within the relay's bounds."""
@@ -55,6 +58,11 @@ _OF_DELIVERY: Final = frozenset(
 
 _CONDITIONS: Final = ("true", "event.data.n > 3", "event.type.startsWith('bug') || false")
 _ADDRESSES: Final = ("https://hooks.example.com/in", "http://hooks.example.com:8080/a?b=c")
+_AGENT_ADDRESSES: Final = ("https://agents.invalid/coder", "http://agents.invalid:8080/a?b=c", "")
+_OTHER: Final = "colleague"
+"""An agent that is not the caller."""
+_MS_MAX: Final = {"expires": DEFAULT.invitation_ms_max}
+"""Of times that must not be as long as others."""
 
 
 class Rules:
@@ -72,7 +80,9 @@ class Rules:
         schemathesis.openapi.format(DURATION_FORMAT, _durations())
         schemathesis.openapi.format(DUE_FORMAT, due)
         schemathesis.openapi.format(CONDITION_FORMAT, st.sampled_from(_CONDITIONS))
+        schemathesis.openapi.format(AGO_FORMAT, due)  # also times that are still to come
         schemathesis.openapi.format(ADDRESS_FORMAT, st.sampled_from(_ADDRESSES))
+        schemathesis.openapi.format(AGENT_ADDRESS_FORMAT, st.sampled_from(_AGENT_ADDRESSES))
 
         def before_call(_context: schemathesis.HookContext, case: Case, _kwargs: Fields) -> None:
             self.amend(case)
@@ -81,15 +91,14 @@ class Rules:
 
     def amend(self, case: Case) -> None:
         """Have `case` keep the rules."""
-        if case.query:
-            case.query = _timed(dict(cast("Mapping[str, Any]", case.query)), self._year)
         label = case.operation.label
+        if case.query:
+            query = _timed(dict(cast("Mapping[str, Any]", case.query)), self._year)
+            case.query = _past(query) if label == "GET /log" else query
         if label in _OF_DELIVERY and not isinstance(case.body, dict | list | str | int | float):
             case.body, case.media_type = {}, "application/json"
         if isinstance(case.body, dict):
-            body: Fields = _timed(_spelled(cast("Fields", case.body)), self._year)
-            for name in _FREE & body.keys():
-                body[name] = _in_64_bits(body[name])
+            body: Fields = _fitting(_timed(_spelled(cast("Fields", case.body)), self._year))
             self._name_once(case, body)
             self._fit(label, body, case.path_parameters)
             case.body = body
@@ -113,10 +122,20 @@ class Rules:
         match label:
             case "POST /handoffs":
                 self._address(body)
+            case "POST /groups":
+                _join(body)
+            case "PUT /triggers/{name}":
+                _agree(body.get("offer"))
+            case "POST /triggers/test" if isinstance(body.get("rule"), dict):
+                _agree(body["rule"].get("offer"))
+            case "POST /messages":
+                _send(body)
+            case "POST /contracts":
+                _shape(body, "input", "output")
             case "PUT /agents/{name}":
                 _publish(body, path.get("name"))
-            case "POST /messages" | "POST /statuses" if _counts(body.get("supersedes")):
-                body["supersedes"] = None  # only what the caller said before can be
+            case "POST /statuses":
+                _supersede_nothing(body)
             case _ if label in _OF_DELIVERY and body.get("attempt") is None:
                 body["attempt"] = 1  # which may be left out before the first delivery only
             case _:
@@ -127,7 +146,7 @@ class Rules:
         to = offer.get("to")
         if _is(to, _AGENT) and zlib.crc32(to.encode()) % 2:
             offer["to"] = self._agent
-        _number(offer.get("then"), "to", _AGENT, "leg_{}")
+        _agree(offer)
 
 
 def _durations() -> st.SearchStrategy[str]:
@@ -182,6 +201,20 @@ def _spelled(fields: Fields) -> Fields:
     return _changed(fields, spell)
 
 
+def _fitting(value: Any) -> Any:
+    """Return `value` with what may be any JSON within the relay's bounds, wherever it is in it."""
+    match value:
+        case dict():
+            return {
+                name: _in_64_bits(item) if name in _FREE else _fitting(item)
+                for name, item in cast("Fields", value).items()
+            }
+        case list():
+            return [_fitting(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
 def _in_64_bits(value: Any) -> Any:
     def fit(value: Any) -> Any:
         is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -213,14 +246,72 @@ def _time(name: str, value: str | float, year: int) -> str | float:
     if isinstance(value, str) and not 1 <= len(value) <= _TEXT_CHARS_MAX:
         return value
     if name in DUES and isinstance(value, str) and value[4:5] == "-":
-        return value if value.startswith(str(year)) else "4h"  # links bring times that have passed
+        to_come = value.startswith(str(year)) and name not in _MS_MAX
+        return value if to_come else "4h"  # links bring times that have passed
     try:
         ms = parse_duration(value)
     except ValueError:
         return "4h" if isinstance(value, str) else value
     if name == "wait" and WAIT_SECONDS_MAX * 1_000 < ms <= DEFAULT.duration_ms_max:
         return WAIT_SECONDS_MAX
-    return "4h" if isinstance(value, str) and not 0 < ms <= DEFAULT.duration_ms_max else value
+    most = _MS_MAX.get(name, DEFAULT.duration_ms_max)
+    return "4h" if isinstance(value, str) and not 0 < ms <= most else value
+
+
+def _past(query: Fields) -> Fields:
+    """Return what is asked of the log with times that can be read."""
+    for name in ("since", "until"):
+        value = query.get(name)
+        if isinstance(value, str) and 1 <= len(value) <= _TEXT_CHARS_MAX:
+            query[name] = value if _is_past(value) else "4h"
+    return query
+
+
+def _is_past(value: str) -> bool:
+    for read in (parse_duration, parse_time):
+        try:
+            read(value)
+        except (ValueError, OverflowError):
+            continue
+        return True
+    return False
+
+
+def _agree(offer: Any) -> None:
+    """Have an offer's fields agree: a contract is with somebody; and no loops."""
+    if isinstance(offer, dict):
+        fields = cast("Fields", offer)
+        if fields.get("to") is None and _is(fields.get("contract_digest"), _DIGEST):
+            fields["contract_digest"] = None
+        _number(fields.get("then"), "to", _AGENT, "leg_{}")
+
+
+def _join(group: Fields) -> None:
+    """Have a group's members be able to join it."""
+    _number(group.get("then"), "to", _AGENT, "leg_{}")
+    offers = group.get("offers")
+    if not isinstance(offers, dict):
+        return
+    members = cast("Fields", offers)
+    for offer in members.values():
+        _agree(offer)
+    quorum = group.get("quorum")
+    if group.get("join") == "quorum" and (
+        quorum is None or (_counts(quorum) and len(members) < quorum <= DEFAULT.members_max)
+    ):
+        group["quorum"] = 1
+
+
+def _send(message: Fields) -> None:
+    """Have a message be for somebody: who is in a thread or a handoff is not known here."""
+    _supersede_nothing(message)
+    if message.get("to") is None and (message.get("thread") or message.get("about")) is not None:
+        message["to"] = _OTHER
+
+
+def _supersede_nothing(said: Fields) -> None:
+    if _counts(said.get("supersedes")):
+        said["supersedes"] = None  # only what the caller said before can be
 
 
 def _publish(manifest: Fields, agent: Any) -> None:
@@ -230,9 +321,14 @@ def _publish(manifest: Fields, agent: Any) -> None:
     capabilities = manifest.get("capabilities")
     _number(capabilities, "name", _NAME, "capability_{}")
     for capability in _objects(capabilities):
-        for name in ("input_schema", "output_schema"):
-            if isinstance(capability.get(name), dict):
-                capability[name] = {"query": "string", "depth": "int"}
+        _shape(capability, "input_schema", "output_schema")
+
+
+def _shape(fields: Fields, *names: str) -> None:
+    """Have an object that tells what is sent or answered be a schema."""
+    for name in names:
+        if isinstance(fields.get(name), dict):
+            fields[name] = {"query": "string", "depth": "int"}
 
 
 def _number(items: Any, field: str, pattern: re.Pattern[str], spelling: str) -> None:

@@ -14,6 +14,7 @@ AFTER_ALL: Final = "\U0010ffff"
 
 SCAN_ENTRIES_MAX: Final = 50_000
 """How much of the log one statement looks through for an actor or a type: these have no index."""
+SEQ_MAX: Final = 2**63 - 1
 
 
 def handoffs_page(page: Page) -> Statement:
@@ -83,7 +84,9 @@ def entries_page(page: LogPage) -> tuple[Statement, int | None]:
             page.correlation_id,
         )
     elif page.actor is not None or page.type is not None:
-        looked_to = page.after + SCAN_ENTRIES_MAX
+        # A caller may name any integer: from far below the first entry it would never arrive, and
+        # beyond the last there can be it does not fit into the database.
+        looked_to = min(max(page.after, 0) + SCAN_ENTRIES_MAX, SEQ_MAX)
         wanted.add("e.seq <= {}", looked_to)
     return wanted.select(_ENTRY, "entry e", order="e.seq", limit=page.limit), looked_to
 

@@ -18,6 +18,7 @@ AFTER_ALL: Final = "\U0010ffff"
 SCAN_ENTRIES_MAX: Final = 5_000
 """How much of the log one statement looks through for an actor or a type: these have no index, and
 the writer waits meanwhile."""
+SEQ_MAX: Final = 2**63 - 1
 
 
 def handoffs_page(page: Page) -> Statement:
@@ -78,7 +79,9 @@ def entries_page(page: LogPage) -> tuple[Statement, int | None]:
         return _correlated(wanted, page.team, page.correlation_id, limit=page.limit), None
     if page.actor is None and page.type is None:
         return wanted.select(_ENTRY, "entry e", order="seq", limit=page.limit), None
-    scanned_to = page.after + SCAN_ENTRIES_MAX
+    # A caller may name any integer: from far below the first entry it would never arrive, and
+    # beyond the last there can be it does not fit into the database.
+    scanned_to = min(max(page.after, 0) + SCAN_ENTRIES_MAX, SEQ_MAX)
     wanted.add("e.seq <= ?", scanned_to)
     return wanted.select(_ENTRY, "entry e", order="seq", limit=page.limit), scanned_to
 

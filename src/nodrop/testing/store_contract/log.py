@@ -126,6 +126,10 @@ class LogContract(Setting):
             ({"actor": "code_agent", "after": 2}, [6]),
             ({"type": "handoff.*", "limit": 2}, [1, 2]),
             ({"handoff_id": handoff_id(1), "after": 1}, [2]),
+            ({"after": -(2**63)}, [1, 2, 3, 4, 5, 6]),
+            ({"after": 2**63 - 1}, []),
+            ({"actor": "code_agent", "after": -(2**63)}, [2, 6]),
+            ({"type": "handoff.*", "after": 2**63 - 1}, []),
         ],
     )
     async def test_the_log_is_filtered(
