@@ -1,11 +1,13 @@
 """The file: its settings, who may open it, what it holds when it is opened again."""
 
 import asyncio
+import gc
 import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -302,3 +304,11 @@ async def test_a_file_of_the_first_release_is_brought_up_to_date(
     async with await SQLiteStore.open(path) as store:
         assert await store.teams() == [DEFAULT_TEAM]
         assert await store.records("key") == []
+
+
+async def test_visits_that_are_over_are_forgotten_though_all_were_long(path: Path) -> None:
+    async with await SQLiteStore.open(path) as store:
+        await store.create_team(DEFAULT_TEAM)
+        for _ in range(100):
+            assert await store.log(LogPage(team=TEAM, after=0, limit=10)) == []
+        assert sum(isinstance(kept, Future) for kept in gc.get_objects()) < 10

@@ -249,15 +249,19 @@ class SQLiteStore:
     def _submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         if self._closed:
             raise StoreUnavailableError("the store is closed")
+        self._forget_finished()
         visit = self._thread.submit(call, *args)
         self._on_thread.append(visit)
         return asyncio.wrap_future(visit)
 
     def _thread_is_free(self) -> bool:
+        self._forget_finished()
+        return not self._on_thread
+
+    def _forget_finished(self) -> None:
         # A visit whose caller was cancelled is done only once the thread has really finished it.
         while self._on_thread and self._on_thread[0].done():
             self._on_thread.popleft()
-        return not self._on_thread
 
 
 class SQLiteTransaction:
