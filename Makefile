@@ -2,8 +2,8 @@
 # Needs a Python of 3.11 or later (PYTHON=... picks one) and a package index.
 
 PYTHON ?= python3
-# One more than there are cores: many tests wait for processes, clocks and disks.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# More than there are cores: many tests wait for processes, clocks and disks.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 ARGS ?=
 
 BIN := .venv/bin
@@ -29,7 +29,8 @@ help: ## List the targets
 run: $(RUNTIME) ## Set up, then start a relay (ARGS="..." goes to `nodrop up`)
 	$(BIN)/nodrop up $(ARGS)
 
-test: lint types imports unit ## Set up, then check everything
+test: lint imports ## Set up, then check everything
+	@$(MAKE) --no-print-directory -j2 types unit
 
 test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 1.4 GB the first time)
 	.venv-frameworks/bin/basedpyright --project tests_frameworks
