@@ -6,7 +6,6 @@ each item, in the log where an item was given up on. `doors.outlets` does the se
 
 import asyncio
 import base64
-import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,6 +29,7 @@ from nodrop.engine.ports import Ids
 from nodrop.engine.shows import Caller
 from nodrop.store import Key, Mail, Record, Store, Wanted
 from nodrop.wire import bodies
+from nodrop.wire.addresses import is_public
 from nodrop.wire.outlet_requests import (
     ListOutlets,
     OutletAnswer,
@@ -309,7 +309,7 @@ def _wrong_address(request: PutOutlet) -> str | None:
 
 def _is_private(host: str) -> bool:
     try:
-        return not ipaddress.ip_address(host).is_global
+        return not is_public(host)
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
 

@@ -7,7 +7,6 @@ the very address that is connected to: a name may lead elsewhere by then.
 
 import asyncio
 import functools
-import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Collection, Iterable
@@ -18,6 +17,7 @@ import httpcore
 import httpx
 
 from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.wire.addresses import is_public
 
 _SCHEMES: Final = {"http": 80, "https": 443}
 _URL_CHARS_MAX: Final = 2_000
@@ -163,14 +163,7 @@ async def _resolve(host: str, port: int) -> list[str]:
 
 def _public(found: list[str]) -> bool:
     """Whether all of them are: one private address among them is enough to be led astray."""
-    return bool(found) and all(map(_is_public, found))
-
-
-def _is_public(text: str) -> bool:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        address = address.ipv4_mapped or address.sixtofour or address
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    return bool(found) and all(map(is_public, found))
 
 
 def _wrong(path: str, message: str) -> InvalidRequestError:

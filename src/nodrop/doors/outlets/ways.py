@@ -19,6 +19,7 @@ from aiohttp.resolver import ThreadedResolver
 
 from nodrop.core.errors import NotInstalledError
 from nodrop.core.limits import SECOND
+from nodrop.wire.addresses import is_public
 
 SECONDS_MAX: Final = 15.0
 
@@ -71,7 +72,7 @@ class PublicOnly(AbstractResolver):
 
 def require_public(address: str) -> None:
     """Refuse an address that is not public."""
-    if not ipaddress.ip_address(address).is_global:
+    if not is_public(address):
         raise OSError(f"{address} is not a public address")
 
 
