@@ -49,6 +49,10 @@ class Connection(Protocol):
         """Call `callback` with every notification on `channel`."""
         ...
 
+    def get_server_pid(self) -> int:
+        """Return the process of the server that serves this connection, or a pooler's word for it."""
+        ...
+
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
         ...

@@ -34,6 +34,7 @@ from nodrop.store import (
 from nodrop.stores.postgres.connection import (
     CONNECT_SECONDS_MAX,
     Broken,
+    address_of,
     connect,
     open_pool,
     translated,
@@ -60,7 +61,8 @@ from nodrop.wire.log import Entry, Head
 T = TypeVar("T")
 
 DOUBT_SECONDS_MAX: Final = 8.0
-"""For how long a commit whose answer was lost is looked for, before it is the caller's to repeat."""
+"""For how long a commit whose answer was lost is looked for while the server may still make it, or is
+not to be reached; then it is the caller's to repeat."""
 _KINDS_MAX: Final = 16
 """An entry has at most one item of a kind for one reader; there are fewer kinds than this."""
 
@@ -74,6 +76,7 @@ class PostgresStore:
         self.place = Place()
         """Among the other nodes. Kept up to date by `fleet`, if there is one."""
         self._pool = pool
+        self._pooled = address_of(dsn).pooled
         self._closed = False
         self._readable_from = VERSION
         self._turn = asyncio.Lock()
@@ -188,6 +191,7 @@ class PostgresStore:
 
     async def _keep(self, connection: Connection, work: PostgresTransaction) -> None:
         """Write and commit a unit of work, in one call if it has read nothing."""
+        backend = None if self._pooled else connection.get_server_pid()
         try:
             await _to_the_end(asyncio.ensure_future(work.finish()))
         except Exception as error:
@@ -196,39 +200,46 @@ class PostgresStore:
                 raise
             _drop(connection)  # nobody knows what it is in the middle of
             # The answer is lost, or the commit is. Which of the two the database knows.
-            if not await self._is_there(work):
+            if not await self._is_there(work, backend):
                 raise
 
-    async def _is_there(self, work: PostgresTransaction) -> bool:
-        """Whether a unit of work was kept after all. What is not there yet may still come."""
+    async def _is_there(self, work: PostgresTransaction, backend: int | None) -> bool:
+        """Whether a unit of work was kept after all.
+
+        What is not there yet may still come, for as long as the server's process that was asked for
+        it goes on: `backend`, or None where a pooler hides it.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(DOUBT_SECONDS_MAX):
                 while work.drafts and not self._closed:
                     with suppress(StoreUnavailableError, *Broken):
-                        if await self._find(work):
-                            return True
+                        connection = await connect(self.dsn)
+                        try:
+                            over = await _has_ended(connection, backend)
+                            if await self._find(connection, work):
+                                return True
+                        finally:
+                            connection.terminate()
+                        if over:
+                            return False
                     await asyncio.sleep(0.1)
         return False
 
-    async def _find(self, work: PostgresTransaction) -> bool:
+    async def _find(self, connection: Connection, work: PostgresTransaction) -> bool:
         """Look for what `work` wrote: all of it is there if the last entry of a team is."""
-        connection = await connect(self.dsn)
-        try:
-            for team, draft in {draft.team: draft for draft in work.drafts}.items():
-                last = await connection.fetchval(
-                    "select max(seq) from entry where team = $1 and seq > $2 and node = $3"
-                    " and at = $4 and type = $5 and actor = $6"
-                    " and handoff_id is not distinct from $7 and version is not distinct from $8"
-                    " and command_id is not distinct from $9",
-                    *(team, self._ends.get(team, 0), work.node, draft.at, draft.type, draft.actor),
-                    *(draft.handoff_id, draft.version, draft.command_id),
-                )
-                if last is None:
-                    return False
-                work.found(team, last)
-            return True
-        finally:
-            connection.terminate()
+        for team, draft in {draft.team: draft for draft in work.drafts}.items():
+            last = await connection.fetchval(
+                "select max(seq) from entry where team = $1 and seq > $2 and node = $3"
+                " and at = $4 and type = $5 and actor = $6"
+                " and handoff_id is not distinct from $7 and version is not distinct from $8"
+                " and command_id is not distinct from $9",
+                *(team, self._ends.get(team, 0), work.node, draft.at, draft.type, draft.actor),
+                *(draft.handoff_id, draft.version, draft.command_id),
+            )
+            if last is None:
+                return False
+            work.found(team, last)
+        return True
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Connection]:
@@ -523,6 +534,18 @@ class PostgresStore:
                 return await connection.fetch(sql, *bound)
             except asyncpg.CharacterNotInRepertoireError:
                 return []  # a NUL: nothing here is called that
+
+
+async def _has_ended(connection: Connection, backend: int | None) -> bool:
+    """Whether a process of the server will certainly do nothing more.
+
+    It is not stopped here: one that waits for a standby would then keep what the standby never got.
+    A server that was promoted meanwhile has no such process either, and gets no more of the old one.
+    """
+    if backend is None:
+        return False
+    asked = "select not exists (select from pg_stat_activity where pid = $1)"
+    return bool(await connection.fetchval(asked, backend))
 
 
 async def _roll_back(connection: Connection, work: PostgresTransaction) -> None:
