@@ -33,6 +33,8 @@ from nodrop.testing.clock import FakeClock
 
 BINDINGS: Final = ("JSONRPC", "HTTP+JSON", "GRPC", "0.3")
 PATIENCE_SECONDS: Final = 20
+_TURNS: Final = 20
+"""Of the event loop, from being woken to having asked."""
 EXTENSION: Final = "urn:nodrop:a2a:handoff:v1"
 
 _NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -179,6 +181,14 @@ class Office:
         await self.close()
         self.clock.advance(down_ms)
         await self.open()
+
+    async def pass_a_second(self) -> None:
+        """Let time pass, no faster than the relay commits: else leases lapse that are kept."""
+        self.clock.advance(1_000)
+        for _ in range(_TURNS):  # whoever slept until now asks for what it wants
+            await asyncio.sleep(0)
+        # In line behind all that: once this is committed, so is every sign of life.
+        await (await self.member("me"))("heartbeat", process="the test")
 
     async def token(self, name: str, *, team: str = "default") -> str:
         secret = f"nd_{team}_{name}"

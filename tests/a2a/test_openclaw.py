@@ -51,8 +51,7 @@ async def test_a_handoff_goes_to_openclaw_and_its_answer_comes_back(office: Any)
         handoff = (await planner("offer", to="openclaw", payload=asked))["handoff"]["id"]
         async with asyncio.timeout(20):
             while not (view := (await me("get_handoff", handoff))["handoff"])["outcome"]:
-                office.clock.advance(1_000)
-                await asyncio.sleep(0)
+                await office.pass_a_second()
         await me("set_reach", name="openclaw", a2a="")
     assert view["outcome"]["result"].startswith("OpenClaw was told: ")
     assert "read: the NDA" in view["outcome"]["result"]
