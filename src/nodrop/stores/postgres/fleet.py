@@ -60,10 +60,11 @@ class PostgresFleet:
 
     async def join(self) -> Roll:
         """Be one of them."""
-        self._store.place.take(self._node)
-        for team, seq, known in await self._store.ask("select id, head_seq, known_seq from team"):
-            self._store.place.cursors[team] = seq
-            self._hear(team, known)
+        place = self._store.place
+        place.take(self._node)
+        heads = await self._store.ask("select id, head_seq, known_seq from team")
+        place.cursors.update({team: seq for team, seq, _ in heads})
+        place.hear({team: known for team, _, known in heads})
         return await self.attend(())
 
     async def attend(self, attending: Sequence[Attending]) -> Roll:
@@ -223,16 +224,11 @@ class PostgresFleet:
         place = self._store.place
         place.cursors[news.team] = max(news.until, place.cursors.get(news.team, 0))
         if news.known is not None:
-            self._hear(news.team, news.known)
+            place.hear({news.team: news.known})
 
     def _is_new(self, team: str, known_seq: int) -> bool:
         heard = self._store.place.heard
         return heard is not None and known_seq > heard.get(team, 0)
-
-    def _hear(self, team: str, seq: int) -> None:
-        heard = self._store.place.heard
-        assert heard is not None, "who has joined has heard something"
-        heard[team] = max(seq, heard.get(team, 0))
 
     # --- what must be looked after ---
 
