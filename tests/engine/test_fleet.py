@@ -1,7 +1,7 @@
 """Several relays on one PostgreSQL database: any of them serves any agent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,9 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.webhooks import Webhook
+from nodrop.store import Token
+from nodrop.stores.postgres import PostgresStore
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.postgres_server import PostgresServer
 from nodrop.wire import requests, views
@@ -293,3 +296,53 @@ async def test_an_agent_connected_to_one_relay_is_awake_to_all(here: Relay, ther
 
     await until(idle)
     subscription.close()
+
+
+async def test_what_is_decided_again_for_another_command_is_not_left_in_doubt(
+    here: Relay, there: Relay
+) -> None:
+    sent = requests.Offer(to="code_agent", command_id="sent to both")
+    first = await ask(there, SENDER, "offer", sent)
+    # In one batch: that the command was carried out is found when the batch is written.
+    again, policy = await asyncio.gather(
+        ask(here, SENDER, "offer", sent),
+        ask(here, PERSON, "set_policy", requests.SetPolicy(signatures="required")),
+    )
+    assert again.handoff.id == first.handoff.id
+    assert policy.signatures == "required"
+
+
+async def test_what_a_relay_changes_in_one_team_stands_while_it_hears_of_another(
+    here: Relay, there: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await here.ensure_team("other")
+    other = Caller(team="other", agent="me", operator=True)
+    made = await ask(here, other, "create_token", requests.CreateToken(agent="code_agent"))
+    reading, read = asyncio.Event(), asyncio.Event()
+    tokens = PostgresStore.tokens
+
+    async def slow_tokens(store: PostgresStore) -> Sequence[Token]:
+        found = await tokens(store)
+        reading.set()
+        await read.wait()
+        return found
+
+    monkeypatch.setattr(PostgresStore, "tokens", slow_tokens)
+    await ask(there, PERSON, "create_token", requests.CreateToken(agent="inbox_monitor"))
+    async with asyncio.timeout(SECONDS_MAX):
+        await reading.wait()
+        revoke = requests.RevokeToken(token_id=made.token_id)
+        await here.call(other, "revoke_token", revoke, name=made.token_id)
+    read.set()
+    with pytest.raises(UnauthenticatedError):
+        await here.authenticate(made.token)
+
+
+async def test_what_is_heard_of_waits_for_no_commit(here: Relay, there: Relay) -> None:
+    pruned = Webhook(
+        team="default", handoff_id="pruned", id="w", owner="inbox_monitor", url="https://a.example"
+    )
+    for number in range(5):
+        await here.webhooks.put(pruned)
+        await ask(there, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
+        await offer(here)  # decided again, since what is known of the team has changed

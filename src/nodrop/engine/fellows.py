@@ -48,6 +48,10 @@ class Here(Protocol):
         """Count anew what is only counted."""
         ...
 
+    async def make_sure(self) -> None:
+        """Know what is kept, where a batch that would have changed it came to nothing."""
+        ...
+
     def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Call `ask` before somebody is refused whom another engine may just have let in."""
         ...
@@ -77,7 +81,7 @@ class Fellows:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._engine.on_conflict = self.catch_up
+        self._engine.on_conflict = self._decide_again
         self._here.doubt(self.ask)
         self._tasks = [
             asyncio.create_task(self._forever(self._read, "reading what others wrote")),
@@ -95,6 +99,11 @@ class Fellows:
         """Take in everything that others have written until now."""
         async with self._reading:
             await self._take_in()
+
+    async def _decide_again(self) -> None:
+        """Know everything that the next decision rests on: the last one came to nothing."""
+        await self.catch_up()
+        await self._here.make_sure()
 
     async def ask(self) -> None:
         """Take in what others have written until now; all who ask meanwhile share the next reading.

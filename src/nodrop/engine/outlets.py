@@ -89,11 +89,16 @@ class Outlets:
         self._outlets: dict[tuple[str, str], Outlet] = {}
         self._failing: dict[tuple[str, str], str] = {}
 
-    async def load(self) -> None:
-        """Read what the store knows."""
-        for record in await self._store.records(KIND):
+    async def load(self, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all, and nothing else."""
+        records = [r for r in await self._store.records(KIND) if team in {None, r.team}]
+        for of, name in list(self._outlets):
+            if team in {None, of}:
+                del self._outlets[of, name]
+        for record in records:
             outlet = msgspec.json.decode(record.json, type=Outlet)
             self._outlets[outlet.team, outlet.name] = outlet
+        self.changed.set()
 
     def all(self) -> list[Outlet]:
         """Return every outlet there is."""

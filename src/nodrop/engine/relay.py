@@ -263,7 +263,7 @@ class Relay:
             room=self._room,
             standings=self._standings,
             following=self._following,
-            also=(self._coordination.load, self.reaches.load, self.webhooks.load),
+            also=(self._coordination.load, self.reaches.load),
             tell=self._listeners.tell,
         )
         self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)
