@@ -46,11 +46,14 @@ async def test_what_is_heard_after_a_decision_is_nothing_that_it_rests_on(
     fleet = await joined(here, "here")
     await joined(there, "there")
 
-    with pytest.raises(ConflictError):
+    async def decide_and_hear() -> None:
         async with here.transaction() as work:
             await work.append(Changes(entries=[noted(actor="decided before")]))
             await commit(there, CHANGE)
             await hear(fleet)
+
+    with pytest.raises(ConflictError):
+        await decide_and_hear()
     assert [entry.actor for entry in await read_log(there)] == ["me"]
 
     await commit(here, Changes(entries=[noted(actor="decided after")]))

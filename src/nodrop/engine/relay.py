@@ -11,12 +11,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from nodrop.core.contract import Manifest
-from nodrop.core.errors import (
-    ForbiddenError,
-    NodropError,
-    NotFoundError,
-    RelayFaultError,
-)
+from nodrop.core.errors import ForbiddenError, NodropError, NotFoundError, RelayFaultError
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import Handoff
 from nodrop.engine.alarms import Alarms
@@ -30,6 +25,7 @@ from nodrop.engine.coordination import Coordination
 from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.done import DoneBefore
+from nodrop.engine.duties import Duties
 from nodrop.engine.engine import Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.fellows import Fellows
@@ -78,6 +74,9 @@ T = TypeVar("T")
 
 class Relay:
     """A running relay on one store."""
+
+    duties = Duties()
+    """What one relay does for all on the store; alone, everything."""
 
     def __init__(
         self,
@@ -267,6 +266,7 @@ class Relay:
             tell=self._listeners.tell,
         )
         self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)
+        self.duties = Duties(fleet)
         return await self._fellows.join()
 
     async def stop(self) -> None:

@@ -5,7 +5,7 @@ log, by its order. A notification says that there is something to read, and noth
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -232,6 +232,11 @@ class PostgresFleet:
 
     # --- what must be looked after ---
 
+    async def claim(self, duties: Collection[str]) -> Collection[str]:
+        """Return those of `duties` that this node is to do, and no other that serves does."""
+        rows = await self._store.ask(_CLAIM, list(duties), self._node, GONE_AFTER_MS)
+        return {name for (name,) in rows}
+
     async def silent(self, *, now: int, heartbeats: int, limit: int) -> Sequence[Process]:
         """Return processes that nobody has heard of for so many of their heartbeats."""
         rows = await self._store.ask(
@@ -263,6 +268,28 @@ def _correction(before: int, theirs: int, after: int) -> int:
     late, early = theirs - after, before - theirs
     return min(max(late, 0), STEER_MS_MAX) - min(max(early, 0), STEER_MS_MAX)
 
+
+_CLAIM: Final = f"""
+    with open as (
+        select u.name from unnest($1::text[]) u(name)
+        where not exists (
+            select 1 from duty d join node n on n.id = d.node
+            where d.name = u.name and n.seen_at > {NOW} - $3
+        )
+        order by 1
+    ), taken as (
+        insert into duty (name, node) select open.name, n.id from open, node n where n.id = $2
+        on conflict (name) do update set node = excluded.node where not exists (
+            select 1 from node n where n.id = duty.node and n.seen_at > {NOW} - $3
+        )
+        returning name
+    )
+    select name from taken
+    union
+    select d.name from duty d where d.name = any($1::text[]) and d.node = $2
+"""  # noqa: S608  # constants
+"""Nothing is written where nothing changes. Whoever comes second to a duty that is free finds it
+taken when it has the row."""
 
 _NEWS: Final = """
     with news as materialized (
