@@ -339,3 +339,21 @@ async def test_no_reference_is_an_error_of_the_database(
     near: PostgresStore, reference: str
 ) -> None:
     assert await near.resolve(TEAM, reference) == []
+
+
+# --- what a database is set to ------------------------------------------------------------------
+
+
+async def test_nodes_read_what_is_committed_whatever_the_database_is_set_to(
+    near: PostgresStore, database: str, postgres: PostgresServer
+) -> None:
+    postgres.run("alter database postgres set default_transaction_isolation = 'serializable'")
+    try:
+        async with await PostgresStore.open(database) as store:
+            async with store.transaction() as late:
+                await late.load(Wanted(entries=frozenset({(TEAM, 1)})))  # so that it has begun
+                await commit(near, story(offered(), number=1))
+                await late.append(story(offered(), number=2).changes)
+            assert [entry.seq for entry in await read_log(store)] == [1, 2]
+    finally:
+        postgres.run("alter database postgres reset default_transaction_isolation")

@@ -35,6 +35,8 @@ SETTINGS: Final = {
     # An answer is a promise: it may not be in the server's memory alone. A server whose own setting
     # is stricter (`remote_apply`) is asked by `options` in the address.
     "synchronous_commit": "on",
+    # What is checked under locks is read when they are had, whatever the database's own default is.
+    "default_transaction_isolation": "read committed",
     # One plan per statement, made once: what is bound decides nothing that a plan could depend on,
     # and making one for these takes longer than carrying it out.
     "plan_cache_mode": "force_generic_plan",
