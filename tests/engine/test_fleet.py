@@ -19,8 +19,8 @@ from nodrop.core.errors import (
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.engine.relay import Caller, Relay
 from nodrop.engine.webhooks import Webhook
-from nodrop.store import Token
-from nodrop.stores.postgres import PostgresStore
+from nodrop.store import Attending, ConflictError, Roll, Token
+from nodrop.stores.postgres import PostgresFleet, PostgresStore
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.postgres_server import PostgresServer
 from nodrop.wire import requests, views
@@ -346,3 +346,38 @@ async def test_what_is_heard_of_waits_for_no_commit(here: Relay, there: Relay) -
         await here.webhooks.put(pruned)
         await ask(there, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
         await offer(here)  # decided again, since what is known of the team has changed
+
+
+async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(
+    here: Relay, there: Relay
+) -> None:
+    looked = asyncio.Event()
+    there.reaches.changed = looked.set
+    reach = requests.SetReach(a2a="https://agent.example/", private=True)
+    async with asyncio.timeout(SECONDS_MAX):
+        await here.call(PERSON, "set_reach", reach, name="far_agent")
+        await looked.wait()
+    assert [known.agent for known in there.reaches.elsewhere()] == ["far_agent"]
+
+
+async def test_a_relay_that_could_not_be_counted_once_is_counted_again(
+    here: Relay, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del here  # runs
+    attend, failed = PostgresFleet.attend, asyncio.Event()
+
+    async def conflict_once(fleet: PostgresFleet, attending: Sequence[Attending]) -> Roll:
+        if not failed.is_set():
+            failed.set()
+            raise ConflictError("somebody else had the row")
+        return await attend(fleet, attending)
+
+    monkeypatch.setattr(PostgresFleet, "attend", conflict_once)
+    async with asyncio.timeout(SECONDS_MAX):
+        await failed.wait()
+    postgres.run("update node set seen_at = 0")
+
+    async def counted() -> bool:
+        return postgres.run("select count(*) from node where seen_at > 0").strip() == "1"
+
+    await until(counted)

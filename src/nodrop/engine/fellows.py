@@ -13,7 +13,7 @@ from nodrop.core.errors import NodropError
 from nodrop.core.limits import SECOND
 from nodrop.engine.engine import Engine
 from nodrop.engine.ports import Clock
-from nodrop.store import Attending, Fleet, Key, News, Roll
+from nodrop.store import Attending, ConflictError, Fleet, Key, News, Roll
 
 log = logging.getLogger("nodrop.engine")
 
@@ -130,7 +130,7 @@ class Fellows:
         while True:
             try:
                 await do()
-            except NodropError as error:
+            except (NodropError, ConflictError) as error:
                 log.warning("%s failed, and is tried again: %s", what, error)
                 await asyncio.sleep(BEAT_SECONDS)
 

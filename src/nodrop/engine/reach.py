@@ -67,6 +67,7 @@ class Reaches:
                 del self._known[of, agent]
         for record in records:
             self._know(msgspec.json.decode(record.json, type=Reach))
+        self.changed()
 
     def get(self, team: str, agent: str) -> Reach:
         """Return how an agent is reached; within its team only, where nobody said otherwise."""
