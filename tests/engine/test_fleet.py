@@ -17,7 +17,7 @@ from nodrop.core.errors import (
     UnauthenticatedError,
 )
 from nodrop.core.limits import MINUTE, SECOND
-from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.relay import Asking, Caller, Relay, Reply
 from nodrop.engine.webhooks import Webhook
 from nodrop.store import Attending, ConflictError, Roll, Token
 from nodrop.stores.postgres import PostgresFleet, PostgresStore
@@ -69,6 +69,20 @@ async def ask(
     async with asyncio.timeout(SECONDS_MAX):
         reply = await relay.call(caller, operation, request, reference=handoff or None)
     return reply.answer
+
+
+class Asked(Asking):
+    """Somebody at the desk, and what came of it."""
+
+    def __init__(self, caller: Caller, operation: str, request: requests.Request) -> None:
+        super().__init__(caller, operation, request)
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def tell(self, reply: Reply) -> None:
+        self.reply.set_result(reply)
+
+    def refuse(self, error: NodropError) -> None:
+        self.reply.set_exception(error)
 
 
 async def offer(relay: Relay, **fields: Any) -> str:
@@ -381,3 +395,24 @@ async def test_a_relay_that_could_not_be_counted_once_is_counted_again(
         return postgres.run("select count(*) from node where seen_at > 0").strip() == "1"
 
     await until(counted)
+
+
+async def test_nobody_is_refused_for_what_another_relay_has_just_changed(
+    here: Relay, there: Relay
+) -> None:
+    for number in range(10):
+        agent = Caller(team="default", agent=f"a{number}")
+        told = {"agent_id": agent.agent, "capabilities": [{"name": f"c{number}"}]}
+        manifest = msgspec.Raw(msgspec.json.encode(told))
+        async with asyncio.timeout(SECONDS_MAX):
+            register = requests.Register(agent=agent.agent, manifest=manifest)
+            await here.call(agent, "register", register, name=agent.agent)
+        wanted = requests.Offer(capability=f"c{number}")
+        asking = Asked(SENDER, "offer", wanted)
+        assert there.desk.ask(asking, None)
+        asked = await ask(there, SENDER, "offer", wanted)
+        async with asyncio.timeout(SECONDS_MAX):
+            assert asked.handoff.to == agent.agent
+            told_later = (await asking.reply).answer
+        assert isinstance(told_later, views.HandoffAnswer)
+        assert told_later.handoff.to == agent.agent

@@ -7,7 +7,7 @@ changes it, or counted anew now and then. What is missed here is only late: the 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import SECOND
@@ -16,6 +16,8 @@ from nodrop.engine.ports import Clock
 from nodrop.store import Attending, ConflictError, Fleet, Key, News, Roll
 
 log = logging.getLogger("nodrop.engine")
+
+T = TypeVar("T")
 
 BEAT_SECONDS: Final = 1.0
 """How often an engine is counted, and looks what the others have left behind. By the time that
@@ -72,6 +74,8 @@ class Fellows:
         self._counted_at = 0
         self._uncounted = False
         self._asked: asyncio.Task[None] | None = None
+        self._learnt = 0
+        """How often others have changed what decisions rest on."""
 
     async def join(self) -> int:
         """Be one of several engines; return since when there has been one. Comes before all reading."""
@@ -114,6 +118,23 @@ class Fellows:
             self._asked = asyncio.create_task(self._answer())
         await asyncio.shield(self._asked)
 
+    async def surely(self, reply: Callable[[], Awaitable[T]]) -> T:
+        """Return what `reply` returns; where it refuses, again if others have changed something.
+
+        What is written is checked against what they changed. A refusal writes nothing, and would
+        be for good although this engine merely had not heard.
+        """
+        learnt = self._learnt
+        try:
+            return await reply()
+        except NodropError as error:
+            if error.retryable:
+                raise
+            await self.ask()
+            if self._learnt == learnt:
+                raise
+        return await reply()
+
     async def _answer(self) -> None:
         async with self._reading:
             self._asked = None  # what is written from now on is for another reading
@@ -124,6 +145,7 @@ class Fellows:
             await self._here.take_in(news)
             self._engine.hear_of(news.handoffs, news.processes)
             self._fleet.heard(news)
+            self._learnt += news.known is not None
             self._uncounted = True
 
     async def _forever(self, do: Callable[[], Awaitable[None]], what: str) -> None:
