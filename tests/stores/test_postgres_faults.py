@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -357,3 +358,19 @@ async def test_nodes_read_what_is_committed_whatever_the_database_is_set_to(
             assert [entry.seq for entry in await read_log(store)] == [1, 2]
     finally:
         postgres.run("alter database postgres reset default_transaction_isolation")
+
+
+async def test_an_outage_is_told_by_whoever_needed_the_database_and_by_nobody_else(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with await PostgresStore.open(server.address()) as store:
+        server.stop()
+        with pytest.raises(StoreUnavailableError):
+            await store.teams()
+        server.start()
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                with suppress(StoreUnavailableError):
+                    assert await store.teams() == []
+                    break
+    assert [record.message for record in caplog.records if "asyncpg" in record.name] == []

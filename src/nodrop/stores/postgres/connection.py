@@ -120,7 +120,7 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
     try:
         pool: Any = await _DRIVER.create_pool(
             **address_of(dsn).arguments(),
-            min_size=1,
+            min_size=0,  # what must always be there is sought in an outage too, with a trace each time
             max_size=connections_max,
             timeout=CONNECT_SECONDS_MAX,
             command_timeout=ANSWER_SECONDS_MAX,
@@ -128,6 +128,7 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
             target_session_attrs=_target(dsn),
             reset=as_it_is,
         )
+        await pool.release(await pool.acquire())  # there is one to be had
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
         raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
     return cast("Pool", pool)
