@@ -374,3 +374,24 @@ async def test_an_outage_is_told_by_whoever_needed_the_database_and_by_nobody_el
                     assert await store.teams() == []
                     break
     assert [record.message for record in caplog.records if "asyncpg" in record.name] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("default_transaction_read_only = on", "takes writes"),
+        ("allow_connections false", "not currently accepting connections"),
+    ],
+)
+async def test_who_starts_a_node_is_told_what_is_wrong_with_its_database(
+    postgres: PostgresServer, setting: str, told: str
+) -> None:
+    postgres.run("create database wrong")
+    verb = "" if setting.startswith("allow") else "set"
+    postgres.run(f"alter database wrong {verb} {setting}")
+    try:
+        with pytest.raises(StoreUnavailableError, match=told) as refused:
+            await PostgresStore.open(postgres.address("wrong"))
+    finally:
+        postgres.run("drop database wrong with (force)")
+    assert refused.value.next_step.startswith("Check the address")

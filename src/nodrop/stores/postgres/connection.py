@@ -130,7 +130,7 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
         )
         await pool.release(await pool.acquire())  # there is one to be had
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
-        raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
+        raise _unreachable(error) from error
     return cast("Pool", pool)
 
 
@@ -150,8 +150,19 @@ async def connect(dsn: str, *, answer_seconds_max: float | None = ANSWER_SECONDS
             target_session_attrs=_target(dsn),
         )
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
-        raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
+        raise _unreachable(error) from error
     return cast("Connection", made)
+
+
+def _unreachable(error: Exception) -> StoreUnavailableError:
+    """Say why there is no connection to whoever can do something about it."""
+    told = str(error)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        told = "no server of the address takes writes: each is a standby, or read-only"
+    return StoreUnavailableError(
+        f"PostgreSQL cannot be reached: {told}",
+        next_step="Check the address, that the server is up, and that it lets this user in.",
+    )
 
 
 def _target(dsn: str) -> str:
