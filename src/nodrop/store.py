@@ -19,7 +19,7 @@ Guarantees:
 `nodrop.testing.store_contract.StoreContract` is the executable half of this file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
@@ -460,6 +460,14 @@ class Fleet(Protocol):
 
     async def waiting(self, agents: Sequence[Key]) -> Sequence[Key]:
         """Return those of `agents` in whose inboxes something waits to be taken."""
+        ...
+
+    async def claim(self, duties: Collection[str]) -> Collection[str]:
+        """Return those of `duties` that this engine is to do, and no other that serves does.
+
+        Must be asked every second or so, after `join`: what an engine that is gone did falls to
+        whoever asks for it next.
+        """
         ...
 
     async def leave(self) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from nodrop import app
+from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.limits import MINUTE
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
 from nodrop.stores.memory import MemoryStore
@@ -19,18 +21,30 @@ class CountingStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.commits = 0
+        self.gone_after_commit = False
 
     def transaction(self) -> Any:
         self.commits += 1
         return super().transaction()
 
+    async def next_due(self) -> int | None:
+        if self.gone_after_commit:
+            raise StoreUnavailableError
+        return await super().next_due()
+
 
 class Office:
     """A relay, and the agents at its door."""
 
-    def __init__(self, relay: Relay, store: CountingStore) -> None:
+    def __init__(self, relay: Relay, store: CountingStore, clock: FakeClock) -> None:
         self._relay = relay
         self._store = store
+        self._clock = clock
+
+    def lose_the_store_after_the_next_commit(self) -> None:
+        """Have a clock run out, so that the next due time is asked for, which fails."""
+        self._store.gone_after_commit = True
+        self._clock.advance(20 * MINUTE)
 
     async def member(self, name: str) -> InProcessTransport:
         await self._relay.ensure_token("default", agent=name, role="agent", secret=f"nd_{name}")
@@ -57,12 +71,12 @@ class Office:
 
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncGenerator[Office]:
-    store = CountingStore()
+    store, clock = CountingStore(), FakeClock()
     relay = await Relay.start(
-        store, clock=FakeClock(), ids=app.SystemIds(), signer=app.KeyFile(tmp_path / "relay.pem")
+        store, clock=clock, ids=app.SystemIds(), signer=app.KeyFile(tmp_path / "relay.pem")
     )
     await relay.ensure_team("default")
-    yield Office(relay, store)
+    yield Office(relay, store, clock)
     await relay.stop()
 
 
@@ -90,3 +104,13 @@ async def test_nor_does_calling_off_what_is_below(office: Office) -> None:
     assert await office.inbox("helper") == ["handoff"]
     assert await office.commits("fail", made, reason="no") == 1
     assert await office.inbox("helper") == [], "cancelled in the same commit"
+
+
+async def test_what_is_committed_is_told_though_the_store_is_gone_right_after(
+    office: Office,
+) -> None:
+    asker = await office.member("asker")
+    await asker.call("offer", {"to": "worker"})
+    office.lose_the_store_after_the_next_commit()
+    told = await asker.call("offer", {"to": "worker", "idempotency_key": "k"})
+    assert told["handoff"]["state"] == "offered"

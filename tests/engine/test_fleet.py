@@ -1,7 +1,7 @@
 """Several relays on one PostgreSQL database: any of them serves any agent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,10 @@ from nodrop.core.errors import (
     UnauthenticatedError,
 )
 from nodrop.core.limits import MINUTE, SECOND
-from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.relay import Asking, Caller, Relay, Reply
+from nodrop.engine.webhooks import Webhook
+from nodrop.store import Attending, ConflictError, Roll, Token
+from nodrop.stores.postgres import PostgresFleet, PostgresStore
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.postgres_server import PostgresServer
 from nodrop.wire import requests, views
@@ -66,6 +69,20 @@ async def ask(
     async with asyncio.timeout(SECONDS_MAX):
         reply = await relay.call(caller, operation, request, reference=handoff or None)
     return reply.answer
+
+
+class Asked(Asking):
+    """Somebody at the desk, and what came of it."""
+
+    def __init__(self, caller: Caller, operation: str, request: requests.Request) -> None:
+        super().__init__(caller, operation, request)
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def tell(self, reply: Reply) -> None:
+        self.reply.set_result(reply)
+
+    def refuse(self, error: NodropError) -> None:
+        self.reply.set_exception(error)
 
 
 async def offer(relay: Relay, **fields: Any) -> str:
@@ -293,3 +310,109 @@ async def test_an_agent_connected_to_one_relay_is_awake_to_all(here: Relay, ther
 
     await until(idle)
     subscription.close()
+
+
+async def test_what_is_decided_again_for_another_command_is_not_left_in_doubt(
+    here: Relay, there: Relay
+) -> None:
+    sent = requests.Offer(to="code_agent", command_id="sent to both")
+    first = await ask(there, SENDER, "offer", sent)
+    # In one batch: that the command was carried out is found when the batch is written.
+    again, policy = await asyncio.gather(
+        ask(here, SENDER, "offer", sent),
+        ask(here, PERSON, "set_policy", requests.SetPolicy(signatures="required")),
+    )
+    assert again.handoff.id == first.handoff.id
+    assert policy.signatures == "required"
+
+
+async def test_what_a_relay_changes_in_one_team_stands_while_it_hears_of_another(
+    here: Relay, there: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await here.ensure_team("other")
+    other = Caller(team="other", agent="me", operator=True)
+    made = await ask(here, other, "create_token", requests.CreateToken(agent="code_agent"))
+    reading, read = asyncio.Event(), asyncio.Event()
+    tokens = PostgresStore.tokens
+
+    async def slow_tokens(store: PostgresStore) -> Sequence[Token]:
+        found = await tokens(store)
+        reading.set()
+        await read.wait()
+        return found
+
+    monkeypatch.setattr(PostgresStore, "tokens", slow_tokens)
+    await ask(there, PERSON, "create_token", requests.CreateToken(agent="inbox_monitor"))
+    async with asyncio.timeout(SECONDS_MAX):
+        await reading.wait()
+        revoke = requests.RevokeToken(token_id=made.token_id)
+        await here.call(other, "revoke_token", revoke, name=made.token_id)
+    read.set()
+    with pytest.raises(UnauthenticatedError):
+        await here.authenticate(made.token)
+
+
+async def test_what_is_heard_of_waits_for_no_commit(here: Relay, there: Relay) -> None:
+    pruned = Webhook(
+        team="default", handoff_id="pruned", id="w", owner="inbox_monitor", url="https://a.example"
+    )
+    for number in range(5):
+        await here.webhooks.put(pruned)
+        await ask(there, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
+        await offer(here)  # decided again, since what is known of the team has changed
+
+
+async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(
+    here: Relay, there: Relay
+) -> None:
+    looked = asyncio.Event()
+    there.reaches.changed = looked.set
+    reach = requests.SetReach(a2a="https://agent.example/", private=True)
+    async with asyncio.timeout(SECONDS_MAX):
+        await here.call(PERSON, "set_reach", reach, name="far_agent")
+        await looked.wait()
+    assert [known.agent for known in there.reaches.elsewhere()] == ["far_agent"]
+
+
+async def test_a_relay_that_could_not_be_counted_once_is_counted_again(
+    here: Relay, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del here  # runs
+    attend, failed = PostgresFleet.attend, asyncio.Event()
+
+    async def conflict_once(fleet: PostgresFleet, attending: Sequence[Attending]) -> Roll:
+        if not failed.is_set():
+            failed.set()
+            raise ConflictError("somebody else had the row")
+        return await attend(fleet, attending)
+
+    monkeypatch.setattr(PostgresFleet, "attend", conflict_once)
+    async with asyncio.timeout(SECONDS_MAX):
+        await failed.wait()
+    postgres.run("update node set seen_at = 0")
+
+    async def counted() -> bool:
+        return postgres.run("select count(*) from node where seen_at > 0").strip() == "1"
+
+    await until(counted)
+
+
+async def test_nobody_is_refused_for_what_another_relay_has_just_changed(
+    here: Relay, there: Relay
+) -> None:
+    for number in range(10):
+        agent = Caller(team="default", agent=f"a{number}")
+        told = {"agent_id": agent.agent, "capabilities": [{"name": f"c{number}"}]}
+        manifest = msgspec.Raw(msgspec.json.encode(told))
+        async with asyncio.timeout(SECONDS_MAX):
+            register = requests.Register(agent=agent.agent, manifest=manifest)
+            await here.call(agent, "register", register, name=agent.agent)
+        wanted = requests.Offer(capability=f"c{number}")
+        asking = Asked(SENDER, "offer", wanted)
+        assert there.desk.ask(asking, None)
+        asked = await ask(there, SENDER, "offer", wanted)
+        async with asyncio.timeout(SECONDS_MAX):
+            assert asked.handoff.to == agent.agent
+            told_later = (await asking.reply).answer
+        assert isinstance(told_later, views.HandoffAnswer)
+        assert told_later.handoff.to == agent.agent

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -339,3 +340,58 @@ async def test_no_reference_is_an_error_of_the_database(
     near: PostgresStore, reference: str
 ) -> None:
     assert await near.resolve(TEAM, reference) == []
+
+
+# --- what a database is set to ------------------------------------------------------------------
+
+
+async def test_nodes_read_what_is_committed_whatever_the_database_is_set_to(
+    near: PostgresStore, database: str, postgres: PostgresServer
+) -> None:
+    postgres.run("alter database postgres set default_transaction_isolation = 'serializable'")
+    try:
+        async with await PostgresStore.open(database) as store:
+            async with store.transaction() as late:
+                await late.load(Wanted(entries=frozenset({(TEAM, 1)})))  # so that it has begun
+                await commit(near, story(offered(), number=1))
+                await late.append(story(offered(), number=2).changes)
+            assert [entry.seq for entry in await read_log(store)] == [1, 2]
+    finally:
+        postgres.run("alter database postgres reset default_transaction_isolation")
+
+
+async def test_an_outage_is_told_by_whoever_needed_the_database_and_by_nobody_else(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with await PostgresStore.open(server.address()) as store:
+        server.stop()
+        with pytest.raises(StoreUnavailableError):
+            await store.teams()
+        server.start()
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                with suppress(StoreUnavailableError):
+                    assert await store.teams() == []
+                    break
+    assert [record.message for record in caplog.records if "asyncpg" in record.name] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("default_transaction_read_only = on", "takes writes"),
+        ("allow_connections false", "not currently accepting connections"),
+    ],
+)
+async def test_who_starts_a_node_is_told_what_is_wrong_with_its_database(
+    postgres: PostgresServer, setting: str, told: str
+) -> None:
+    postgres.run("create database wrong")
+    verb = "" if setting.startswith("allow") else "set"
+    postgres.run(f"alter database wrong {verb} {setting}")
+    try:
+        with pytest.raises(StoreUnavailableError, match=told) as refused:
+            await PostgresStore.open(postgres.address("wrong"))
+    finally:
+        postgres.run("drop database wrong with (force)")
+    assert refused.value.next_step.startswith("Check the address")

@@ -39,10 +39,11 @@ class Access:
         self._tokens: dict[str, Token] = {}
         self._by_id: dict[tuple[str, str], Token] = {}
 
-    async def load(self) -> None:
-        """Read what the store knows."""
+    async def load(self, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all."""
         for token in await self._store.tokens():
-            self.put(token)
+            if team in {None, token.team}:
+                self.put(token)
 
     def put(self, token: Token) -> None:
         """Know a token, new or revoked."""

@@ -81,11 +81,11 @@ class Coordination:
         self.endings = Endings(engine, store, reading=reading)
         self._talk = Talk(engine, store, reading=reading, intake=intake, ids=ids, tell=tell)
 
-    async def load(self) -> None:
-        """Read what the store knows: topics and triggers."""
-        await self._talk.topics.load(self._store)
-        await self._events.triggers.load(self._store)
-        await self.outlets.load()
+    async def load(self, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all: topics, triggers and outlets."""
+        await self._talk.topics.load(self._store, team)
+        await self._events.triggers.load(self._store, team)
+        await self.outlets.load(team)
 
     async def call(
         self, caller: Caller, request: requests.Request, name: str | None

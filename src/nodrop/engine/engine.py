@@ -36,16 +36,7 @@ from nodrop.engine.ports import Clock
 from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.retries import Retries
 from nodrop.engine.waiters import Taker, Takers
-from nodrop.store import (
-    Changes,
-    ConflictError,
-    Key,
-    LogPage,
-    Process,
-    Store,
-    Transaction,
-    Wanted,
-)
+from nodrop.store import Changes, ConflictError, Key, LogPage, Process, Store, Transaction, Wanted
 
 log = logging.getLogger("nodrop.engine")
 
@@ -559,7 +550,10 @@ class Engine:
     async def _note_due(self, changes: Changes, now: int) -> None:
         """Know the earliest due time: of what this batch changed, or of what was left."""
         if self._next_due is not None and self._next_due <= now:
-            self._next_due = await self._store.next_due()
+            try:
+                self._next_due = await self._store.next_due()
+            except NodropError:  # the commit stands all the same, and is to be told
+                self._next_due = now + SECOND
             if self._next_due is not None and self.on_conflict is not None:
                 self._next_due = max(self._next_due, now + _LOOK_AGAIN_MS)
         due = min([row.due_at for row in changes.rows if row.due_at is not None], default=None)

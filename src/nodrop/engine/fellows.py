@@ -7,15 +7,17 @@ changes it, or counted anew now and then. What is missed here is only late: the 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import SECOND
 from nodrop.engine.engine import Engine
 from nodrop.engine.ports import Clock
-from nodrop.store import Attending, Fleet, Key, News, Roll
+from nodrop.store import Attending, ConflictError, Fleet, Key, News, Roll
 
 log = logging.getLogger("nodrop.engine")
+
+T = TypeVar("T")
 
 BEAT_SECONDS: Final = 1.0
 """How often an engine is counted, and looks what the others have left behind. By the time that
@@ -48,6 +50,10 @@ class Here(Protocol):
         """Count anew what is only counted."""
         ...
 
+    async def make_sure(self) -> None:
+        """Know what is kept, where a batch that would have changed it came to nothing."""
+        ...
+
     def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Call `ask` before somebody is refused whom another engine may just have let in."""
         ...
@@ -68,6 +74,8 @@ class Fellows:
         self._counted_at = 0
         self._uncounted = False
         self._asked: asyncio.Task[None] | None = None
+        self._learnt = 0
+        """How often others have changed what decisions rest on."""
 
     async def join(self) -> int:
         """Be one of several engines; return since when there has been one. Comes before all reading."""
@@ -77,7 +85,7 @@ class Fellows:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._engine.on_conflict = self.catch_up
+        self._engine.on_conflict = self._decide_again
         self._here.doubt(self.ask)
         self._tasks = [
             asyncio.create_task(self._forever(self._read, "reading what others wrote")),
@@ -96,6 +104,11 @@ class Fellows:
         async with self._reading:
             await self._take_in()
 
+    async def _decide_again(self) -> None:
+        """Know everything that the next decision rests on: the last one came to nothing."""
+        await self.catch_up()
+        await self._here.make_sure()
+
     async def ask(self) -> None:
         """Take in what others have written until now; all who ask meanwhile share the next reading.
 
@@ -104,6 +117,23 @@ class Fellows:
         if self._asked is None:
             self._asked = asyncio.create_task(self._answer())
         await asyncio.shield(self._asked)
+
+    async def surely(self, reply: Callable[[], Awaitable[T]]) -> T:
+        """Return what `reply` returns; where it refuses, again if others have changed something.
+
+        What is written is checked against what they changed. A refusal writes nothing, and would
+        be for good although this engine merely had not heard.
+        """
+        learnt = self._learnt
+        try:
+            return await reply()
+        except NodropError as error:
+            if error.retryable:
+                raise
+            await self.ask()
+            if self._learnt == learnt:
+                raise
+        return await reply()
 
     async def _answer(self) -> None:
         async with self._reading:
@@ -115,13 +145,14 @@ class Fellows:
             await self._here.take_in(news)
             self._engine.hear_of(news.handoffs, news.processes)
             self._fleet.heard(news)
+            self._learnt += news.known is not None
             self._uncounted = True
 
     async def _forever(self, do: Callable[[], Awaitable[None]], what: str) -> None:
         while True:
             try:
                 await do()
-            except NodropError as error:
+            except (NodropError, ConflictError) as error:
                 log.warning("%s failed, and is tried again: %s", what, error)
                 await asyncio.sleep(BEAT_SECONDS)
 

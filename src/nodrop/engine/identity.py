@@ -36,18 +36,30 @@ class Identity:
 
     async def load_records(self) -> None:
         """Read keys, invitations and rules, again where a commit left it open what was kept."""
-        kinds = (keys.KIND, invitations.KIND, policies.KIND)
-        found = [record for kind in kinds for record in await self._store.records(kind)]
-        for record in found:
+        for record in await self._records():
             self._know(record)
         self._changing = None
 
-    async def reload(self) -> None:
-        """Read everything again: another engine has changed some of it."""
-        await self.access.load()
-        kept = {(r.team, r.id) for r in await self._store.records(invitations.KIND)}
-        self.invitations.keep_only(kept)
-        await self.load_records()
+    async def reload(self, team: str) -> None:
+        """Read everything of a team again: another engine has changed some of it.
+
+        Nothing of this team is committed here until that is known. Other teams go on meanwhile:
+        what was read of them may be out of date by now.
+        """
+        await self.access.load(team)
+        found = [record for record in await self._records() if record.team == team]
+        self.invitations.keep_only(team, {r.id for r in found if r.kind == invitations.KIND})
+        for record in found:
+            self._know(record)
+
+    async def make_sure(self) -> None:
+        """Read again what a batch would have changed that came to nothing, if there was one."""
+        if self._changing is not None:
+            await self.load_records()
+
+    async def _records(self) -> list[Record]:
+        kinds = (keys.KIND, invitations.KIND, policies.KIND)
+        return [record for kind in kinds for record in await self._store.records(kind)]
 
     def require_certainty(self, batch: Batch) -> None:
         """Refuse to decide on what an earlier batch may or may not have changed."""

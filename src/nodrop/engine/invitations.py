@@ -62,10 +62,11 @@ class Invitations:
         if gone is not None:
             self._by_hash.pop(gone.secret_sha256, None)
 
-    def keep_only(self, kept: Collection[tuple[str, str]]) -> None:
-        """Forget every invitation but those of (team, id) in `kept`."""
-        for team, invitation_id in self._all.keys() - set(kept):
-            self.drop(team, invitation_id)
+    def keep_only(self, team: str, kept: Collection[str]) -> None:
+        """Forget every invitation of a team but those whose ids are in `kept`."""
+        for of, invitation_id in list(self._all):
+            if of == team and invitation_id not in kept:
+                self.drop(team, invitation_id)
 
     def get(self, team: str, invitation_id: str) -> Invitation | None:
         """Return an invitation of a team."""

@@ -40,6 +40,7 @@ from nodrop.wire.outlet_requests import (
 )
 
 KIND: Final = "outlet"
+PROGRESS: Final = "outlet_progress"
 TESTED: Final = "outlet.tested.v1"
 WEBHOOK: Final = "webhook"
 NOTIFY: Final = "notify"
@@ -67,6 +68,16 @@ class Outlet(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int = 0
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an outlet has come. A record of its own: whoever sends changes nothing else."""
+
+    since: int
+    """Of the outlet that it is about."""
+    after: int
+    sent: int
+    given_up: int
+
+
 class Outlets:
     """The outlets of every team."""
 
@@ -89,11 +100,29 @@ class Outlets:
         self._outlets: dict[tuple[str, str], Outlet] = {}
         self._failing: dict[tuple[str, str], str] = {}
 
-    async def load(self) -> None:
-        """Read what the store knows."""
-        for record in await self._store.records(KIND):
+    async def load(self, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all, and nothing else."""
+        records = [r for r in await self._store.records(KIND) if team in {None, r.team}]
+        before = {key: o for key, o in self._outlets.items() if team in {None, o.team}}
+        for key in before:
+            del self._outlets[key]
+        for record in records:
             outlet = msgspec.json.decode(record.json, type=Outlet)
-            self._outlets[outlet.team, outlet.name] = outlet
+            key = (outlet.team, outlet.name)
+            same = key in before and before[key].since == outlet.since
+            self._outlets[key] = before[key] if same else outlet
+        await self.recall()
+        self.changed.set()
+
+    async def recall(self) -> None:
+        """Read how far each outlet has come: another engine may have sent for it."""
+        for record in await self._store.records(PROGRESS):
+            known = self.get(record.team, record.id)
+            told = msgspec.json.decode(record.json, type=Progress)
+            if known is not None and told.since == known.since and told.after > known.after:
+                self._outlets[known.team, known.name] = replace(
+                    known, after=told.after, sent=told.sent, given_up=told.given_up
+                )
 
     def all(self) -> list[Outlet]:
         """Return every outlet there is."""
@@ -115,6 +144,7 @@ class Outlets:
             case RemoveOutlet():
                 return await self._remove(caller, request, name)
             case ListOutlets():
+                await self.recall()
                 mine = [o for o in self.all() if o.team == caller.team and _may(caller, o.agent)]
                 return OutletsAnswer(outlets=tuple(map(self._shown, mine)))
 
@@ -151,7 +181,15 @@ class Outlets:
             since=head,
         )
         data = {"name": name, "agent": agent, "kind": outlet.kind}
-        await self._keep(caller, outlet, "outlet.set.v1", data, request.command_id)
+
+        def run(batch: Batch) -> None:
+            json = msgspec.json.encode(outlet)
+            batch.keep_record(Record(team=outlet.team, kind=KIND, id=outlet.name, json=json))
+            command_id = request.command_id
+            batch.write(draft(caller, batch, "outlet.set.v1", data, command_id=command_id))
+
+        await self._engine.submit(Job(Wanted(), run))
+        self._outlets[outlet.team, outlet.name] = outlet
         self._failing.pop((caller.team, name), None)
         self.changed.set()
         if request.test:
@@ -191,6 +229,7 @@ class Outlets:
 
         def run(batch: Batch) -> None:
             batch.drop_record(caller.team, KIND, name)
+            batch.drop_record(caller.team, PROGRESS, name)
             said = {"name": name}
             command_id = request.command_id
             batch.write(draft(caller, batch, "outlet.removed.v1", said, command_id=command_id))
@@ -204,9 +243,8 @@ class Outlets:
 
     async def sent(self, outlet: Outlet, seq: int, *, count: int = 1) -> None:
         """Remember that everything up to `seq` is out."""
-        now = replace(self._current(outlet), after=seq, sent=outlet.sent + count)
         self._failing.pop((outlet.team, outlet.name), None)
-        await self._keep(None, now, None, {}, None)
+        await self._come_to(outlet, seq, sent=count)
 
     async def failed(self, outlet: Outlet, why: str) -> None:
         """Remember why the last try did not work out."""
@@ -214,31 +252,31 @@ class Outlets:
 
     async def give_up(self, outlet: Outlet, seq: int, why: str) -> None:
         """Write down that an item could not be sent, and go on behind it."""
-        now = replace(self._current(outlet), after=seq, given_up=outlet.given_up + 1)
         self._failing[outlet.team, outlet.name] = why[:200]
-        caller = Caller(team=outlet.team, agent="relay", operator=True)
-        data = {"name": outlet.name, "seq": seq}
-        await self._keep(caller, now, "outlet.gave_up.v1", data, None)
+        await self._come_to(outlet, seq, given_up=1)
 
-    def _current(self, outlet: Outlet) -> Outlet:
-        return self.get(outlet.team, outlet.name) or outlet
+    async def _come_to(self, outlet: Outlet, seq: int, *, sent: int = 0, given_up: int = 0) -> None:
+        """Remember how far an outlet has come, unless it is gone or was set anew meanwhile."""
+        before = self.get(outlet.team, outlet.name)
+        if before is None or before.since != outlet.since:
+            return
+        now = replace(
+            before, after=seq, sent=before.sent + sent, given_up=before.given_up + given_up
+        )
+        progress = Progress(since=now.since, after=now.after, sent=now.sent, given_up=now.given_up)
+        json = msgspec.json.encode(progress)
 
-    async def _keep(
-        self,
-        caller: Caller | None,
-        outlet: Outlet,
-        entry: str | None,
-        data: dict[str, Any],
-        command_id: str | None,
-    ) -> None:
         def run(batch: Batch) -> None:
-            json = msgspec.json.encode(outlet)
-            batch.keep_record(Record(team=outlet.team, kind=KIND, id=outlet.name, json=json))
-            if caller is not None and entry is not None:
-                batch.write(draft(caller, batch, entry, data, command_id=command_id))
+            batch.keep_record(Record(team=now.team, kind=PROGRESS, id=now.name, json=json))
+            if given_up:
+                relay = Caller(team=now.team, agent="relay", operator=True)
+                said = {"name": now.name, "seq": seq}
+                batch.write(draft(relay, batch, "outlet.gave_up.v1", said))
 
         await self._engine.submit(Job(Wanted(), run))
-        self._outlets[outlet.team, outlet.name] = outlet
+        known = self.get(now.team, now.name)
+        if known is not None and known.since == now.since:
+            self._outlets[now.team, now.name] = now
 
     def _shown(self, outlet: Outlet) -> OutletView:
         return OutletView(

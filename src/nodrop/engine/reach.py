@@ -59,12 +59,15 @@ class Reaches:
         self.check: Callable[[str], Awaitable[None]] = _unchecked
         """Refuses an address that whoever delivers would not call; nobody had to allow it."""
 
-    async def load(self) -> None:
-        """Read what the store knows, and nothing else."""
-        records = await self._store.records(KIND)
-        self._known.clear()
+    async def load(self, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all, and nothing else."""
+        records = [r for r in await self._store.records(KIND) if team in {None, r.team}]
+        for of, agent in list(self._known):
+            if team in {None, of}:
+                del self._known[of, agent]
         for record in records:
             self._know(msgspec.json.decode(record.json, type=Reach))
+        self.changed()
 
     def get(self, team: str, agent: str) -> Reach:
         """Return how an agent is reached; within its team only, where nobody said otherwise."""

@@ -6,17 +6,12 @@ is a view, every refusal a `NodropError`.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Self
 
 import msgspec
 
 from nodrop.core.contract import Manifest
-from nodrop.core.errors import (
-    ForbiddenError,
-    NodropError,
-    NotFoundError,
-    RelayFaultError,
-)
+from nodrop.core.errors import ForbiddenError, NodropError, NotFoundError, RelayFaultError
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import Handoff
 from nodrop.engine.alarms import Alarms
@@ -30,6 +25,7 @@ from nodrop.engine.coordination import Coordination
 from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.done import DoneBefore
+from nodrop.engine.duties import Duties
 from nodrop.engine.engine import Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.fellows import Fellows
@@ -73,11 +69,12 @@ __all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
 
 log = logging.getLogger("nodrop.relay")
 
-T = TypeVar("T")
-
 
 class Relay:
     """A running relay on one store."""
+
+    duties = Duties()
+    """What one relay does for all on the store; alone, everything."""
 
     def __init__(
         self,
@@ -263,10 +260,11 @@ class Relay:
             room=self._room,
             standings=self._standings,
             following=self._following,
-            also=(self._coordination.load, self.reaches.load, self.webhooks.load),
+            also=(self._coordination.load, self.reaches.load),
             tell=self._listeners.tell,
         )
         self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)
+        self.duties = Duties(fleet)
         return await self._fellows.join()
 
     async def stop(self) -> None:
@@ -328,11 +326,7 @@ class Relay:
         reference: str | None = None,
         name: str | None = None,
     ) -> Reply:
-        """Carry out an operation.
-
-        Raises:
-            NodropError: why not.
-        """
+        """Carry out an operation, or raise a `NodropError` that says why not."""
         if operation not in OPERATIONS:
             raise NotFoundError(f"no operation is called {operation!r}")
         carried_out = self._carry_out(caller, operation, request, reference, name)
@@ -348,14 +342,17 @@ class Relay:
         reference: str | None,
         name: str | None,
     ) -> Reply:
-        try:
-            self._admit(caller, operation, request)
+        async def reply() -> Reply:
             if OPERATIONS[operation].about_handoff:
                 handoff_id = await self._reading.resolve(caller, reference or "")
                 return await self._about_handoff(caller, operation, request, handoff_id, name)
             if coordinated := await self._coordination.call(caller, request, name):
                 return coordinated
             return await self._about_team(caller, request, name)
+
+        try:
+            self._admit(caller, operation, request)
+            return await (reply() if self._fellows is None else self._fellows.surely(reply))
         except NodropError as error:
             self.refuse(caller, operation, error)
             raise
@@ -374,8 +371,17 @@ class Relay:
         self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
 
     def _refuse(self, asking: Asking, error: NodropError) -> None:
+        if self._fellows is not None and asking.operation == "offer" and not error.retryable:
+            self._tasks.spawn(self._offer_again(asking))  # others may have changed whom it is for
+            return
         self.refuse(asking.caller, asking.operation, error)
         asking.refuse(error)
+
+    async def _offer_again(self, asking: Asking) -> None:
+        try:
+            asking.tell(await self.call(asking.caller, asking.operation, asking.request))
+        except NodropError as error:
+            asking.refuse(error)
 
     def refuse(self, caller: Caller, operation: str, error: NodropError) -> None:
         """Put a refusal into the security log, if it is about who asks."""
@@ -439,13 +445,11 @@ class Relay:
                 seq = await self._people.note(caller, body, request.command_id)
                 return Reply(answer=views.NotedAnswer(seq=seq))
             case requests.ListHandoffs():
-                return await self._answers.to_list(
-                    caller, await self._reading.list_handoffs(caller, request)
-                )
+                listed = await self._reading.list_handoffs(caller, request)
+                return await self._answers.to_list(caller, listed)
             case requests.ListDeadLetters():
-                return await self._answers.to_list(
-                    caller, await self._reading.dead_letters(caller, request)
-                )
+                dead = await self._reading.dead_letters(caller, request)
+                return await self._answers.to_list(caller, dead)
             case requests.GetTrace():
                 return Reply(answer=await self._trace(caller, name or ""))
             case requests.GetInbox():
@@ -471,9 +475,8 @@ class Relay:
                 return self._show_agent(caller.team, name or request.agent)
             case requests.Contract():
                 now = self._clock.now()
-                return Reply(
-                    answer=self._contracts.negotiate(caller.team, caller.agent, request, now=now)
-                )
+                made = self._contracts.negotiate(caller.team, caller.agent, request, now=now)
+                return Reply(answer=made)
             case requests.Register():
                 agent = name or request.agent
                 manifest = bytes(request.manifest)
@@ -524,11 +527,7 @@ class Relay:
         """Push deliveries to a connection, as many as it has credit for, when it has room."""
         self._require_role(caller, "take")
         return self._taking.subscribe(
-            caller,
-            process=process,
-            heartbeat_seconds=heartbeat_seconds,
-            deliver=deliver,
-            turn=turn,
+            caller, process=process, heartbeat_seconds=heartbeat_seconds, deliver=deliver, turn=turn
         )
 
     def _require_role(self, caller: Caller, operation: str) -> None:

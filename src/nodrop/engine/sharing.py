@@ -45,7 +45,7 @@ class Sharing:
         room: Room,
         standings: Standings,
         following: Following,
-        also: Sequence[Callable[[], Awaitable[None]]],
+        also: Sequence[Callable[[str], Awaitable[None]]],
         tell: Callable[[Key, Sequence[Mail]], Coroutine[Any, Any, None]],
     ) -> None:
         self._store = store
@@ -119,13 +119,20 @@ class Sharing:
         return not handoff.live and self._engine.takers.connected(handoff.team, handoff.recipient)
 
     async def _know(self, team: str) -> None:
-        """Read again what decisions rest on."""
+        """Read again what decisions rest on.
+
+        Commits wait for this: nothing here may wait for one.
+        """
         for agent, manifest in await self._store.agents(team):
             if self._register.last_known(team, agent.id) != agent:
                 self._register.put(agent, manifest)
-        await self._identity.reload()
+        await self._identity.reload(team)
         for load in self._also:
-            await load()
+            await load(team)
+
+    async def make_sure(self) -> None:
+        """Leave nothing open that the batch which came to nothing had left open."""
+        await self._identity.make_sure()
 
     def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
         """Call `ask` before somebody is refused whom another engine may just have let in."""

@@ -16,10 +16,12 @@ class Topics:
     def __init__(self) -> None:
         self._subscribers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
-    async def load(self, store: Store) -> None:
-        """Read what the store knows, and nothing else."""
-        records = await store.records(KIND)
-        self._subscribers.clear()
+    async def load(self, store: Store, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all, and nothing else."""
+        records = [r for r in await store.records(KIND) if team in {None, r.team}]
+        for of, topic in list(self._subscribers):
+            if team in {None, of}:
+                del self._subscribers[of, topic]
         for record in records:
             self.put(record)
 

@@ -84,10 +84,11 @@ class Triggers:
         self._intake = intake
         self._rules: defaultdict[str, dict[str, Trigger]] = defaultdict(dict)
 
-    async def load(self, store: Store) -> None:
-        """Read what the store knows, and nothing else."""
-        records = await store.records(KIND)
-        self._rules.clear()
+    async def load(self, store: Store, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all, and nothing else."""
+        records = [r for r in await store.records(KIND) if team in {None, r.team}]
+        for of in list(self._rules) if team is None else [team]:
+            self._rules.pop(of, None)
         for record in records:
             self.put(record.team, msgspec.json.decode(record.json, type=Rule))
 

@@ -52,7 +52,10 @@ class Webhooks:
         self._known: defaultdict[tuple[str, str], dict[str, Webhook]] = defaultdict(dict)
 
     async def load(self) -> None:
-        """Read what the store knows; what it was about may have been pruned, then it goes too."""
+        """Read what the store knows; what it was about may have been pruned, then it goes too.
+
+        At a start: to let go of what was pruned takes a commit.
+        """
         found = [
             msgspec.json.decode(record.json, type=Webhook)
             for record in await self._store.records(KIND)

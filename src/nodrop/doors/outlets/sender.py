@@ -6,7 +6,7 @@ An item that cannot be sent for a day is given up on, in the log, and the next o
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +26,9 @@ _WAIT: Final = "60s"
 _FIRST_MS: Final = 5 * SECOND
 _LONGEST_MS: Final = 3_600 * SECOND
 GIVE_UP_MS: Final = DAY
+CLAIM_SECONDS: Final = 1.0
+"""How often relays that share a store see who looks after which outlet. By the time that really
+passes, like the waits of a connection."""
 
 
 def way_of(outlet: Outlet) -> Way:
@@ -60,19 +63,36 @@ class Sender:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        outlets = self._relay.outlets
+        changed = self._relay.outlets.changed
         while True:
-            outlets.changed.clear()
-            there = {(outlet.team, outlet.name): outlet for outlet in outlets.all()}
-            for key in list(self._tasks):
-                # One that was set anew does not wait for what could not be sent to the one before.
-                if key not in there or self._since[key] != there[key].since:
-                    self._tasks.pop(key).cancel()
-            for key, outlet in there.items():
-                if key not in self._tasks or self._tasks[key].done():
-                    self._since[key] = outlet.since
-                    self._tasks[key] = asyncio.create_task(self._look_after(*key))
-            await outlets.changed.wait()
+            changed.clear()
+            try:
+                await self._share_out()
+            except NodropError as error:
+                log.warning("whose outlets are to be looked after is not known: %s", error)
+            # Another relay may have gone, and left its outlets to whoever asks for them.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLAIM_SECONDS if self._relay.duties.shared else None):
+                    await changed.wait()
+
+    async def _share_out(self) -> None:
+        """Look after every outlet that is this relay's to look after, and no other."""
+        outlets = self._relay.outlets
+        duties = {f"outlet/{o.team}/{o.name}": (o.team, o.name) for o in outlets.all()}
+        mine = {duties[duty] for duty in await self._relay.duties.claim(duties.keys())}
+        for key in list(self._tasks):
+            outlet = outlets.get(*key)
+            # One that was set anew does not wait for what could not be sent to the one before.
+            if outlet is None or key not in mine or self._since[key] != outlet.since:
+                self._tasks.pop(key).cancel()
+        begun = [key for key in mine if key not in self._tasks or self._tasks[key].done()]
+        if begun:
+            await outlets.recall()  # whoever sent until now has told how far it came
+        for key in begun:
+            outlet = outlets.get(*key)
+            if outlet is not None:
+                self._since[key] = outlet.since
+                self._tasks[key] = asyncio.create_task(self._look_after(*key))
 
     async def _look_after(self, team: str, name: str) -> None:
         """Send the items of one outlet's inbox, one after the other, for ever."""

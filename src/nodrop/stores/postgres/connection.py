@@ -35,6 +35,8 @@ SETTINGS: Final = {
     # An answer is a promise: it may not be in the server's memory alone. A server whose own setting
     # is stricter (`remote_apply`) is asked by `options` in the address.
     "synchronous_commit": "on",
+    # What is checked under locks is read when they are had, whatever the database's own default is.
+    "default_transaction_isolation": "read committed",
     # One plan per statement, made once: what is bound decides nothing that a plan could depend on,
     # and making one for these takes longer than carrying it out.
     "plan_cache_mode": "force_generic_plan",
@@ -118,7 +120,7 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
     try:
         pool: Any = await _DRIVER.create_pool(
             **address_of(dsn).arguments(),
-            min_size=1,
+            min_size=0,  # what must always be there is sought in an outage too, with a trace each time
             max_size=connections_max,
             timeout=CONNECT_SECONDS_MAX,
             command_timeout=ANSWER_SECONDS_MAX,
@@ -126,8 +128,9 @@ async def open_pool(dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> Pool
             target_session_attrs=_target(dsn),
             reset=as_it_is,
         )
+        await pool.release(await pool.acquire())  # there is one to be had
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
-        raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
+        raise _unreachable(error) from error
     return cast("Pool", pool)
 
 
@@ -147,8 +150,19 @@ async def connect(dsn: str, *, answer_seconds_max: float | None = ANSWER_SECONDS
             target_session_attrs=_target(dsn),
         )
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
-        raise StoreUnavailableError(f"PostgreSQL cannot be reached: {error}") from error
+        raise _unreachable(error) from error
     return cast("Connection", made)
+
+
+def _unreachable(error: Exception) -> StoreUnavailableError:
+    """Say why there is no connection to whoever can do something about it."""
+    told = str(error)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        told = "no server of the address takes writes: each is a standby, or read-only"
+    return StoreUnavailableError(
+        f"PostgreSQL cannot be reached: {told}",
+        next_step="Check the address, that the server is up, and that it lets this user in.",
+    )
 
 
 def _target(dsn: str) -> str:

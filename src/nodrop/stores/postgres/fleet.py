@@ -5,7 +5,7 @@ log, by its order. A notification says that there is something to read, and noth
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -60,10 +60,11 @@ class PostgresFleet:
 
     async def join(self) -> Roll:
         """Be one of them."""
-        self._store.place.take(self._node)
-        for team, seq, known in await self._store.ask("select id, head_seq, known_seq from team"):
-            self._store.place.cursors[team] = seq
-            self._hear(team, known)
+        place = self._store.place
+        place.take(self._node)
+        heads = await self._store.ask("select id, head_seq, known_seq from team")
+        place.cursors.update({team: seq for team, seq, _ in heads})
+        place.hear({team: known for team, _, known in heads})
         return await self.attend(())
 
     async def attend(self, attending: Sequence[Attending]) -> Roll:
@@ -223,18 +224,18 @@ class PostgresFleet:
         place = self._store.place
         place.cursors[news.team] = max(news.until, place.cursors.get(news.team, 0))
         if news.known is not None:
-            self._hear(news.team, news.known)
+            place.hear({news.team: news.known})
 
     def _is_new(self, team: str, known_seq: int) -> bool:
         heard = self._store.place.heard
         return heard is not None and known_seq > heard.get(team, 0)
 
-    def _hear(self, team: str, seq: int) -> None:
-        heard = self._store.place.heard
-        assert heard is not None, "who has joined has heard something"
-        heard[team] = max(seq, heard.get(team, 0))
-
     # --- what must be looked after ---
+
+    async def claim(self, duties: Collection[str]) -> Collection[str]:
+        """Return those of `duties` that this node is to do, and no other that serves does."""
+        rows = await self._store.ask(_CLAIM, list(duties), self._node, GONE_AFTER_MS)
+        return {name for (name,) in rows}
 
     async def silent(self, *, now: int, heartbeats: int, limit: int) -> Sequence[Process]:
         """Return processes that nobody has heard of for so many of their heartbeats."""
@@ -267,6 +268,28 @@ def _correction(before: int, theirs: int, after: int) -> int:
     late, early = theirs - after, before - theirs
     return min(max(late, 0), STEER_MS_MAX) - min(max(early, 0), STEER_MS_MAX)
 
+
+_CLAIM: Final = f"""
+    with open as (
+        select u.name from unnest($1::text[]) u(name)
+        where not exists (
+            select 1 from duty d join node n on n.id = d.node
+            where d.name = u.name and n.seen_at > {NOW} - $3
+        )
+        order by 1
+    ), taken as (
+        insert into duty (name, node) select open.name, n.id from open, node n where n.id = $2
+        on conflict (name) do update set node = excluded.node where not exists (
+            select 1 from node n where n.id = duty.node and n.seen_at > {NOW} - $3
+        )
+        returning name
+    )
+    select name from taken
+    union
+    select d.name from duty d where d.name = any($1::text[]) and d.node = $2
+"""  # noqa: S608  # constants
+"""Nothing is written where nothing changes. Whoever comes second to a duty that is free finds it
+taken when it has the row."""
 
 _NEWS: Final = """
     with news as materialized (

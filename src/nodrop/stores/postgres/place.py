@@ -17,9 +17,10 @@ class Place:
         """Who writes. Changes when nobody knows whether something was written."""
         self.channel: str | None = None
         """Where others are told that something was written; None: there are no others."""
-        self.heard: dict[str, int] | None = None
+        self.heard: Mapping[str, int] | None = None
         """The last entry of each team that changed what decisions rest on, of those taken in; None:
-        nobody else changes it."""
+        nobody else changes it. Replaced, never changed: a unit of work has it as it began, because
+        what is taken in after it has decided is nothing it has decided by."""
         self.cursors: dict[str, int] = {}
         """The last entry of each team that was told of, or is this node's own."""
         self._name = ""
@@ -36,10 +37,17 @@ class Place:
             self._renamed += 1
             self.node = f"{self._name}.{self._renamed}"
 
+    def hear(self, known: Mapping[str, int]) -> None:
+        """Know that these entries of teams have been taken in."""
+        assert self.heard is not None, "who has joined has heard something"
+        later = {team: seq for team, seq in known.items() if seq > self.heard.get(team, -1)}
+        if later:
+            self.heard = {**self.heard, **later}
+
     def wrote(self, written: Mapping[str, tuple[int, int]], told: Mapping[str, int]) -> None:
         """Know what a commit of this node has written: it need not be read again."""
         for team, (first, last) in written.items():
             if self.cursors.get(team) == first - 1:
                 self.cursors[team] = last
         if self.heard is not None:
-            self.heard.update(told)
+            self.hear(told)

@@ -22,8 +22,8 @@ from nodrop.stores.postgres.records import (
 from nodrop.wire.canonical import keyed_digest
 from nodrop.wire.log import Draft, around_place
 
-OBSERVED: Final = "observed"
-"""The kind of record that is written without an entry, and that no decision rests on."""
+UNTOLD: Final = frozenset({"endings", "observed", "outlet_progress", "webhook"})
+"""The kinds of records that are written without an entry, and that no decision rests on."""
 
 Name = tuple[str, str, str]
 """(team, actor, command id) or (team, sender, key)."""
@@ -179,8 +179,8 @@ def is_known(changes: Changes) -> bool:
     return bool(
         changes.agents
         or changes.tokens
-        or changes.records_gone
-        or any(record.kind != OBSERVED for record in changes.records)
+        or any(kind not in UNTOLD for _, kind, _ in changes.records_gone)
+        or any(record.kind not in UNTOLD for record in changes.records)
     )
 
 
