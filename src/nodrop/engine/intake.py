@@ -43,7 +43,7 @@ from nodrop.wire.times import (
 )
 
 AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
-NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
+_NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _PROBLEMS_TOLD_MAX: Final = 20
 LEG_ON: Final = ("completed", "failed")
@@ -241,7 +241,7 @@ class Intake:
 
     def name(self, name: str | None, path: str) -> None:
         """Refuse what cannot be a name: odd characters in one could pass for others."""
-        if name is None or NAME.fullmatch(name):
+        if name is None or is_name(name, chars_max=self._limits.key_chars_max):
             return
         read = _Reader(self._limits, 0)
         read.name(name, path)
@@ -393,6 +393,11 @@ class Intake:
         )
 
 
+def is_name(value: str, *, chars_max: int) -> bool:
+    """Whether `value` is printable ASCII, with no blank at either end, and no longer than that."""
+    return len(value) <= chars_max and _NAME.fullmatch(value) is not None
+
+
 class _Reader:
     """Collects what is wrong while it reads, so that a caller hears of everything at once."""
 
@@ -424,8 +429,9 @@ class _Reader:
             self.wrong(path, "expected an agent id: letters, digits, _ . - (at most 64)")
 
     def name(self, value: str | None, path: str) -> None:
-        if value is not None and not NAME.fullmatch(value):
-            self.wrong(path, "expected 1 to 256 printable ASCII characters")
+        chars_max = self._limits.key_chars_max
+        if value is not None and not is_name(value, chars_max=chars_max):
+            self.wrong(path, f"expected 1 to {chars_max} printable ASCII characters")
 
     def traceparent(self, value: str | None) -> None:
         if value is not None and not traces.is_traceparent(value):
