@@ -6,7 +6,7 @@ is a view, every refusal a `NodropError`.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Self
 
 import msgspec
 
@@ -16,6 +16,7 @@ from nodrop.core.errors import (
     NodropError,
     NotFoundError,
     RelayFaultError,
+    UnauthenticatedError,
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import Handoff
@@ -72,8 +73,6 @@ from nodrop.wire.requests import Request
 __all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
 
 log = logging.getLogger("nodrop.relay")
-
-T = TypeVar("T")
 
 
 class Relay:
@@ -308,10 +307,12 @@ class Relay:
             self._register.put(agent, manifest)
 
     async def authenticate(
-        self, secret: str, *, address: str | None = None, operation: str = "authenticate"
+        self, secret: str | None, *, address: str | None = None, operation: str = "authenticate"
     ) -> Caller:
-        """Return who holds a token; who does not is in the security log."""
+        """Return who holds a token; who does not, or has none, is in the security log."""
         try:
+            if secret is None:
+                raise UnauthenticatedError
             return await self._access.let_in(secret, address=address)
         except NodropError as error:
             self.refusals.note(error, operation=operation, address=address)

@@ -126,12 +126,12 @@ def retry_after(error: NodropError) -> float | None:
     return error.retry_after_seconds or RETRY_AFTER_SECONDS
 
 
-def document(error: NodropError) -> Document:
-    """Return the problem document of `error`."""
+def document(error: NodropError, *, status: int | None = None) -> Document:
+    """Return the problem document of `error`; HTTP has a `status` of its own for some."""
     wait = retry_after(error)
     return Document(
         title=error.title,
-        status=TABLE[type(error)].http,
+        status=TABLE[type(error)].http if status is None else status,
         code=error.code,
         detail=error.detail,
         retryable=error.retryable,
