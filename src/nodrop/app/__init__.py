@@ -7,9 +7,9 @@ both, as `nodrop up` runs them; `open_embedded` is a relay inside the caller's o
 from nodrop.app.database import DATABASE, MEMORY, is_address, migrate, without_password
 from nodrop.app.doors import A2A, HOST, listening
 from nodrop.app.embedded import open_embedded
-from nodrop.app.loop import run
 from nodrop.app.machine import KeyFile, SystemClock, SystemIds
 from nodrop.app.relay import PERSON, TEAM, open_relay
+from nodrop.app.running import run
 from nodrop.app.schema_files import schemas, write_schemas
 from nodrop.app.serving import PORT, Served, serve
 from nodrop.doors.listener import TLS

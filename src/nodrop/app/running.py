@@ -1,10 +1,12 @@
-"""The event loop a relay runs on, and how the interpreter is set for it."""
+"""How a relay is run: on the fastest event loop, in an interpreter that is set for it."""
 
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
+
+from nodrop.client.loop import fastest_loop
 
 T = TypeVar("T")
 
@@ -18,13 +20,5 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     # Values here are frozen and make no cycles: looking for some so often costs a sixth of the rate.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         return runner.run(main)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop  # noqa: PLC0415  # there is none for Windows
-
-    return uvloop.new_event_loop
