@@ -10,7 +10,6 @@ sends again after a lost answer is another handoff.
 """
 
 import asyncio
-import logging
 import random
 import time
 from collections import Counter
@@ -49,8 +48,6 @@ FLOW_ANSWERS: Final = 8
 """Load flows again when so many offers were answered since the last fault."""
 FLOW_SECONDS: Final = 0.5
 """The fault comes at random within this time of flowing load."""
-
-_LOG: Final = logging.getLogger("nodrop.chaos")
 
 
 async def run(
@@ -155,17 +152,8 @@ async def _calling(
         ]
         keyless = KEYLESS in controls
         load = Callers([Caller(c, records, keyless=keyless) for c in clients], name="ask")
-        tasks = [asyncio.create_task(load.call(number)) for number in range(callers)]
-        try:
+        async with load.at_work(callers):
             yield load
-            load.stop()
-            await asyncio.wait(tasks, timeout=FINISH_SECONDS_MAX)
-        finally:
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(ended, Exception):
-                    _LOG.error("a caller gave up", exc_info=ended)
 
 
 def _ran_again(lines: Iterable[AnyLine]) -> list[str]:
