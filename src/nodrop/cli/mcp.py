@@ -30,7 +30,7 @@ _MARK_CHARS: Final = 8
 async def mcp(
     session: Session,
     client: Annotated[
-        str, typer.Option(help="Without --agent, the name begins with this: codex-<folder>.")
+        str, typer.Option(help="Without --agent, the name is this and the folder: CLIENT-FOLDER.")
     ] = CLIENT,
 ) -> None:
     """Serve a coding agent its tools over MCP (stdio). `nodrop setup` writes the line that runs it."""
@@ -39,7 +39,7 @@ async def mcp(
         from nodrop.doors.mcp.server import Context, server  # noqa: PLC0415  # same
     except ImportError as error:
         raise NotInstalledError(str(error)) from error
-    if not session.named:  # `me` is a person, and not who an assistant is unsaid
+    if not session.named:  # `me` is a person: an assistant is not that by default
         session.act_as(folder_name(client))
     check_name(session.settings.agent)
     toolset = Toolset(_Line(session), _Memories(session))

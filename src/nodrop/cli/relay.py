@@ -39,10 +39,11 @@ async def up(
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if unsaid.")
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 by default.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port; 6377 if unsaid, 0 is any free one.")
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port; 6377 by default, 0 is any free one."),
     ] = None,
     hostname: Annotated[
         list[str] | None,
@@ -80,7 +81,7 @@ async def up(
         ),
     ] = None,
     checkpoints_every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How often; every hour if unsaid.")
+        str | None, typer.Option(metavar="DURATION", help="How often; every hour by default.")
     ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
