@@ -17,9 +17,9 @@ import typer
 from nodrop.cli.attempts import Attempts
 from nodrop.cli.session import Session
 from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
+from nodrop.core.names import is_agent_id
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory
-from nodrop.engine.intake import AGENT_ID
 
 CLIENT: Final = "agent"
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -56,7 +56,7 @@ def check_name(agent: str | None) -> None:
     Raises:
         InvalidRequestError: nobody can be called that.
     """
-    if agent is not None and not AGENT_ID.fullmatch(agent):
+    if agent is not None and not is_agent_id(agent):
         problem = Problem(path="agent", message="expected letters, digits, _ . - (at most 64)")
         raise InvalidRequestError(
             "no agent can have this name",

@@ -31,6 +31,7 @@ from nodrop.core.model import (
     Terms,
     When,
 )
+from nodrop.core.names import is_agent_id, is_name
 from nodrop.engine.proved import Proved
 from nodrop.wire import bodies, canonical, requests, traces
 from nodrop.wire.bodies import Content, LegText
@@ -42,8 +43,6 @@ from nodrop.wire.times import (
     parse_duration,
 )
 
-AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
-_NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _PROBLEMS_TOLD_MAX: Final = 20
 LEG_ON: Final = ("completed", "failed")
@@ -393,11 +392,6 @@ class Intake:
         )
 
 
-def is_name(value: str, *, chars_max: int) -> bool:
-    """Whether `value` is printable ASCII, with no blank at either end, and no longer than that."""
-    return len(value) <= chars_max and _NAME.fullmatch(value) is not None
-
-
 class _Reader:
     """Collects what is wrong while it reads, so that a caller hears of everything at once."""
 
@@ -425,7 +419,7 @@ class _Reader:
             self._unsupported.append(Problem(path=path, message="not supported by this relay yet"))
 
     def agent(self, value: str | None, path: str) -> None:
-        if value is not None and not AGENT_ID.fullmatch(value):
+        if value is not None and not is_agent_id(value):
             self.wrong(path, "expected an agent id: letters, digits, _ . - (at most 64)")
 
     def name(self, value: str | None, path: str) -> None:

@@ -14,8 +14,8 @@ import msgspec
 from nodrop.core.contract import MODES, Availability, Capability, Manifest, json_schema
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import DEFAULT, SECOND, Limits
+from nodrop.core.names import is_name
 from nodrop.core.standing import Expectation
-from nodrop.engine.intake import is_name
 from nodrop.wire.decoding import decode_strict
 from nodrop.wire.times import parse_time
 

@@ -19,7 +19,6 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """The error of A2A that comes nearest, by the code it has over JSON-RPC; `ErrorInfo` has ours."""
 
 
-EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NOT_FOUND: Final = 3

@@ -26,6 +26,7 @@ from nodrop.core.errors import (
     TooLargeError,
     UnavailableError,
 )
+from nodrop.core.names import AGENT_ID
 from nodrop.doors.a2a.visit import ANONYMOUS, Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire.asgi import Headers, address_of, bearer_in, refuse
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nodrop.a2a")
 
 _PATH: Final = re.compile(
-    r"(?:/teams/(?P<team>[^/]+))?/agents/(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?P<rest>/.*)?"
+    rf"(?:/teams/(?P<team>[^/]+))?/agents/(?P<agent>{AGENT_ID})(?P<rest>/.*)?"
 )
 _FRONT_DESK: Final = re.compile(r"/a2a(?P<rest>/.*)?")
 _VERSION: Final = b"a2a-version"
@@ -91,7 +92,7 @@ class A2ADoor:
         self.grpc: str | None = None
         """HOST:PORT at which gRPC is spoken too, while it is."""
         self._service: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
-        self._loading = False
+        self._loading: asyncio.Task[None] | None = None
         self._closed = False
 
     @asynccontextmanager
@@ -106,7 +107,7 @@ class A2ADoor:
             yield
         finally:
             reaches.changed, reaches.check = before
-            if self._loading:
+            if self._loading is not None:
                 loaded = await asyncio.gather(self._service, return_exceptions=True)
                 if not isinstance(loaded[0], BaseException):
                     await loaded[0].close()
@@ -128,9 +129,8 @@ class A2ADoor:
         await service.couriers.check(url)
 
     def _load_soon(self) -> None:
-        if not self._loading:
-            self._loading = True
-            self._loader = asyncio.create_task(self._load(), name="nodrop a2a")
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load(), name="nodrop a2a")
 
     async def _load(self) -> None:
         try:
