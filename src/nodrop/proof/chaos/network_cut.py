@@ -15,17 +15,15 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from nodrop.client.agent import Agent
 from nodrop.client.client import Client
 from nodrop.client.connecting import TransportName, connect
-from nodrop.client.credentials import CredentialsFile
 from nodrop.proof.chaos import export, record
+from nodrop.proof.chaos.between import behind_proxy, mend
 from nodrop.proof.chaos.caller import Caller
 from nodrop.proof.chaos.callers import FINISH_SECONDS_MAX, KEYLESS, Callers
 from nodrop.proof.chaos.check import Verdict
@@ -34,7 +32,7 @@ from nodrop.proof.chaos.record import AnyLine, Ran, Record
 from nodrop.proof.chaos.relay_process import RelayProcess, ServedRelay
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.worker import worker
-from nodrop.testing.proxy import Proxy, Trouble
+from nodrop.testing.proxy import Trouble
 
 TRANSPORTS: Final[tuple[TransportName, ...]] = ("websocket", "http")
 CONNECTIONS: Final = 4
@@ -82,27 +80,6 @@ async def run(
         seconds=time.monotonic() - began,
         extras={"connections": proxy.accepted, "troubles": dict(sorted(struck.items()))},
     )
-
-
-@asynccontextmanager
-async def behind_proxy(relay: ServedRelay, home: Path) -> AsyncGenerator[tuple[Proxy, ServedRelay]]:
-    """Put a proxy before `relay`; yields it and the relay as clients with `home` reach it."""
-    address = urlsplit(relay.url)
-    assert address.hostname is not None, "a relay's address names its host"
-    assert address.port is not None, "and its port"
-    async with Proxy.open(address.hostname, address.port) as proxy:
-        reached = ServedRelay(home, f"http://127.0.0.1:{proxy.port}")
-        credentials = CredentialsFile(relay.home).read()
-        # Secrets go to the relay they are for: for these clients, that is behind the proxy.
-        CredentialsFile(home).write(msgspec.structs.replace(credentials, url=reached.url))
-        yield proxy, reached
-
-
-def mend(proxy: Proxy) -> None:
-    """Let what is merely slow or far away be neither. What is dead is for the clients to notice."""
-    for link in proxy.links:
-        if link.up.passing.is_set() and link.down.passing.is_set():
-            link.heal()
 
 
 @asynccontextmanager
