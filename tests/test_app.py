@@ -138,8 +138,10 @@ async def test_a_file_may_be_embedded_again_after_it_was_closed(tmp_path: Path) 
 async def test_connections_opened_at_the_same_time_share_a_relay_too(tmp_path: Path) -> None:
     opening = [open_embedded(tmp_path / "team.db", home=tmp_path) for _ in range(3)]
     transports = await asyncio.gather(*opening)
+    await transports[0].call("note_team", {"text": "here"})
     for transport in transports:
-        await transport.call("inbox", {})
+        entries = (await transport.call("log", {"type": "team.noted.v1"}))["entries"]
+        assert len(entries) == 1
         await transport.close()
 
 

@@ -321,7 +321,7 @@ def test_terms_are_those_of_a_capability(terms: dict[str, Any]) -> None:
 async def test_cancelling_stops_the_run_and_what_was_handed_on(
     me: nodrop.Client, acting: Acting
 ) -> None:
-    stopped, begun = asyncio.Event(), asyncio.Event()
+    stopped, begun, stopped_below = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def above(_: Work, __: Resume | None) -> Run:
         try:
@@ -333,9 +333,11 @@ async def test_cancelling_stops_the_run_and_what_was_handed_on(
 
     async def below(_: Work, __: Resume | None) -> Run:
         begun.set()
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
+        try:
             await asyncio.Event().wait()
-        yield Done(output=None)
+            yield Done(output=None)
+        finally:
+            stopped_below.set()
 
     async with acting(above, "above"), acting(below, "below"):
         handoff = await me.hand_off("above")
@@ -343,6 +345,7 @@ async def test_cancelling_stops_the_run_and_what_was_handed_on(
             await begun.wait()
             await handoff.cancel("changed my mind")
             await stopped.wait()
+            await stopped_below.wait()
             async for entry in me.follow_log(type="handoff.cancelled.v1"):
                 if entry.handoff_id != handoff.id:
                     break  # what was handed on is withdrawn with it

@@ -11,7 +11,6 @@ from nodrop.testing.clock import FakeClock
 from nodrop.testing.keyholder import KeyHolder
 
 HOUR = 3_600_000
-DAY = 24 * HOUR
 MINUTE = 60_000
 
 View = dict[str, Any]

@@ -42,6 +42,7 @@ BAD_OFFERS: list[tuple[dict[str, Any], type[NodropError], str]] = [
     ({"to": "x", "watchers": ["a", "b c"]}, InvalidRequestError, "watchers[1]"),
     ({"to": "x", "traceparent": "nonsense"}, InvalidRequestError, "traceparent"),
     ({"to": "x", "idempotency_key": ""}, InvalidRequestError, "idempotency_key"),
+    ({"to": "x", "idempotency_key": "k" * 257}, InvalidRequestError, "idempotency_key"),
     ({"to": "x", "title": "x" * 10_001}, InvalidRequestError, "title"),
     ({"to": "x", "group": "g"}, InvalidRequestError, "group"),
     ({"to": "x", "supersedes": "h"}, UnsupportedFieldError, "supersedes"),

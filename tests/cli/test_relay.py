@@ -136,6 +136,12 @@ def test_what_was_stored_survives_kill_9(tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["handoff"]["state"] == "offered"
 
 
+def test_a_service_has_every_option_that_was_given(tmp_path: Path) -> None:
+    names = ("--hostname", "a.example", "--hostname", "b.example")
+    made = run(tmp_path, "up", "--service", "--dry-run", "--grpc", "0", *names)
+    assert " --grpc 0 --hostname a.example --hostname b.example\n" in made.stdout
+
+
 def test_a_service_is_written_with_how_to_start_it(tmp_path: Path) -> None:
     made = run(tmp_path, "up", "--service", "--port", "7000")
     unit = tmp_path / ".config/systemd/user/nodrop.service"

@@ -62,6 +62,7 @@ async def test_a_refusal_to_take_it_back_does_not_stop_the_worker(
         for _ in range(3):
             await ticks.tick()
             await relay.next("heartbeat")
+        assert "release" in relay.said()
         relay.held = []
 
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,12 @@ import aiohttp.web
 import pytest
 import rfc8785
 
-from nodrop import app
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.outlets.checkpoints import AtAddress, InFile, Keeper, place_of
 from nodrop.doors.outlets.ways import UnsentError
 from nodrop.engine.relay import Relay
 from nodrop.proof.chaos.relay_process import RelayProcess, environment
 from nodrop.proof.verify.chain import Checkpoint
-from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
 from nodrop.wire.views import CheckpointAnswer
 
@@ -56,8 +53,7 @@ class Office:
         return Keeper(self.relay, "default", self.shelf, clock=self.clock, every_ms=HOUR)
 
     async def note(self, text: str) -> None:
-        await self.relay.ensure_token("default", agent="me", role="operator", secret="nd_me")
-        me = InProcessTransport(self.relay, await self.relay.authenticate("nd_me"))
+        me = InProcessTransport(self.relay, await self.relay.authenticate("token-me"))
         await me.call("note_team", {"text": text})
 
     async def until_tried(self, times: int) -> None:
@@ -71,17 +67,8 @@ class Office:
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncGenerator[Office]:
-    clock = FakeClock()
-    relay = await Relay.start(
-        MemoryStore(),
-        clock=clock,
-        ids=app.SystemIds(),
-        signer=app.KeyFile(tmp_path / "relay.pem"),
-    )
-    await relay.ensure_team("default")
-    yield Office(relay, clock)
-    await relay.stop()
+def office(relay: Relay, clock: FakeClock) -> Office:
+    return Office(relay, clock)
 
 
 async def test_one_is_sent_at_once_one_every_hour_and_one_at_the_end(office: Office) -> None:

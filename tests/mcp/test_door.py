@@ -78,13 +78,16 @@ async def test_an_older_client_shakes_hands_and_needs_no_session(web: httpx2.Asy
     ],
 )
 async def test_strangers_and_pages_of_others_stay_outside(
-    web: httpx2.AsyncClient, headers: dict[str, str], status: int
+    web: httpx2.AsyncClient, relay: Relay, headers: dict[str, str], status: int
 ) -> None:
     answer = await web.post("/mcp", json=HANDSHAKE, headers=headers)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     if status == 401:
         assert answer.headers["www-authenticate"] == "Bearer"
+    [refusal] = relay.refusals.of("default", limit=9)
+    where = "mcp" if status == 401 else "gate"
+    assert (refusal.operation, refusal.address) == (where, "127.0.0.1")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])

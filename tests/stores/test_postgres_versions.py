@@ -16,9 +16,8 @@ import pytest
 
 from nodrop.core.errors import SchemaInUseError, SchemaTooNewError, StoreUnavailableError
 from nodrop.proof.chaos import export
+from nodrop.proof.chaos.between import balance, behind_proxy
 from nodrop.proof.chaos.callers import calling
-from nodrop.proof.chaos.network_cut import behind_proxy
-from nodrop.proof.chaos.node_kill import balance
 from nodrop.proof.chaos.record import Record
 from nodrop.proof.chaos.relay_process import RelayProcess
 from nodrop.proof.chaos.worker import worker, working

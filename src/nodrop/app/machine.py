@@ -1,7 +1,6 @@
 """The machine a relay runs on: its time, its randomness, the file with its key."""
 
 import asyncio
-import base64
 import functools
 import secrets
 import sys
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from nodrop.client import key_files
 from nodrop.core.limits import SECOND
+from nodrop.wire import keys
 
 _SLEEP_SECONDS_MAX: Final = 30.0
 
@@ -90,11 +90,11 @@ class KeyFile:
     @property
     def public_key(self) -> str:
         """The public key, base64url."""
-        return _base64url(self.key.public_key().public_bytes_raw())
+        return keys.encode(self.key.public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> str:
         """Return the signature of `message`, base64url."""
-        return _base64url(self.key.sign(message))
+        return keys.encode(self.key.sign(message))
 
     def make(self) -> None:
         """Have the file, before there is anything to sign."""
@@ -104,7 +104,3 @@ class KeyFile:
     def key(self) -> Ed25519PrivateKey:
         """The private key."""
         return key_files.ed25519(self._path)
-
-
-def _base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -78,7 +78,8 @@ async def bench(
     callers: Annotated[
         str | None,
         typer.Option(
-            callback=_counts, help="Numbers of callers; what each is meant for by default."
+            callback=_counts,
+            help="Numbers of callers; by default those that each system is meant for.",
         ),
     ] = None,
     past: Annotated[

@@ -43,10 +43,10 @@ async def chaos(
     *,
     count: Annotated[
         int | None,
-        typer.Option(min=1, help="How many faults, 10 if unsaid; of six-hours: chains, 2,000."),
+        typer.Option(min=1, help="How many faults, 10 by default; of six-hours: chains, 2,000."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Decides what is random; a new one if unsaid.")
+        int | None, typer.Option(min=0, help="Decides what is random; a new one by default.")
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=1, help="For how long, where a fault goes by time.")

@@ -55,7 +55,7 @@ async def dlq_redrive(
     ref: Ref,
     *,
     to: Annotated[str | None, typer.Option(help="Somebody else shall try.")] = None,
-    capability: Annotated[str | None, typer.Option(help="What it takes.")] = None,
+    capability: Annotated[str | None, typer.Option(help="What the recipient must offer.")] = None,
     deadline: Annotated[
         str | None, typer.Option(metavar="DURATION|TIME", help="When it expires this time.")
     ] = None,

@@ -27,7 +27,10 @@ async def token(
 async def invite(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Whom for; anybody, under a free name.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Whom it is for; by default whoever has it, under a free name."
+        ),
     ] = None,
     role: Annotated[str, typer.Option(help="agent, observer or operator.")] = "agent",
     expires: Annotated[str, typer.Option(help="How long it is good.")] = "24h",

@@ -17,9 +17,9 @@ import typer
 from nodrop.cli.attempts import Attempts
 from nodrop.cli.session import Session
 from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
+from nodrop.core.names import is_agent_id
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory
-from nodrop.engine.intake import AGENT_ID
 
 CLIENT: Final = "agent"
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -30,7 +30,7 @@ _MARK_CHARS: Final = 8
 async def mcp(
     session: Session,
     client: Annotated[
-        str, typer.Option(help="Without --agent, the name begins with this: codex-<folder>.")
+        str, typer.Option(help="Without --agent, the name is this and the folder: CLIENT-FOLDER.")
     ] = CLIENT,
 ) -> None:
     """Serve a coding agent its tools over MCP (stdio). `nodrop setup` writes the line that runs it."""
@@ -39,7 +39,7 @@ async def mcp(
         from nodrop.doors.mcp.server import Context, server  # noqa: PLC0415  # same
     except ImportError as error:
         raise NotInstalledError(str(error)) from error
-    if not session.named:  # `me` is a person, and not who an assistant is unsaid
+    if not session.named:  # `me` is a person: an assistant is not that by default
         session.act_as(folder_name(client))
     check_name(session.settings.agent)
     toolset = Toolset(_Line(session), _Memories(session))
@@ -56,7 +56,7 @@ def check_name(agent: str | None) -> None:
     Raises:
         InvalidRequestError: nobody can be called that.
     """
-    if agent is not None and not AGENT_ID.fullmatch(agent):
+    if agent is not None and not is_agent_id(agent):
         problem = Problem(path="agent", message="expected letters, digits, _ . - (at most 64)")
         raise InvalidRequestError(
             "no agent can have this name",

@@ -25,10 +25,13 @@ async def notify_add(
     ],
     *,
     name: Annotated[
-        str | None, typer.Option(help=f"What to call it; {_NAME} if unsaid. One of its name goes.")
+        str | None,
+        typer.Option(
+            help=f"What to call it; {_NAME} by default. Takes the place of one so called."
+        ),
     ] = None,
     inbox_of: Annotated[
-        str | None, typer.Option("--for", help="Whose inbox; yours if unsaid.")
+        str | None, typer.Option("--for", help="Whose inbox; yours by default.")
     ] = None,
     kind: Annotated[
         list[str] | None, typer.Option(help="Only such items: question, outcome, ...; repeatable.")

@@ -242,7 +242,7 @@ async def release(
     ] = None,
     attempt: Attempt = None,
 ) -> None:
-    """Give it back to the inbox, for somebody else of your name or for later."""
+    """Give it back to your inbox: for another process of yours, or for later."""
     learnt = {} if checkpoint is None else {"checkpoint": json_or_text(checkpoint)}
     fields = {**given(reason=reason), **learnt}
     answer = await session.about_delivery("release", ref, fields, attempt=attempt)

@@ -3,6 +3,7 @@
 import logging
 import os
 import textwrap
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -39,10 +40,11 @@ async def up(
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 127.0.0.1 if unsaid.")
+        str | None, typer.Option(help="Address to listen on; 127.0.0.1 by default.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port; 6377 if unsaid, 0 is any free one.")
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port; 6377 by default, 0 is any free one."),
     ] = None,
     hostname: Annotated[
         list[str] | None,
@@ -80,7 +82,7 @@ async def up(
         ),
     ] = None,
     checkpoints_every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How often; every hour if unsaid.")
+        str | None, typer.Option(metavar="DURATION", help="How often; every hour by default.")
     ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
@@ -91,21 +93,22 @@ async def up(
 ) -> None:
     """Start a relay: on 127.0.0.1:6377, with everything it needs in your home directory."""
     if as_service:
-        flags = {
-            "--store": store,
-            "--host": host,
-            "--port": port,
-            "--tls-cert": tls_cert and tls_cert.resolve(),
-            "--tls-key": tls_key and tls_key.resolve(),
-            "--keep": keep,
-            "--grpc": grpc,
-            "--checkpoints": checkpoints,
-            "--checkpoints-every": checkpoints_every,
-        }
-        options = [part for flag, value in flags.items() if value for part in (flag, str(value))]
-        options += [part for name in hostname or () for part in ("--hostname", name)]
-        options += [part for bound in limit or () for part in ("--limit", bound)]
-        options += [part for place in allow_address or () for part in ("--allow-address", place)]
+        options = _spelled(
+            {
+                "--store": store or None,
+                "--host": host,
+                "--port": port,
+                "--tls-cert": tls_cert and tls_cert.resolve(),
+                "--tls-key": tls_key and tls_key.resolve(),
+                "--keep": keep,
+                "--grpc": grpc,
+                "--checkpoints": checkpoints,
+                "--checkpoints-every": checkpoints_every,
+                "--hostname": hostname,
+                "--limit": limit,
+                "--allow-address": allow_address,
+            }
+        )
         _as_service(session, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
@@ -137,6 +140,17 @@ async def up(
                 ("Stopped. ", "bold"), "What was answered is on disk; `nodrop up` goes on with it."
             )
         )
+
+
+def _spelled(options: Mapping[str, str | int | Path | list[str] | None]) -> list[str]:
+    """Return `options` as a command line has them: those that were given, each of a list by itself."""
+    return [
+        part
+        for flag, value in options.items()
+        if value is not None
+        for each in (value if isinstance(value, list) else [value])
+        for part in (flag, str(each))
+    ]
 
 
 def _checked(store: str | None) -> str | None:

@@ -39,7 +39,8 @@ class Show(StrEnum):
 async def export(
     session: Session,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to; stdout if unsaid (jsonl).")
+        Path | None,
+        typer.Option("--out", "-o", help="Where to; stdout by default, which takes jsonl only."),
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="jsonl or parquet.")] = Format.JSONL,
     since: Annotated[

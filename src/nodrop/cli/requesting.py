@@ -32,7 +32,7 @@ async def send(
     ] = None,
     *,
     to: Annotated[str | None, typer.Option(help="Who shall do it.")] = None,
-    capability: Annotated[str | None, typer.Option(help="What it takes.")] = None,
+    capability: Annotated[str | None, typer.Option(help="What the recipient must offer.")] = None,
     title: Annotated[str | None, typer.Option(help="What it is, in a few words.")] = None,
     trigger: Annotated[str | None, typer.Option(help="What set it off.")] = None,
     priority: Annotated[str | None, typer.Option(help="low, medium, high or urgent.")] = None,
@@ -41,7 +41,7 @@ async def send(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(metavar="DURATION|TIME", help="When it expires: 4h, 24h if unsaid."),
+        typer.Option(metavar="DURATION|TIME", help="When it expires, such as 4h; 24h by default."),
     ] = None,
     timeout_: Annotated[
         str | None,
@@ -177,7 +177,7 @@ async def reassign(
     session: Session,
     ref: Ref,
     to: Annotated[str | None, typer.Option(help="Who shall do it instead.")] = None,
-    capability: Annotated[str | None, typer.Option(help="What it takes.")] = None,
+    capability: Annotated[str | None, typer.Option(help="What the recipient must offer.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why.")] = None,
 ) -> None:
     """Give a handoff to somebody else."""

@@ -26,10 +26,13 @@ async def simulate(
     session: Session,
     *,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Decides everything; a new one if unsaid.")
+        int | None, typer.Option(min=0, help="Decides everything; a new one by default.")
     ] = None,
     hours: Annotated[
-        float, typer.Option(min=0.1, max=10_000, help="Virtual hours of work; a day follows.")
+        float,
+        typer.Option(
+            min=0.1, max=10_000, help="Virtual hours of work; then days with nobody there."
+        ),
     ] = 24.0,
     agents: Annotated[int, typer.Option(min=2, max=1_000, help="How many agents.")] = 12,
     six_hours: Annotated[

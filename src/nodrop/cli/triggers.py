@@ -27,7 +27,7 @@ async def emit(
     ] = None,
     source: Annotated[str | None, typer.Option(help="Where it comes from.")] = None,
 ) -> None:
-    """Tell of an event; rules that it meets hand off what they say, once."""
+    """Tell of an event; each rule that it meets hands off what it says, once."""
     fields = given(type=kind, event_id=event_id, source=source)
     fields["data"] = None if data is None else json_or_text(data)
     answer = await session.call("emit", fields)

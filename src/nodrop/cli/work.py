@@ -37,7 +37,8 @@ async def work(
         ),
     ],
     capability: Annotated[
-        str | None, typer.Option(help="What it does; anything that is handed to it by default.")
+        str | None,
+        typer.Option(help="What it offers; by default it takes whatever is handed to it."),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="How many at once.")] = 1,
     longest: Annotated[

@@ -11,6 +11,7 @@ from nodrop.client.capability import Capability
 from nodrop.client.connecting import Process, TransportName, open_client
 from nodrop.client.durations import Duration, seconds
 from nodrop.client.ids import new_id
+from nodrop.client.loop import fastest_loop
 from nodrop.client.settings import Address
 from nodrop.client.transport import Transport
 from nodrop.client.values import given, plain
@@ -235,7 +236,7 @@ class Agent:
             heartbeat_seconds=heartbeat_seconds,
             grace=grace,
         )
-        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             runner.run(_until_signalled(serving, self.stop))
 
 
@@ -295,11 +296,3 @@ async def _until_signalled(serving: Coroutine[Any, Any, None], stop: Callable[[]
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
     await serving
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415  # only a worker needs it, and not every platform has it
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

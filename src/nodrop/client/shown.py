@@ -306,7 +306,7 @@ class HandoffShown:
     @property
     def traceparent(self) -> str | None:
         """Where in its trace it is (W3C trace context): what work on it is part of."""
-        return self._view.get("traceparent")
+        return self.view.get("traceparent")
 
     @property
     def next_leg(self) -> str | None:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nodrop.core.errors import ForbiddenError, InvalidRequestError, NodropError
-from nodrop.wire.errors import document
+from nodrop.wire.asgi import address_of, refuse
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MCP_PATH: Final = "/mcp"
@@ -25,6 +24,7 @@ _A2A_PATHS: Final = re.compile(r"(?:/teams/[^/]+)?/agents/|/\.well-known/|/a2a(?
 _MANIFEST_PATH: Final = re.compile(r"(?:/teams/[^/]+)?/agents/[^/]+")
 """A2A posts here; whoever reads it asks for the agent's manifest."""
 _POLICY_VIOLATION: Final = 1008
+_CLOSE: Final = (b"connection", b"close")
 
 
 class Gate:
@@ -103,12 +103,6 @@ def _kind(scope: Scope) -> str:
     return "a2a" if _A2A_PATHS.match(path) else "http"
 
 
-def address_of(scope: Scope) -> str | None:
-    """Return where a connection comes from."""
-    client: tuple[str, int] | None = scope.get("client")
-    return client[0] if client else None
-
-
 _SCHEMES: Final = ("http", "https")
 _SAID_ONCE: Final = frozenset(
     {
@@ -153,21 +147,9 @@ def _shown(header: bytes) -> str:
 async def _turn_away(
     scope: Scope, send: Send, error: NodropError, *, status: int | None = None
 ) -> None:
-    problem = document(error)
-    if status is not None:
-        problem = msgspec.structs.replace(problem, status=status)
     if scope["type"] == "http":
-        kind = "http.response"
-    elif "websocket.http.response" in scope.get("extensions", {}):
-        kind = "websocket.http.response"
+        await refuse(send, error, status=status, headers=[_CLOSE])
+    elif (kind := "websocket.http.response") in scope.get("extensions", {}):
+        await refuse(send, error, status=status, headers=[_CLOSE], kind=kind)
     else:
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
-        return
-    body = msgspec.json.encode(problem)
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    await send({"type": f"{kind}.start", "status": problem.status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": body})

@@ -270,8 +270,7 @@ class _Http(HttpToolsProtocol):
                 return
             cycle.disconnected = True
             cycle.message_event.set()
-        problem = msgspec.structs.replace(document(error), status=status)
-        body = msgspec.json.encode(problem)
+        body = msgspec.json.encode(document(error, status=status))
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\n"
             "content-type: application/problem+json\r\n"

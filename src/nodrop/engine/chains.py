@@ -44,7 +44,7 @@ def next_leg(
     assert following is not None, "asked for only where there is one"
     leg, later = following
     index = len(done.legs) - len(later) - 1
-    text = content.legs[index] if index < len(content.legs) else bodies.LegText()
+    text = _text(content, index)
     candidate, capability, routed = Candidate(agent=leg.to or done.recipient), leg.capability, False
     payload: Any = None
     refused: _Refused | None = None
@@ -59,20 +59,8 @@ def next_leg(
             refused = _Refused(code=PayloadInvalidError.code, reason=why)
     except CallerError as error:
         refused = _Refused(code=error.code, reason=error.detail)
-    body = bodies.encode_content(
-        Content(
-            trigger=text.trigger or content.trigger,
-            title=text.title or content.title,
-            expected_outcome=text.expected_outcome
-            or (content.expected_outcome if leg.fallback else None),
-            payload=bodies.raw(canonical.dumps(payload)),
-            origin=_kept_origin(done, content, leg, text),
-            metadata=content.metadata,
-            legs=content.legs[index + 1 :],
-            within=content.within or (done.id if content.signed else None),
-            verified=content.verified and "signed" in outcome,
-        )
-    )
+    told = _told(done, content, leg, index, payload=payload, signed="signed" in outcome)
+    body = bodies.encode_content(told)
     if len(body) > limits.body_bytes_max:
         refused = _Refused(code=TooLargeError.code, reason=f"{len(body)} bytes of payload")
         body = bodies.encode_content(Content(title=text.title))
@@ -114,20 +102,42 @@ def _target(
 # --- what a leg is given ------------------------------------------------------------------------
 
 
+def _text(content: Content, index: int) -> bodies.LegText:
+    """Return what was said for one leg."""
+    return content.legs[index] if index < len(content.legs) else bodies.LegText()
+
+
+def _told(
+    done: Handoff, content: Content, leg: Leg, index: int, *, payload: Any, signed: bool
+) -> Content:
+    """Return what a leg is told: what was said for it, or else what the one before it was told."""
+    text = _text(content, index)
+    own = content.expected_outcome if leg.fallback else None  # other legs do something else
+    return Content(
+        trigger=text.trigger or content.trigger,
+        title=text.title or content.title,
+        expected_outcome=text.expected_outcome or own,
+        payload=bodies.raw(canonical.dumps(payload)),
+        origin=_kept_origin(done, content, leg, text),
+        metadata=content.metadata,
+        legs=content.legs[index + 1 :],
+        within=content.within or (done.id if content.signed else None),
+        verified=content.verified and signed,
+    )
+
+
 def _payload(
     done: Handoff, content: Content, outcome: dict[str, Any], leg: Leg, text: bodies.LegText
 ) -> Any:
     """Return what the next leg is given: what its template says, or what legs are given."""
-    given = canonical.loads(bytes(content.payload))
     if text.payload is not None:
         return _mapped(done, content, outcome, text.payload)
-    if leg.fallback:
-        return given  # it does what the one before it was asked to do
+    if leg.fallback:  # it does what the one before it was asked to do
+        return canonical.loads(bytes(content.payload))
     return {"result": outcome.get("result"), "origin": _origin(done, content)}
 
 
 def _mapped(done: Handoff, content: Content, outcome: dict[str, Any], wanted: Any) -> Any:
-    completed = done.state is State.COMPLETED
     known: dict[str, Any] = {
         "origin": _origin(done, content),
         "payload": canonical.loads(bytes(content.payload)),
@@ -138,7 +148,7 @@ def _mapped(done: Handoff, content: Content, outcome: dict[str, Any], wanted: An
             "reason": outcome.get("reason"),
         },
     }
-    if completed:
+    if done.state is State.COMPLETED:
         known["result"] = outcome.get("result")
     try:
         return template.filled(wanted, known)

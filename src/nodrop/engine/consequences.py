@@ -47,6 +47,9 @@ class Consequences:
         self._ids = ids
         self._promised: dict[str, tuple[int, Target]] = {}
         """Steps that redrive a dead letter in this batch, by the successor's id."""
+        engine.on_due = self.recall
+        engine.on_step = self.around_step
+        engine.on_decided = self.look_after
 
     # --- while a command is decided ---
 

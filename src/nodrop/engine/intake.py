@@ -31,6 +31,7 @@ from nodrop.core.model import (
     Terms,
     When,
 )
+from nodrop.core.names import is_agent_id, is_name
 from nodrop.engine.proved import Proved
 from nodrop.wire import bodies, canonical, requests, traces
 from nodrop.wire.bodies import Content, LegText
@@ -42,8 +43,6 @@ from nodrop.wire.times import (
     parse_duration,
 )
 
-AGENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
-NAME: Final = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _PROBLEMS_TOLD_MAX: Final = 20
 LEG_ON: Final = ("completed", "failed")
@@ -241,7 +240,7 @@ class Intake:
 
     def name(self, name: str | None, path: str) -> None:
         """Refuse what cannot be a name: odd characters in one could pass for others."""
-        if name is None or NAME.fullmatch(name):
+        if name is None or is_name(name, chars_max=self._limits.key_chars_max):
             return
         read = _Reader(self._limits, 0)
         read.name(name, path)
@@ -420,12 +419,13 @@ class _Reader:
             self._unsupported.append(Problem(path=path, message="not supported by this relay yet"))
 
     def agent(self, value: str | None, path: str) -> None:
-        if value is not None and not AGENT_ID.fullmatch(value):
+        if value is not None and not is_agent_id(value):
             self.wrong(path, "expected an agent id: letters, digits, _ . - (at most 64)")
 
     def name(self, value: str | None, path: str) -> None:
-        if value is not None and not NAME.fullmatch(value):
-            self.wrong(path, "expected 1 to 256 printable ASCII characters")
+        chars_max = self._limits.key_chars_max
+        if value is not None and not is_name(value, chars_max=chars_max):
+            self.wrong(path, f"expected 1 to {chars_max} printable ASCII characters")
 
     def traceparent(self, value: str | None) -> None:
         if value is not None and not traces.is_traceparent(value):

@@ -14,8 +14,8 @@ import msgspec
 from nodrop.core.contract import MODES, Availability, Capability, Manifest, json_schema
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import DEFAULT, SECOND, Limits
+from nodrop.core.names import is_name
 from nodrop.core.standing import Expectation
-from nodrop.engine.intake import NAME
 from nodrop.wire.decoding import decode_strict
 from nodrop.wire.times import parse_time
 
@@ -95,7 +95,7 @@ def _manifest_problems(manifest: Manifest, agent: str, limits: Limits) -> Iterat
 
 
 def _capability_problems(capability: Capability, where: str, limits: Limits) -> Iterator[Problem]:
-    if not NAME.fullmatch(capability.name) or len(capability.name) > limits.name_chars_max:
+    if not is_name(capability.name, chars_max=limits.name_chars_max):
         message = f"1 to {limits.name_chars_max} printable ASCII characters"
         yield Problem(path=f"{where}.name", message=message)
     timeout, sla = capability.timeout_seconds, capability.reliability_sla
@@ -122,7 +122,7 @@ def _tag_problems(tags: tuple[str, ...], path: str, limits: Limits) -> Iterator[
         yield Problem(path=path, message=f"at most {limits.tags_max}")
         return
     for index, tag in enumerate(tags):
-        if not NAME.fullmatch(tag) or len(tag) > limits.name_chars_max or "," in tag:
+        if not is_name(tag, chars_max=limits.name_chars_max) or "," in tag:
             message = f"1 to {limits.name_chars_max} printable ASCII characters, and no comma"
             yield Problem(path=f"{path}[{index}]", message=message)
 

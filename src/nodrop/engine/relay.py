@@ -11,9 +11,15 @@ from typing import Self
 import msgspec
 
 from nodrop.core.contract import Manifest
-from nodrop.core.errors import ForbiddenError, NodropError, NotFoundError, RelayFaultError
+from nodrop.core.errors import (
+    ForbiddenError,
+    NodropError,
+    NotFoundError,
+    RelayFaultError,
+    UnauthenticatedError,
+)
 from nodrop.core.limits import DEFAULT, Limits
-from nodrop.core.model import Handoff
+from nodrop.engine.agents import Agents
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.answers import Answers
 from nodrop.engine.asking import Asking, Reply
@@ -24,13 +30,13 @@ from nodrop.engine.contracts import Contracts
 from nodrop.engine.coordination import Coordination
 from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
-from nodrop.engine.done import DoneBefore
 from nodrop.engine.duties import Duties
 from nodrop.engine.engine import Engine
 from nodrop.engine.erasing import Erasing
 from nodrop.engine.fellows import Fellows
 from nodrop.engine.figures import Figure, Figures
 from nodrop.engine.following import Following
+from nodrop.engine.handoffs import Handoffs
 from nodrop.engine.holding import Holding
 from nodrop.engine.identity import Identity
 from nodrop.engine.intake import Intake
@@ -58,10 +64,9 @@ from nodrop.engine.taking import Taking, process_id
 from nodrop.engine.tasks import Tasks
 from nodrop.engine.tracing import Tracing
 from nodrop.engine.webhooks import Webhooks
-from nodrop.engine.withdrawing import withdraw
 from nodrop.engine.writing import Writing
 from nodrop.store import Fleet, Store, Team
-from nodrop.wire import directory, requests, views
+from nodrop.wire import requests, views
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
 
@@ -72,9 +77,6 @@ log = logging.getLogger("nodrop.relay")
 
 class Relay:
     """A running relay on one store."""
-
-    duties = Duties()
-    """What one relay does for all on the store; alone, everything."""
 
     def __init__(
         self,
@@ -94,7 +96,6 @@ class Relay:
         self._ids = ids
         self._signer = signer
         identity = self._identity = Identity(store, clock=clock, limits=limits)
-        self._access = identity.access
         self._register = Register(limits, Rules(identity.policies.get))
         self._bodies = Bodies(store)
         self._queues = Queues(store)
@@ -111,11 +112,11 @@ class Relay:
             self._engine, store, register=self._register, clock=clock, limits=limits
         )
         self._register.order = self._standings.order
-        self._discovery = Discovery(
+        discovery = Discovery(
             self._register, self._standings, intake=intake, clock=clock, limits=limits
         )
-        self._contracts = Contracts(
-            self._register, self._standings, self._discovery, intake=intake, limits=limits
+        contracts = Contracts(
+            self._register, self._standings, discovery, intake=intake, limits=limits
         )
         alarms = self._alarms = Alarms(clock)
         self._following = Following(
@@ -129,14 +130,11 @@ class Relay:
         consequences = Consequences(
             self._engine, register=self._register, bodies=self._bodies, room=self._room, ids=ids
         )
-        self._engine.on_due = consequences.recall
-        self._engine.on_step = consequences.around_step
-        self._engine.on_decided = consequences.look_after
         self._writing = Writing(
             self._engine,
             intake=intake,
             register=self._register,
-            contracts=self._contracts,
+            contracts=contracts,
             bodies=self._bodies,
             queues=self._queues,
             room=self._room,
@@ -178,7 +176,14 @@ class Relay:
             spawn=self._tasks.spawn,
         )
         self._answers = Answers(
-            self._reading, self._writing, self._shows, discovery=self._discovery, limits=limits
+            self._reading, self._writing, self._shows, discovery=discovery, limits=limits
+        )
+        self._handoffs = Handoffs(
+            reading=self._reading,
+            writing=self._writing,
+            erasing=self._erasing,
+            shows=self._shows,
+            answers=self._answers,
         )
         self.desk = Desk(
             writing=self._writing,
@@ -187,27 +192,42 @@ class Relay:
             shows=self._shows,
             answers=self._answers,
             admit=self._admit,
-            offer=self._offer,
+            offer=self._handoffs.offer,
             refuse=self._refuse,
             spawn=self._tasks.spawn,
         )
         """What is asked for most is asked for here: `desk.ask`; and everything with `call`."""
         self._people = People(
-            self._engine, register=self._register, access=self._access, intake=intake, ids=ids
-        )
-        self._membership = Membership(
             self._engine,
-            store,
-            identity,
-            people=self._people,
+            register=self._register,
+            access=self._identity.access,
             intake=intake,
             ids=ids,
-            signer=signer,
         )
         self.reaches = Reaches(self._engine, store, people=self._people, intake=intake)
+        self._agents = Agents(
+            register=self._register,
+            discovery=discovery,
+            contracts=contracts,
+            people=self._people,
+            standings=self._standings,
+            reaches=self.reaches,
+            membership=Membership(
+                self._engine,
+                store,
+                identity,
+                people=self._people,
+                intake=intake,
+                ids=ids,
+                signer=signer,
+            ),
+            clock=clock,
+        )
         self.webhooks = Webhooks(self._engine, store)
         self._pruning = Pruning(store, clock=clock, signer=signer)
         self._fellows: Fellows | None = None
+        self.duties = Duties()
+        """What one relay does for all on the store; alone, everything."""
         self._engine.on_commit = self._committed
         self._engine.on_stated = Statements(signer).sign
         self._engine.on_outcome = self._following.is_awaited
@@ -306,11 +326,13 @@ class Relay:
             self._register.put(agent, manifest)
 
     async def authenticate(
-        self, secret: str, *, address: str | None = None, operation: str = "authenticate"
+        self, secret: str | None, *, address: str | None = None, operation: str = "authenticate"
     ) -> Caller:
-        """Return who holds a token; who does not is in the security log."""
+        """Return who holds a token; who does not, or has none, is in the security log."""
         try:
-            return await self._access.let_in(secret, address=address)
+            if secret is None:
+                raise UnauthenticatedError
+            return await self._identity.access.let_in(secret, address=address)
         except NodropError as error:
             self.refusals.note(error, operation=operation, address=address)
             raise
@@ -331,7 +353,7 @@ class Relay:
             raise NotFoundError(f"no operation is called {operation!r}")
         carried_out = self._carry_out(caller, operation, request, reference, name)
         if getattr(request, "wait", 0):
-            return await self._access.revocations.unless_revoked(caller, carried_out)
+            return await self._identity.access.revocations.unless_revoked(caller, carried_out)
         return await carried_out
 
     async def _carry_out(
@@ -344,8 +366,7 @@ class Relay:
     ) -> Reply:
         async def reply() -> Reply:
             if OPERATIONS[operation].about_handoff:
-                handoff_id = await self._reading.resolve(caller, reference or "")
-                return await self._about_handoff(caller, operation, request, handoff_id, name)
+                return await self._handoffs.call(caller, request, reference or "", name)
             if coordinated := await self._coordination.call(caller, request, name):
                 return coordinated
             return await self._about_team(caller, request, name)
@@ -364,7 +385,7 @@ class Relay:
         """Refuse one who may not ask for this, or not so soon."""
         if isinstance(request, requests.Command):
             self._intake.name(request.command_id, "command_id")
-        self._access.require(caller, operation)
+        self._identity.access.require(caller, operation)
         require_role(caller, operation)
         if operation in COUNTED:
             self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
@@ -393,47 +414,12 @@ class Relay:
             address=caller.address,
         )
 
-    async def _about_handoff(  # one flat match over the operations
-        self, caller: Caller, operation: str, request: Request, handoff_id: str, name: str | None
-    ) -> Reply:
-        match request:
-            case requests.GetHandoff():
-                found, elapsed = await self._reading.wait_for_rung(caller, handoff_id, request)
-                return await self._answers.to_wait(caller, found, elapsed=elapsed)
-            case requests.GetStep():
-                handoff = await self._reading.find(caller, handoff_id)
-                return Reply(answer=await self._shows.step(handoff, name or request.name))
-            case requests.Step():
-                named = msgspec.structs.replace(request, name=name or request.name)
-                done = await self._writing.command(caller, named, handoff_id)
-                handoff = await self._reading.find(caller, handoff_id)
-                answer = await self._shows.step(handoff, named.name)
-                return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
-            case requests.Answer() | requests.Agree() | requests.Decline():
-                done = await self._writing.answer(caller, request, handoff_id)
-            case requests.Cancel():
-                done = await withdraw(self._writing, self._reading, caller, request, handoff_id)
-            case requests.Reassign():
-                done = await self._writing.reassign(caller, request, handoff_id)
-            case requests.Redrive() | requests.AcceptLate():
-                dead = await self._reading.find(caller, handoff_id)
-                done = await self._writing.decide_dead_letter(caller, request, dead)
-            case requests.Erase():
-                await self._erasing.require_no_heirs(await self._reading.find(caller, handoff_id))
-                done = await self._writing.command(caller, request, handoff_id)
-                await self._erasing.finish(caller.team, handoff_id)
-            case requests.Command():
-                done = await self._writing.command(caller, request, handoff_id)
-            case _:
-                raise NotFoundError(f"no operation is called {operation!r}")
-        return await self._answers.to_command(caller, request, done)
-
     async def _about_team(  # one flat match over the operations
         self, caller: Caller, request: Request, name: str | None
     ) -> Reply:
         match request:
             case requests.Offer():
-                return await self._offer(caller, request)
+                return await self._handoffs.offer(caller, request)
             case requests.Take():
                 return await self._taking.take(caller, request)
             case requests.Heartbeat():
@@ -465,48 +451,7 @@ class Relay:
                 found = self.refusals.of(caller.team, limit=self._intake.limit(request.limit))
                 return Reply(answer=views.RefusalsAnswer(refusals=tuple(map(shown_refusal, found))))
             case _:
-                return await self._about_agents(caller, request, name)
-
-    async def _about_agents(self, caller: Caller, request: Request, name: str | None) -> Reply:
-        match request:
-            case requests.ListAgents():
-                return Reply(answer=self._discovery.answer(caller.team, request))
-            case requests.GetAgent():
-                return self._show_agent(caller.team, name or request.agent)
-            case requests.Contract():
-                now = self._clock.now()
-                made = self._contracts.negotiate(caller.team, caller.agent, request, now=now)
-                return Reply(answer=made)
-            case requests.Register():
-                agent = name or request.agent
-                manifest = bytes(request.manifest)
-                await self._people.register(caller, agent, manifest, request.command_id)
-                await self._standings.joined(caller.team, agent)
-                return self._show_agent(caller.team, agent)
-            case requests.RemoveAgent():
-                shown = self._show_agent(caller.team, name or request.agent)
-                await self._people.remove(caller, name or request.agent, request.command_id)
-                return shown
-            case requests.CreateToken():
-                return Reply(answer=await self._people.create_token(caller, request))
-            case requests.RevokeToken():
-                token_id = name or request.token_id
-                return Reply(answer=await self._people.revoke_token(caller, token_id))
-            case requests.SetReach() | requests.GetReach():
-                agent = name or request.agent
-                return Reply(answer=await self.reaches.call(caller, request, agent))
-            case _:
-                return Reply(answer=await self._membership.call(caller, request, name))
-
-    # --- handoffs ---
-
-    async def _offer(self, caller: Caller, request: requests.Offer) -> Reply:
-        parent: Handoff | None = None
-        if request.parent_id is not None:
-            parent_id = await self._reading.resolve(caller, request.parent_id)
-            parent = await self._reading.find(caller, parent_id)
-        done = await self._writing.offers.make(caller, request, parent=parent)
-        return await self._answers.to_offer(caller, request, done)
+                return await self._agents.call(caller, request, name)
 
     async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
         found, truncated = await self._reading.trace(caller, correlation_id)
@@ -546,7 +491,7 @@ class Relay:
 
     def on_revoked(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
         """Call `ended` when what `caller` was let in with is revoked; returns how to stop that."""
-        return self._access.revocations.watch(caller, ended)
+        return self._identity.access.revocations.watch(caller, ended)
 
     def _committed(self, committed: Committed) -> None:
         self._room.note(committed.changed)
@@ -566,7 +511,7 @@ class Relay:
 
     async def figures(self, caller: Caller) -> Sequence[Figure]:
         """Return what is counted of the caller's team, for who may see all of it."""
-        self._access.require(caller)
+        self._identity.access.require(caller)
         if not caller.sees_team:
             error = ForbiddenError("the figures of a team are for its operators and observers")
             self.refuse(caller, "metrics", error)
@@ -581,17 +526,9 @@ class Relay:
         kept_ms = max(older_than_ms, self.limits.remember_ms)
         return await self._pruning.prune(team, older_than_ms=kept_ms)
 
-    # --- agents ---
-
-    def _show_agent(self, team: str, agent: str) -> Reply:
-        return Reply(answer=directory.AgentAnswer(agent=self._discovery.show(team, agent)))
-
     async def manifest(self, caller: Caller, agent: str) -> bytes:
         """Return an agent's manifest as it was sent."""
-        known = self._register.get(caller.team, agent)
-        if known is None:
-            raise NotFoundError("no such agent")
-        return known[1]
+        return self._agents.manifest(caller.team, agent)
 
 
 def operator_of(team: str) -> Caller:

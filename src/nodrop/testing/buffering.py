@@ -12,8 +12,8 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from nodrop.core.errors import TooLargeError
-from nodrop.doors.http.answers import send_problem
 from nodrop.doors.listener import listen
+from nodrop.wire.asgi import refuse
 
 BODY_BYTES_MAX: Final = 1_000_000
 
@@ -27,7 +27,7 @@ async def buffer_first(_scope: Scope, receive: Receive, send: Send) -> None:
         pieces.append(message.get("body", b""))
         more = message.get("more_body", False)
     if len(b"".join(pieces)) > BODY_BYTES_MAX:
-        await send_problem(send, TooLargeError())
+        await refuse(send, TooLargeError())
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b""})

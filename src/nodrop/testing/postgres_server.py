@@ -52,7 +52,7 @@ class PostgresServer:
 
         Args:
             settings: besides `SETTINGS`.
-            port: of loopback; a free one if unsaid.
+            port: of loopback; a free one by default.
         """
         self.port = port or free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="nodrop-postgres-"))

@@ -19,7 +19,6 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """The error of A2A that comes nearest, by the code it has over JSON-RPC; `ErrorInfo` has ours."""
 
 
-EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_NOT_FOUND: Final = 3
@@ -126,12 +125,12 @@ def retry_after(error: NodropError) -> float | None:
     return error.retry_after_seconds or RETRY_AFTER_SECONDS
 
 
-def document(error: NodropError) -> Document:
-    """Return the problem document of `error`."""
+def document(error: NodropError, *, status: int | None = None) -> Document:
+    """Return the problem document of `error`; HTTP has a `status` of its own for some."""
     wait = retry_after(error)
     return Document(
         title=error.title,
-        status=TABLE[type(error)].http,
+        status=TABLE[type(error)].http if status is None else status,
         code=error.code,
         detail=error.detail,
         retryable=error.retryable,

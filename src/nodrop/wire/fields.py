@@ -11,6 +11,7 @@ from nodrop.core.contract import MODES
 from nodrop.core.limits import DAY, DEFAULT, SECOND
 from nodrop.core.mail import Kind
 from nodrop.core.model import Priority, Rung, State, When
+from nodrop.core.names import AGENT_ID
 from nodrop.core.policy import Signatures
 from nodrop.wire.keys import JWS_CHARS_MAX
 
@@ -31,8 +32,8 @@ ADDRESS_FORMAT: Final = "outlet-address"
 AGENT_ADDRESS_FORMAT: Final = "agent-address"
 """`https://…` of an A2A agent, without a user; or nothing."""
 
-_AGENT: Final[Schema] = {"pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
-_AGENT_OR_ANY: Final[Schema] = {"pattern": r"^(?:\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})$"}
+_AGENT: Final[Schema] = {"pattern": f"^{AGENT_ID}$"}
+_AGENT_OR_ANY: Final[Schema] = {"pattern": rf"^(?:\*|{AGENT_ID})$"}
 _NAME: Final[Schema] = {"pattern": "^[!-~](?:[ -~]{0,254}[!-~])?$"}
 _TAG: Final[Schema] = {"pattern": "^[!-+\\--~](?:[ -+\\--~]{0,62}[!-+\\--~])?$"}
 _TEXT: Final[Schema] = {"maxLength": DEFAULT.text_chars_max}

@@ -11,11 +11,11 @@ class PutOutlet(Command, frozen=True, kw_only=True):
     kind: str = "webhook"
     """`webhook`: posted and signed (Standard Webhooks). `notify`: told to a person, by Apprise."""
     inbox: str | None = None
-    """Whose; the caller's own if unsaid."""
+    """Whose; the caller's own by default."""
     kinds: tuple[str, ...] = ()
-    """Only these kinds of items; all if unsaid."""
+    """Only these kinds of items; all by default."""
     secret: str | None = None
-    """What webhooks are signed with; one is made if unsaid."""
+    """What webhooks are signed with; one is made by default."""
     allow_private: bool = False
     """It may lead to an address that is not public. For operators."""
     test: bool = False

@@ -20,20 +20,20 @@ from typing import Any, Final, Never
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import DAY, DEFAULT, HOUR, MINUTE, SECOND
 from nodrop.core.model import Priority, When
+from nodrop.core.names import AGENT_ID, is_agent_id
 from nodrop.wire.times import parse_due, parse_duration, parse_time
 
-_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _ARROW: Final = r"\s*(?:→|->)\s*"
 
 _KEY: Final = re.compile(r"([A-Z][A-Z_]*):\s*(.*)")
-_PARTIES: Final = re.compile(rf"({_NAME}){_ARROW}({_NAME}|\*)")
+_PARTIES: Final = re.compile(rf"({AGENT_ID}){_ARROW}({AGENT_ID}|\*)")
 _BETWEEN_LEGS: Final = re.compile(rf"{_ARROW}(?![^()]*\))")
-_LEG: Final = re.compile(rf"({_NAME}|\*)(?:/({_NAME}))?(?:\s*\((.+)\))?")
+_LEG: Final = re.compile(rf"({AGENT_ID}|\*)(?:/({AGENT_ID}))?(?:\s*\((.+)\))?")
 _INSTEAD: Final = re.compile(r"else\s+")
 """Before a leg that takes the place of the one before it, if that fails."""
 _ESCALATION: Final = re.compile(
     rf"If\s+([a-z ]{{1,40}}?)(?:\s+(?:in|within|after|for)\s+(\d[\w. ]{{0,62}}?))?"
-    rf"\s*,?\s*notify\s+({_NAME})(.*)",
+    rf"\s*,?\s*notify\s+({AGENT_ID})(.*)",
     re.IGNORECASE,
 )
 _LOST_BREAK: Final = re.compile(r"me(?=[A-Z])")
@@ -264,7 +264,7 @@ def _text(field: str) -> Callable[[str], dict[str, Any]]:
 
 def _name(field: str) -> Callable[[str], dict[str, Any]]:
     def read(value: str) -> dict[str, Any]:
-        if re.fullmatch(_NAME, value) is None:
+        if not is_agent_id(value):
             raise ValueError("expected a name of letters, digits, `_`, `.` and `-`")
         return {field: value}
 

@@ -24,13 +24,13 @@ from nodrop.core.errors import (
     NotInstalledError,
     RelayFaultError,
     TooLargeError,
-    UnauthenticatedError,
     UnavailableError,
 )
+from nodrop.core.names import AGENT_ID
 from nodrop.doors.a2a.visit import ANONYMOUS, Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
+from nodrop.wire.asgi import Headers, address_of, bearer_in, refuse
 from nodrop.wire.decoding import peek
-from nodrop.wire.errors import document
 
 if TYPE_CHECKING:
     from nodrop.doors.a2a.service import Service
@@ -38,16 +38,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("nodrop.a2a")
 
 _PATH: Final = re.compile(
-    r"(?:/teams/(?P<team>[^/]+))?/agents/(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?P<rest>/.*)?"
+    rf"(?:/teams/(?P<team>[^/]+))?/agents/(?P<agent>{AGENT_ID})(?P<rest>/.*)?"
 )
 _FRONT_DESK: Final = re.compile(r"/a2a(?P<rest>/.*)?")
 _VERSION: Final = b"a2a-version"
 _CURRENT: Final = b"1.0"
 _BODY_SECONDS_MAX: Final = 30.0
-_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _CLOSE: Final = (b"connection", b"close")
-
-Headers = dict[bytes, bytes]
 
 
 class _Called(msgspec.Struct):
@@ -95,7 +92,7 @@ class A2ADoor:
         self.grpc: str | None = None
         """HOST:PORT at which gRPC is spoken too, while it is."""
         self._service: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
-        self._loading = False
+        self._loading: asyncio.Task[None] | None = None
         self._closed = False
 
     @asynccontextmanager
@@ -110,7 +107,7 @@ class A2ADoor:
             yield
         finally:
             reaches.changed, reaches.check = before
-            if self._loading:
+            if self._loading is not None:
                 loaded = await asyncio.gather(self._service, return_exceptions=True)
                 if not isinstance(loaded[0], BaseException):
                     await loaded[0].close()
@@ -132,9 +129,8 @@ class A2ADoor:
         await service.couriers.check(url)
 
     def _load_soon(self) -> None:
-        if not self._loading:
-            self._loading = True
-            self._loader = asyncio.create_task(self._load(), name="nodrop a2a")
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load(), name="nodrop a2a")
 
     async def _load(self) -> None:
         try:
@@ -180,17 +176,15 @@ class A2ADoor:
         """Answer one request."""
         try:
             await self._answer(scope, receive, send)
-        except UnauthenticatedError as error:
-            await _refuse(send, error, _CHALLENGE)
         except NodropError as error:
-            await _refuse(send, error)
+            await refuse(send, error)
         except _Refused as refused:
-            await _refuse(send, refused.error, _CLOSE, status=refused.status)
+            await refuse(send, refused.error, status=refused.status, headers=[_CLOSE])
         except _GoneError:
             pass  # nobody is there to be answered
         except Exception:
             log.exception("a request could not be carried out")
-            await _refuse(send, RelayFaultError())
+            await refuse(send, RelayFaultError())
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._closed:
@@ -275,7 +269,7 @@ class A2ADoor:
         if authorization is None and agent:
             ours = team or self._team
             if self._relay.reaches.get(ours, agent).public:
-                return Caller(team=ours, agent=ANONYMOUS, address=_address(scope))
+                return Caller(team=ours, agent=ANONYMOUS, address=address_of(scope or {}))
         caller = await self._caller({b"authorization": authorization or b""}, scope)
         if team is not None and team != caller.team:
             foreign = NotFoundError("no such team")
@@ -285,14 +279,9 @@ class A2ADoor:
         return caller
 
     async def _caller(self, headers: Headers, scope: Scope | None) -> Caller:
-        address = _address(scope)
-        scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not secret:
-            error = UnauthenticatedError()
-            self._relay.refusals.note(error, operation="a2a", address=address)
-            raise error
-        token = secret.strip().decode("latin-1")
-        return await self._relay.authenticate(token, address=address, operation="a2a")
+        address = address_of(scope or {})
+        secret = bearer_in(headers)
+        return await self._relay.authenticate(secret, address=address, operation="a2a")
 
 
 class _Refused(Exception):  # noqa: N818  # as a refusal is called everywhere here
@@ -383,26 +372,5 @@ def _listed(rest: str, query: bytes, called: _Called) -> str | None:
     return None if status is None else str(status)
 
 
-def _address(scope: Scope | None) -> str | None:
-    client: tuple[str, int] | None = scope.get("client") if scope else None
-    return client[0] if client else None
-
-
 def _import() -> None:
     importlib.import_module("nodrop.doors.a2a.service")  # takes a while, and needs the extra
-
-
-async def _refuse(
-    send: Send, error: NodropError, *headers: tuple[bytes, bytes], status: int | None = None
-) -> None:
-    problem = document(error)
-    if status is not None:
-        problem = msgspec.structs.replace(problem, status=status)
-    body = msgspec.json.encode(problem)
-    sent = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", b"%d" % len(body)),
-        *headers,
-    ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": sent})
-    await send({"type": "http.response.body", "body": body})

@@ -1,20 +1,15 @@
 """How answers leave over HTTP: two ASGI messages, headers as good as made beforehand."""
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from starlette.types import Send
 
-from nodrop.core.errors import NodropError, UnauthenticatedError
-from nodrop.wire.errors import document, retry_after
-
-Header = tuple[bytes, bytes]
+from nodrop.core.errors import NodropError
+from nodrop.wire.asgi import Header
 
 _JSON: Final[Header] = (b"content-type", b"application/json")
-_PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
-_CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
 _REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
 _CLOSE: Final[Header] = (b"connection", b"close")
 
@@ -42,23 +37,6 @@ async def send_answer(send: Send, status: int, answer: object, *, replayed: bool
     if replayed:
         headers.append(_REPLAYED)
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def send_problem(
-    send: Send, error: NodropError, *, status: int | None = None, headers: Sequence[Header] = ()
-) -> None:
-    """Send the problem document of `error`."""
-    problem = document(error)
-    if status is not None:
-        problem = msgspec.structs.replace(problem, status=status)
-    body = _ENCODER.encode(problem)
-    sent = [_PROBLEM, (b"content-length", b"%d" % len(body)), *headers]
-    if (seconds := retry_after(error)) is not None:
-        sent.append((b"retry-after", b"%d" % math.ceil(seconds)))
-    if isinstance(error, UnauthenticatedError):
-        sent.append(_CHALLENGE)
-    await send({"type": "http.response.start", "status": problem.status, "headers": sent})
     await send({"type": "http.response.body", "body": body})
 
 

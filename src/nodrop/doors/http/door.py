@@ -17,28 +17,24 @@ from nodrop.core.errors import (
     NodropError,
     NotFoundError,
     RelayFaultError,
-    UnauthenticatedError,
 )
 from nodrop.doors.http import prometheus, stream
 from nodrop.doors.http.answers import (
     GoneError,
-    Header,
     RefusedError,
     send_answer,
     send_options,
-    send_problem,
 )
 from nodrop.doors.http.bodies import BODY_SECONDS_MAX, Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire import routes
+from nodrop.wire.asgi import Header, Headers, address_of, bearer_in, refuse
 from nodrop.wire.requests import GetLog, Offer, OfferGroup
 from nodrop.wire.traces import is_traceparent
 
 log = logging.getLogger(__name__)
-
-Headers = dict[bytes, bytes]
 
 
 class HTTPDoor:
@@ -67,14 +63,14 @@ class HTTPDoor:
             else:
                 await self._serve(scope, receive, send, team=team, path=path)
         except NodropError as error:
-            await send_problem(send, error)
+            await refuse(send, error)
         except RefusedError as refused:
-            await send_problem(send, refused.error, status=refused.status, headers=refused.headers)
+            await refuse(send, refused.error, status=refused.status, headers=refused.headers)
         except GoneError:
             pass  # nobody is there to be answered
         except Exception:
             log.exception("a request could not be carried out")
-            await send_problem(send, RelayFaultError())
+            await refuse(send, RelayFaultError())
 
     async def _figures(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell what is counted, in the form that Prometheus reads."""
@@ -122,13 +118,7 @@ class HTTPDoor:
     async def _caller(
         self, scope: Scope, headers: Headers, team: str | None, operation: str
     ) -> Caller:
-        client: tuple[str, int] | None = scope.get("client")
-        address = client[0] if client else None
-        try:
-            secret = _bearer(headers)
-        except UnauthenticatedError as error:
-            self._relay.refusals.note(error, operation=operation, address=address)
-            raise
+        secret, address = bearer_in(headers), address_of(scope)
         caller = await self._relay.authenticate(secret, address=address, operation=operation)
         if team is not None and team != caller.team:
             foreign = NotFoundError("no such team")
@@ -158,13 +148,6 @@ class HTTPDoor:
             receive=receive,
             send=send,
         )
-
-
-def _bearer(headers: Headers) -> str:
-    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() != b"bearer" or not secret:
-        raise UnauthenticatedError
-    return secret.strip().decode("latin-1")
 
 
 def _command_id(headers: Headers) -> str | None:

@@ -107,9 +107,7 @@ def _json(body: bytes) -> Response:
 def _problem(
     error: NodropError, *, status: int | None = None, headers: dict[str, str] | None = None
 ) -> Response:
-    problem = document(error)
-    if status is not None:
-        problem = msgspec.structs.replace(problem, status=status)
+    problem = document(error, status=status)
     return Response(
         msgspec.json.encode(problem),
         status_code=problem.status,

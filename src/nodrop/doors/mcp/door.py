@@ -12,26 +12,23 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from starlette.types import Receive, Scope, Send
 
 from nodrop.core.errors import (
     InvalidRequestError,
     NodropError,
     NotInstalledError,
-    UnauthenticatedError,
     UnavailableError,
 )
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory, Way
 from nodrop.engine.relay import Caller, Relay
-from nodrop.wire.errors import document
+from nodrop.wire.asgi import Headers, address_of, bearer_in, refuse
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 _CALLER: Final = "nodrop.caller"
-_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _ALLOW: Final = (b"allow", b"POST")
 
 
@@ -87,16 +84,16 @@ class MCPDoor:
         """Answer one request."""
         if scope["method"] != "POST":
             error = InvalidRequestError("MCP is spoken with POST here", next_step="Use POST.")
-            await _refuse(send, error, _ALLOW, status=HTTPStatus.METHOD_NOT_ALLOWED)
+            await refuse(send, error, status=HTTPStatus.METHOD_NOT_ALLOWED, headers=[_ALLOW])
             return
         try:
-            caller = await self._relay.authenticate(_bearer(scope))
+            secret = bearer_in(Headers(scope["headers"]))
+            address = address_of(scope)
+            caller = await self._relay.authenticate(secret, address=address, operation="mcp")
             self._wanted.set()
             sessions = await asyncio.shield(self._sessions)
-        except UnauthenticatedError as error:
-            await _refuse(send, error, _CHALLENGE)
         except NodropError as error:
-            await _refuse(send, error)
+            await refuse(send, error)
         else:
             await sessions.handle_request({**scope, _CALLER: caller}, receive, send)
 
@@ -117,27 +114,3 @@ class MCPDoor:
             self._used.discard(task)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def _bearer(scope: Scope) -> str:
-    said = dict[bytes, bytes](scope["headers"]).get(b"authorization", b"")
-    scheme, _, secret = said.partition(b" ")
-    if scheme.lower() != b"bearer" or not secret:
-        raise UnauthenticatedError
-    return secret.strip().decode("latin-1")
-
-
-async def _refuse(
-    send: Send, error: NodropError, *headers: tuple[bytes, bytes], status: int | None = None
-) -> None:
-    problem = document(error)
-    if status is not None:
-        problem = msgspec.structs.replace(problem, status=status)
-    body = msgspec.json.encode(problem)
-    sent = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", b"%d" % len(body)),
-        *headers,
-    ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": sent})
-    await send({"type": "http.response.body", "body": body})

@@ -81,7 +81,7 @@ class HandOff(Arguments, frozen=True, kw_only=True):
     ] = None
     expected_outcome: str | None = None
     priority: Priority | None = None
-    deadline: Annotated[str | None, Meta(description="Such as 4h; 24h if unsaid.")] = None
+    deadline: Annotated[str | None, Meta(description="Such as 4h; 24h by default.")] = None
     accept_within: str | None = None
     then: Annotated[
         tuple[Leg, ...], Meta(description="Who goes on with the result, in order.")
@@ -132,7 +132,7 @@ class Update(Arguments, frozen=True, kw_only=True):
     text: Annotated[str | None, Meta(description="Progress, or the reason.")] = None
     result: Annotated[Any, Meta(description="Any JSON.")] = None
     question: str | None = None
-    ask: Annotated[str | None, Meta(description="Whom to ask; the sender if unsaid.")] = None
+    ask: Annotated[str | None, Meta(description="Whom to ask; the sender by default.")] = None
     eta: str | None = None
     next_update: str | None = None
     retryable: Annotated[bool, Meta(description="failed: it may work next time.")] = False
@@ -199,7 +199,7 @@ class Say(Arguments, frozen=True, kw_only=True):
 
 
 class ReadLog(Arguments, frozen=True, kw_only=True):
-    """Read the team's log of everything that happened; the latest entries if `after` is unsaid."""
+    """Read the team's log of everything that happened; the latest entries without `after`."""
 
     after: int | None = None
     handoff: Handoff | None = None

@@ -82,7 +82,7 @@ class Callers:
         """Let every caller finish what it waits for, and begin nothing more."""
         self._stopping = True
 
-    async def call(self, number: int) -> None:
+    async def _call(self, number: int) -> None:
         """Be one of them."""
         caller = self._callers[number % len(self._callers)]
         while not self._stopping:
@@ -96,6 +96,21 @@ class Callers:
                 self._reached.set()
             await caller.outcome(ask, handoff)
             await asyncio.sleep(self._pause())
+
+    @asynccontextmanager
+    async def at_work(self, count: int) -> AsyncGenerator[None]:
+        """Have `count` of them call while the block runs, and then get their last outcomes."""
+        tasks = [asyncio.create_task(self._call(number)) for number in range(count)]
+        try:
+            yield
+            self.stop()
+            await asyncio.wait(tasks, timeout=FINISH_SECONDS_MAX)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    _LOG.error("a caller gave up", exc_info=ended)
 
     async def fill(self, count: int) -> None:
         """Hand off `count` that nobody takes, and that stay open."""
@@ -130,17 +145,8 @@ async def calling(
         each = [Caller(client, record, keyless=keyless) for client in clients]
         load = Callers(each, name=name, pause=pause)
         await load.fill(fill)
-        tasks = [asyncio.create_task(load.call(number)) for number in range(callers)]
-        try:
+        async with load.at_work(callers):
             yield load
-            load.stop()
-            await asyncio.wait(tasks, timeout=FINISH_SECONDS_MAX)
-        finally:
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(ended, Exception):
-                    _LOG.error("a caller gave up", exc_info=ended)
 
 
 @asynccontextmanager

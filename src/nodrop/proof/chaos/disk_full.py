@@ -9,31 +9,24 @@ Control, for the disk in this process: `answer-before-sync`, of `in_process`.
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable
-from random import Random
 from typing import Final
 
 import msgspec
 
-from nodrop.core.errors import NodropError, UnavailableError
+from nodrop.core.errors import NodropError
 from nodrop.engine.relay import Caller, Relay
 from nodrop.proof.chaos import small_disk
-from nodrop.proof.chaos.colleagues import TEAM, Desk, at_work, team
-from nodrop.proof.chaos.in_process import Host
+from nodrop.proof.chaos.colleagues import TEAM
+from nodrop.proof.chaos.database import Database, one_after_the_other
 from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.remains import examine
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.small_disk import NotPermittedError
-from nodrop.proof.chaos.tally import Books, Tally
-from nodrop.testing.clock import FakeClock
-from nodrop.testing.powercut import PowerCutDisk
+from nodrop.proof.chaos.tally import Tally
 from nodrop.wire import requests
 
 FULLS_MAX: Final = 6
 """Times that one database's disk is full."""
-REQUESTERS: Final = 6
-WORKERS: Final = 4
 WAIT_SECONDS_MAX: Final = 20.0
 """Nothing here waits for time to pass; what takes this long does not happen."""
 
@@ -45,7 +38,6 @@ _UNTOLD_MAX: Final = 200
 _SERVED_AGAIN: Final = 20
 _STAYS_FULL: Final = 0.3
 _POWER_GOES: Final = 0.5
-_CHECKPOINT_PAGES: Final = (10, 40, 200, 4_000)
 
 _ALARMS: Final = frozenset({"store_unavailable", "relay_fault", "queue_full", "unavailable"})
 """What a full disk is not."""
@@ -64,116 +56,88 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
 async def run_in_process(plan: Plan, progress: Callable[[int, int], None]) -> Report:
     """Do it on a disk in memory."""
     tally = Tally(plan)
-    for number in itertools.count():
-        left = plan.count - tally.faults
-        if left <= 0:
-            break
-        database = _Database(plan, number, tally)
-        await database.live(min(left, FULLS_MAX), lambda: progress(tally.faults, plan.count))
+
+    async def live(number: int, fulls: int) -> None:
+        database = _Database(plan, number, tally, fault="disk-full")
+        await database.live(fulls, lambda: progress(tally.faults, plan.count))
+
+    await one_after_the_other(plan, tally, live, faults_max=FULLS_MAX)
     return tally.report()
 
 
-class _Database:
-    """One database, its disk, and the team that uses it."""
-
-    def __init__(self, plan: Plan, number: int, tally: Tally) -> None:
-        # What happens when is drawn apart from what colleagues do: their number of draws varies.
-        self._random, load, disk = (
-            Random(f"{plan.seed}/{number}/{what}")  # noqa: S311  # to be repeated
-            for what in ("faults", "load", "disk")
-        )
-        self._load = load
-        self._tally = tally
-        self._books = Books(f"database {number}")
-        self._desk = Desk(FakeClock(), load)
-        self._disk = PowerCutDisk(f"nodrop-disk-full-{number}", disk)
-        self._desk.is_off = lambda: self._disk.off
-        self._path = plan.folder / f"disk-full-{number}.db"
-        self._host = Host(
-            self._path,
-            self._disk,
-            clock=self._desk.clock,
-            random=load,
-            controls=plan.controls,
-        )
+class _Database(Database):
+    """One that there is no room for, again and again."""
 
     async def live(self, fulls: int, done: Callable[[], None]) -> None:
         """Have no room `fulls` times, and be examined after every stop."""
-        colleagues = team(self._desk, self._load, requesters=REQUESTERS, workers=WORKERS)
-        try:
-            async with at_work(colleagues):
-                while fulls:
-                    some = self._random.randint(1, fulls)
-                    await self._life(some, done)
-                    fulls -= some
-                self._disk.room_bytes = None
-                async with self._host.opened() as (store, connection):
-                    self._books.add(await examine(store, self._desk.memory, connection))
-        except UnavailableError as error:
-            self._books.wrong(f"could not be opened again: {error}")
-        finally:
-            for code in sorted(_ALARMS & self._desk.memory.refusals.keys()):
-                self._books.wrong(f"somebody was refused as {code}")
-            self._disk.unregister()
-            self._path.unlink(missing_ok=True)
-            self._tally.add(self._desk.memory, self._books)
+        async with self.in_use():
+            while fulls:
+                some = self.random.randint(1, fulls)
+                await self._life(some, done)
+                fulls -= some
+            self.disk.room_bytes = None
+
+    def add_up(self) -> None:
+        """Tell whether anybody was refused for anything else than a full disk."""
+        for code in sorted(_ALARMS & self.desk.memory.refusals.keys()):
+            self.books.wrong(f"somebody was refused as {code}")
 
     async def _life(self, fulls: int, done: Callable[[], None]) -> None:
         """Open the database, with room or without, use it, and stop in one way or another."""
-        self._disk.power_on()
-        async with self._host.opened() as (store, connection):
-            self._books.add(await examine(store, self._desk.memory, connection))
-            connection.pragma("wal_autocheckpoint", self._random.choice(_CHECKPOINT_PAGES))
-            async with self._host.relay_on(store) as relay:
-                self._desk.serve(relay, store)
+        self.disk.power_on()
+        async with self.host.opened() as (store, connection):
+            await self.examine(store, connection)
+            self.vary_checkpoints(connection)
+            async with self.host.relay_on(store) as relay:
+                self.desk.serve(relay, store)
                 for left in reversed(range(fulls)):
                     await self._fill(relay)
-                    if left or not self._chance(_STAYS_FULL):
+                    if left or not self.chance(_STAYS_FULL):
                         await self._make_room()
-                    self._tally.faults += 1
+                    self.tally.faults += 1
                     done()
-                self._desk.close()
-            if self._chance(_POWER_GOES):
-                self._tally.moments["power went too"] += 1
-                self._disk.cut()
-        self._disk.power_on()
+                self.desk.close()
+            if self.chance(_POWER_GOES):
+                self.tally.moments["power went too"] += 1
+                self.disk.cut()
+        self.disk.power_on()
 
     async def _fill(self, relay: Relay) -> None:
         """Let the disk fill up under load, unless it still is full, and look what happens."""
-        refusals = self._desk.memory.refusals
-        if self._disk.room_bytes is None:
-            await self._desk.answers(self._random.randint(1, _ANSWERS_MAX))
-            room = self._random.randint(0, _ROOM_BYTES_MAX)
-            self._disk.room_bytes = self._disk.used_bytes + room
+        refusals = self.desk.memory.refusals
+        if self.disk.room_bytes is None:
+            await self.desk.answers(self.random.randint(1, _ANSWERS_MAX))
+            room = self.random.randint(0, _ROOM_BYTES_MAX)
+            self.disk.room_bytes = self.disk.used_bytes + room
         else:
-            self._tally.moments["full from the start"] += 1
-        told, refused = refusals["store_full"], self._disk.writes_refused
-        enough = self._random.randint(1, _REFUSED_MAX)
+            self.tally.moments["full from the start"] += 1
+        told, refused = refusals["store_full"], self.disk.writes_refused
+        enough = self.random.randint(1, _REFUSED_MAX)
 
         def is_told() -> bool:
-            passed = self._disk.writes_refused - refused
+            passed = self.disk.writes_refused - refused
             return passed >= _UNTOLD_MAX or (passed >= enough and refusals["store_full"] > told)
 
         if not await self._until(is_told) or refusals["store_full"] == told:
-            self._books.wrong("the disk was full, and nobody was told")
+            self.books.wrong("the disk was full, and nobody was told")
         await self._read(relay)
 
     async def _make_room(self) -> None:
         """Let there be room, and look whether service comes back by itself."""
-        self._disk.room_bytes = None
-        promises = self._desk.memory.promises
+        self.disk.room_bytes = None
+        promises = self.desk.memory.promises
         served = len(promises) + _SERVED_AGAIN
         if await self._until(lambda: len(promises) >= served):
-            self._tally.moments["served again"] += 1
+            self.tally.moments["served again"] += 1
         else:
-            self._books.wrong("there was room again, and nobody was served")
+            self.books.wrong("there was room again, and nobody was served")
 
     async def _read(self, relay: Relay) -> None:
         """What is there can be read, room or not."""
         try:
             await relay.call(Caller(team=TEAM, agent="me", operator=True), "log", requests.GetLog())
         except NodropError as error:
-            self._books.wrong(f"the disk was full, and reading was refused as {error.code}")
+            self.books.wrong(f"the disk was full, and reading was refused as {error.code}")
 
     async def _until(self, reached: Callable[[], bool]) -> bool:
         """Let everybody work until `reached`; return whether it was."""
@@ -184,6 +148,3 @@ class _Database:
         except TimeoutError:
             return False
         return True
-
-    def _chance(self, share: float) -> bool:
-        return self._random.random() < share

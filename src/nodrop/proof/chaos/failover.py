@@ -11,17 +11,16 @@ sent on when it dies is lost.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 from nodrop.core.errors import UnavailableError
 from nodrop.proof.chaos import export
+from nodrop.proof.chaos.between import balance, behind_proxy
 from nodrop.proof.chaos.callers import calling
-from nodrop.proof.chaos.network_cut import behind_proxy
-from nodrop.proof.chaos.node_kill import FLOW_ANSWERS, balance
+from nodrop.proof.chaos.nodes import FLOW_ANSWERS, nodes_at
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
-from nodrop.proof.chaos.relay_process import RelayProcess
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.worker import worker, working
 from nodrop.testing.postgres_server import PostgresServer, free_port
@@ -68,7 +67,7 @@ async def kill_primaries(
     """
     began = time.monotonic()
     without_ms: list[float] = []
-    async with _nodes(plan, pair.address) as nodes:
+    async with nodes_at(plan.folder, [pair.address] * plan.nodes) as nodes:
         with Record(plan.folder / "records.jsonl") as record:
             async with (
                 behind_proxy(nodes[0], plan.folder / "clients") as (proxy, reached),
@@ -162,15 +161,3 @@ async def _pair(*, synchronously: bool) -> AsyncGenerator[_Pair]:
         yield pair
     finally:
         await pair.end()
-
-
-@asynccontextmanager
-async def _nodes(plan: Plan, address: str) -> AsyncGenerator[list[RelayProcess]]:
-    async with AsyncExitStack() as stack:
-        nodes = [
-            RelayProcess(plan.folder / f"node-{number}", store=address)
-            for number in range(plan.nodes)
-        ]
-        for node in nodes:
-            await stack.enter_async_context(node)
-        yield nodes

@@ -21,11 +21,11 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.proof.chaos import export
+from nodrop.proof.chaos.between import behind_proxy, mend
 from nodrop.proof.chaos.caller import Caller
 from nodrop.proof.chaos.callers import CHAIN_EVERY, calling, connected
 from nodrop.proof.chaos.check import Verdict
 from nodrop.proof.chaos.crew import Crew
-from nodrop.proof.chaos.network_cut import behind_proxy, mend
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
 from nodrop.proof.chaos.relay_process import RelayProcess, rss_mb

@@ -10,23 +10,20 @@ sends again after a lost answer is another handoff.
 """
 
 import asyncio
-import logging
 import random
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from nodrop.client.agent import Agent
 from nodrop.client.client import Client
 from nodrop.client.connecting import TransportName, connect
-from nodrop.client.credentials import CredentialsFile
 from nodrop.proof.chaos import export, record
+from nodrop.proof.chaos.between import behind_proxy, mend
 from nodrop.proof.chaos.caller import Caller
 from nodrop.proof.chaos.callers import FINISH_SECONDS_MAX, KEYLESS, Callers
 from nodrop.proof.chaos.check import Verdict
@@ -35,7 +32,7 @@ from nodrop.proof.chaos.record import AnyLine, Ran, Record
 from nodrop.proof.chaos.relay_process import RelayProcess, ServedRelay
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.worker import worker
-from nodrop.testing.proxy import Proxy, Trouble
+from nodrop.testing.proxy import Trouble
 
 TRANSPORTS: Final[tuple[TransportName, ...]] = ("websocket", "http")
 CONNECTIONS: Final = 4
@@ -49,8 +46,6 @@ FLOW_ANSWERS: Final = 8
 """Load flows again when so many offers were answered since the last fault."""
 FLOW_SECONDS: Final = 0.5
 """The fault comes at random within this time of flowing load."""
-
-_LOG: Final = logging.getLogger("nodrop.chaos")
 
 
 async def run(
@@ -85,27 +80,6 @@ async def run(
         seconds=time.monotonic() - began,
         extras={"connections": proxy.accepted, "troubles": dict(sorted(struck.items()))},
     )
-
-
-@asynccontextmanager
-async def behind_proxy(relay: ServedRelay, home: Path) -> AsyncGenerator[tuple[Proxy, ServedRelay]]:
-    """Put a proxy before `relay`; yields it and the relay as clients with `home` reach it."""
-    address = urlsplit(relay.url)
-    assert address.hostname is not None, "a relay's address names its host"
-    assert address.port is not None, "and its port"
-    async with Proxy.open(address.hostname, address.port) as proxy:
-        reached = ServedRelay(home, f"http://127.0.0.1:{proxy.port}")
-        credentials = CredentialsFile(relay.home).read()
-        # Secrets go to the relay they are for: for these clients, that is behind the proxy.
-        CredentialsFile(home).write(msgspec.structs.replace(credentials, url=reached.url))
-        yield proxy, reached
-
-
-def mend(proxy: Proxy) -> None:
-    """Let what is merely slow or far away be neither. What is dead is for the clients to notice."""
-    for link in proxy.links:
-        if link.up.passing.is_set() and link.down.passing.is_set():
-            link.heal()
 
 
 @asynccontextmanager
@@ -155,17 +129,8 @@ async def _calling(
         ]
         keyless = KEYLESS in controls
         load = Callers([Caller(c, records, keyless=keyless) for c in clients], name="ask")
-        tasks = [asyncio.create_task(load.call(number)) for number in range(callers)]
-        try:
+        async with load.at_work(callers):
             yield load
-            load.stop()
-            await asyncio.wait(tasks, timeout=FINISH_SECONDS_MAX)
-        finally:
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(ended, Exception):
-                    _LOG.error("a caller gave up", exc_info=ended)
 
 
 def _ran_again(lines: Iterable[AnyLine]) -> list[str]:

@@ -11,28 +11,24 @@ sends again after a lost answer is another handoff.
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from nodrop.client.client import Client
 from nodrop.proof.chaos import export
+from nodrop.proof.chaos.between import balance, behind_proxy
 from nodrop.proof.chaos.callers import NOBODY, Callers, calling, connected
 from nodrop.proof.chaos.check import Verdict
-from nodrop.proof.chaos.network_cut import behind_proxy
+from nodrop.proof.chaos.nodes import FLOW_ANSWERS, nodes_at, postgres
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
 from nodrop.proof.chaos.relay_process import RelayProcess
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.worker import worker, working
-from nodrop.testing.postgres_server import PostgresServer
 from nodrop.testing.proxy import Proxy, Trouble
 
-FLOW_ANSWERS: Final = 32
-"""Load flows again when so many offers were answered since the last kill."""
 FLOW_SECONDS: Final = 0.25
 """The kill comes at random within this time of flowing load."""
 UNHEARD_SHARE: Final = 0.25
@@ -49,7 +45,10 @@ EXPIRED_SECONDS_MAX: Final = 60.0
 async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
     """Kill relays `plan.count` times, of `plan.nodes` that serve one database."""
     began = time.monotonic()
-    async with _nodes(plan) as nodes:
+    async with (
+        postgres() as server,
+        nodes_at(plan.folder, [server.address()] * plan.nodes) as nodes,
+    ):
         with Record(plan.folder / "records.jsonl") as record:
             async with (
                 behind_proxy(nodes[0], plan.folder / "clients") as (proxy, reached),
@@ -81,31 +80,6 @@ async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
         restarts_ms=killer.restarts_ms,
         extras={"nodes": plan.nodes, "unheard": killer.unheard, "timers": len(timed)},
     )
-
-
-@asynccontextmanager
-async def _nodes(plan: Plan) -> AsyncGenerator[list[RelayProcess]]:
-    """Run a PostgreSQL, and so many relays on it."""
-    server = await asyncio.to_thread(PostgresServer().__enter__)
-    try:
-        async with AsyncExitStack() as stack:
-            nodes = [
-                RelayProcess(plan.folder / f"node-{number}", store=server.address())
-                for number in range(plan.nodes)
-            ]
-            for node in nodes:
-                await stack.enter_async_context(node)
-            yield nodes
-    finally:
-        await asyncio.to_thread(server.__exit__, None, None, None)
-
-
-def balance(proxy: Proxy, nodes: list[RelayProcess]) -> None:
-    """Let `proxy` forward to all of `nodes` in turn."""
-    proxy.targets.clear()
-    for node in nodes:
-        address = urlsplit(node.url)
-        proxy.targets.append((str(address.hostname), address.port or 0))
 
 
 # --- timers -------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from nodrop.proof.chaos import export
+from nodrop.proof.chaos.between import behind_proxy
 from nodrop.proof.chaos.callers import Callers, calling
-from nodrop.proof.chaos.network_cut import behind_proxy
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
 from nodrop.proof.chaos.relay_process import RelayProcess

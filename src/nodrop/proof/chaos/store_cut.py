@@ -17,15 +17,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from nodrop.proof.chaos import export
+from nodrop.proof.chaos.between import balance, behind_proxy, mend
 from nodrop.proof.chaos.callers import calling
-from nodrop.proof.chaos.network_cut import behind_proxy, mend
-from nodrop.proof.chaos.node_kill import FLOW_ANSWERS, balance
+from nodrop.proof.chaos.nodes import FLOW_ANSWERS, nodes_at, postgres
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.record import Record
 from nodrop.proof.chaos.relay_process import RelayProcess
 from nodrop.proof.chaos.report import Report
 from nodrop.proof.chaos.worker import worker, working
-from nodrop.testing.postgres_server import PostgresServer
 from nodrop.testing.proxy import Proxy, Trouble
 
 FLOW_SECONDS: Final = 0.5
@@ -77,19 +76,11 @@ async def run(
 @asynccontextmanager
 async def _nodes(plan: Plan) -> AsyncGenerator[tuple[list[RelayProcess], list[Proxy]]]:
     """Run a PostgreSQL, and relays that each reach it through a proxy."""
-    server = await asyncio.to_thread(PostgresServer().__enter__)
-    try:
-        async with AsyncExitStack() as stack:
-            proxies = [
-                await stack.enter_async_context(Proxy.open("127.0.0.1", server.port))
-                for _ in range(plan.nodes)
-            ]
-            nodes = [
-                RelayProcess(plan.folder / f"node-{number}", store=server.address(port=proxy.port))
-                for number, proxy in enumerate(proxies)
-            ]
-            for node in nodes:
-                await stack.enter_async_context(node)
+    async with postgres() as server, AsyncExitStack() as stack:
+        proxies = [
+            await stack.enter_async_context(Proxy.open("127.0.0.1", server.port))
+            for _ in range(plan.nodes)
+        ]
+        addresses = [server.address(port=proxy.port) for proxy in proxies]
+        async with nodes_at(plan.folder, addresses) as nodes:
             yield nodes, proxies
-    finally:
-        await asyncio.to_thread(server.__exit__, None, None, None)

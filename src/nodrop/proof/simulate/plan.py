@@ -8,7 +8,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     hours: float = 24.0
-    """Virtual hours with everybody at work; a day without them follows."""
+    """Virtual hours with everybody at work; days without them follow."""
     agents: int = 12
     """Requesters and workers; the person `me` comes on top."""
     faults: bool = True

@@ -1,0 +1,209 @@
+"""What `nodrop up` runs: a relay and its doors, and all that goes on beside them until it is stopped.
+
+Beside them: outlets, checkpoints that leave, telemetry, hourly pruning; the operator's credentials
+and the address, for those who look for the relay.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.app.database import DATABASE, AddressFile, without_password
+from nodrop.app.doors import A2A, HOST, listening
+from nodrop.app.machine import KeyFile, SystemClock, SystemIds
+from nodrop.app.relay import PERSON, TEAM, open_relay
+from nodrop.client.credentials import CredentialsFile
+from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
+from nodrop.core.limits import DEFAULT, Limits
+from nodrop.doors.gate import LOOPBACK
+from nodrop.doors.listener import TLS
+from nodrop.doors.outlets.checkpoints import Checkpoints, leaving
+from nodrop.doors.outlets.sender import Sender
+from nodrop.doors.telemetry.door import telling
+from nodrop.engine import rule_file
+from nodrop.engine.ports import Ids
+from nodrop.engine.relay import Relay, operator_of
+
+log = logging.getLogger(__name__)
+
+PORT: Final = 6377
+"""N-D-R-P on a phone."""
+_PRUNE_SECONDS: Final = 3_600
+_IN_CLEAR: Final = (
+    "Listening on {host} without TLS: tokens and payloads travel in clear. "
+    "Give it a certificate, or put it behind something that has one."
+)
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """What `nodrop up` has to tell once it listens."""
+
+    url: str
+    database: str
+    credentials: Path
+    warnings: Sequence[str] = ()
+
+
+async def serve(
+    home: Path,
+    *,
+    store: str | None = None,
+    host: str = HOST,
+    port: int = PORT,
+    team: str = TEAM,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    tls: TLS | None = None,
+    keep_ms: int | None = None,
+    limits: Limits = DEFAULT,
+    triggers: Sequence[Mapping[str, Any]] | None = None,
+    checkpoints: Checkpoints | None = None,
+    allowed: Collection[str] = (),
+    grpc_port: int | None = None,
+    ready: Callable[[Served], None] = lambda _: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve the database in `home`, or the one at `store`, until a signal asks to end, or `stop`.
+
+    What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
+    rules that a file holds; None leaves all rules as they are. `checkpoints` are sent away there.
+    `allowed` are addresses that are not public and may be called all the same; on `grpc_port` A2A is
+    spoken too.
+
+    Raises:
+        StoreInUseError: another relay serves it; `address` says where.
+        StoreFullError: there is no room for what must be written to begin.
+        UnavailableError: the address cannot be listened on.
+    """
+    stop = stop or asyncio.Event()
+    database = store or str(home / DATABASE)
+    ids = SystemIds()
+    with _signals_set(stop):
+        async with (
+            open_relay(database, home=home, team=team, ids=ids, limits=limits) as relay,
+            listening(
+                relay,
+                host=host,
+                port=port,
+                hosts=hosts,
+                origins=origins,
+                tls=tls,
+                new_id=ids.new,
+                a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
+            ) as url,
+            Sender(relay, clock=SystemClock()).running(),
+            leaving(relay, team, checkpoints, clock=SystemClock()),
+            telling(relay, team=team, clock=SystemClock(), environment=os.environ) as untold,
+        ):
+            credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
+            if store is not None:
+                KeyFile(home / "keys" / "relay.pem").make()  # for the other nodes to have too
+            if triggers is not None:
+                await rule_file.follow(relay, operator_of(team), triggers)
+            in_clear = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)
+            served = Served(
+                url=url,
+                database=without_password(database),
+                credentials=credentials.path,
+                warnings=(*in_clear, *untold),
+            )
+            file = AddressFile(home / DATABASE) if store is None else None
+            with _announced(url, file), _pruned_hourly(relay, team, keep_ms):
+                ready(served)
+                await stop.wait()
+
+
+@contextmanager
+def _announced(url: str, file: AddressFile | None) -> Generator[None]:
+    """Tell those who find the database locked where it is served; None: it never is locked."""
+    if file is None:
+        yield
+        return
+    try:
+        file.write(url)
+    except StoreFullError as error:
+        # Nobody but those who find the database locked needs it: what is stored can be read.
+        log.warning("the disk is full, and the relay serves all the same: %s", error)
+    try:
+        yield
+    finally:
+        file.remove()
+
+
+@contextmanager
+def _pruned_hourly(relay: Relay, team: str, keep_ms: int | None) -> Generator[None]:
+    """Prune while the block runs; None: keep everything."""
+    if keep_ms is None:
+        yield
+        return
+    pruning = asyncio.create_task(_prune_hourly(relay, team, keep_ms))
+    try:
+        yield
+    finally:
+        pruning.cancel()
+
+
+async def _prune_hourly(relay: Relay, team: str, keep_ms: int) -> None:
+    while True:
+        try:
+            await relay.prune(team, older_than_ms=keep_ms)
+        except NodropError:
+            log.exception("could not prune; trying again in an hour")
+        await asyncio.sleep(_PRUNE_SECONDS)
+
+
+async def _keep_credentials(
+    relay: Relay, home: Path, *, url: str, team: str, ids: Ids
+) -> CredentialsFile:
+    """Write down where the relay is and the operator's token, made anew if it is no longer one."""
+    file = CredentialsFile(home)
+    known = file.read()
+    token = known.operator
+    if token is None or not await _is_operator(relay, token, team):
+        token = f"nd_{ids.secret()}"
+        await relay.ensure_token(team, agent=PERSON, role="operator", secret=token)
+    file.write(msgspec.structs.replace(known, url=url, team=team, operator=token))
+    return file
+
+
+async def _is_operator(relay: Relay, token: str, team: str) -> bool:
+    try:
+        caller = await relay.authenticate(token)
+    except UnauthenticatedError:
+        return False
+    return caller.operator and caller.team == team
+
+
+@contextmanager
+def _signals_set(stop: asyncio.Event) -> Generator[None]:
+    """Let SIGTERM and SIGINT set `stop`; a second one ends the process as if nobody listened."""
+    loop = asyncio.get_running_loop()
+    ours = (signal.SIGTERM, signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        yield
+        return
+
+    def restore() -> None:
+        for number in ours:
+            loop.remove_signal_handler(number)
+
+    def asked() -> None:
+        log.info("asked to stop")
+        restore()
+        stop.set()
+
+    for number in ours:
+        loop.add_signal_handler(number, asked)
+    try:
+        yield
+    finally:
+        restore()
