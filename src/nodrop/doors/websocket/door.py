@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from nodrop.core.errors import NodropError, NotFoundError, UnauthenticatedError
@@ -20,8 +19,8 @@ from nodrop.doors.websocket.connection import (
 from nodrop.doors.websocket.frames import Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Relay
+from nodrop.wire.asgi import address_of, bearer_in, refuse
 from nodrop.wire.decoding import decode_strict, peek
-from nodrop.wire.errors import document
 from nodrop.wire.routes import split_team
 
 log = logging.getLogger(__name__)
@@ -105,10 +104,8 @@ class WebSocketDoor:
         if peek(data, Frame, limits).op != "hello":
             raise self._stranger(scope, "the first frame must be a hello")
         hello = decode_strict(data, Hello, limits)
-        secret = hello.token or _bearer(scope)
-        if secret is None:
-            raise self._stranger(scope)
-        address = _address(scope)
+        secret = hello.token or bearer_in(dict(scope["headers"]))
+        address = address_of(scope)
         caller = await self._relay.authenticate(secret, address=address, operation="hello")
         if team is not None and team != caller.team:
             foreign = NotFoundError("no such team")
@@ -128,10 +125,10 @@ class WebSocketDoor:
             in_flight_max=self._in_flight_max,
         )
 
-    def _stranger(self, scope: Scope, why: str = "") -> UnauthenticatedError:
+    def _stranger(self, scope: Scope, why: str) -> UnauthenticatedError:
         """Return the refusal of one who does not say who it is, once it is in the security log."""
         error = UnauthenticatedError(why)
-        self._relay.refusals.note(error, operation="hello", address=_address(scope))
+        self._relay.refusals.note(error, operation="hello", address=address_of(scope))
         return error
 
     async def _turned_away(self, outbox: Outbox, frame_id: Id, error: NodropError) -> _EndedError:
@@ -198,30 +195,11 @@ def _team_in(raw_path: bytes) -> str | None:
     return team
 
 
-def _address(scope: Scope) -> str | None:
-    client: tuple[str, int] | None = scope.get("client")
-    return client[0] if client else None
-
-
-def _bearer(scope: Scope) -> str | None:
-    headers = dict[bytes, bytes](scope["headers"])
-    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() != b"bearer" or not secret:
-        return None
-    return secret.strip().decode("latin-1")
-
-
 async def _reject(scope: Scope, send: Send, error: NodropError) -> None:
-    problem = document(error)
-    if "websocket.http.response" not in scope.get("extensions", {}):
+    if (kind := "websocket.http.response") in scope.get("extensions", {}):
+        await refuse(send, error, kind=kind)
+    else:
         await send({"type": "websocket.close"})
-        return
-    body = msgspec.json.encode(problem)
-    headers = [(b"content-type", b"application/problem+json")]
-    await send(
-        {"type": "websocket.http.response.start", "status": problem.status, "headers": headers}
-    )
-    await send({"type": "websocket.http.response.body", "body": body})
 
 
 async def _close(send: Send, code: int) -> None:
