@@ -28,6 +28,7 @@ from nodrop.core.errors import (
 from nodrop.core.limits import SECOND, Limits
 from nodrop.core.model import Handoff
 from nodrop.core.surroundings import Surroundings
+from nodrop.engine.agenda import Agenda
 from nodrop.engine.batch import Batch, takeable, union
 from nodrop.engine.bodies import Bodies, MissingBodyError
 from nodrop.engine.jobs import Committed, Job
@@ -47,7 +48,7 @@ _FETCHES_MAX: Final = 5
 _DECISIONS_MAX: Final = 8
 """Of one batch, where other engines keep changing what it rests on."""
 _LOOK_AGAIN_MS: Final = 100
-"""What another engine is about to look after is left to it for so long."""
+"""What another engine may be looking after is left to it for so long."""
 _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""
 _FOREVER: Final = 2**62
@@ -83,12 +84,10 @@ class Engine:
         self._bodies = bodies
         self._queue: deque[Job[Any]] = deque()
         self._wake = asyncio.Event()
-        self._rearm = asyncio.Event()
-        self._next_due: int | None = None
+        self._agenda = Agenda(store, self.leases, clock=clock, wake=self._wake.set)
         self._up_since = 0
         self._set_back = False
         """The clock stands before what the log tells of, and no commit has looked after that yet."""
-        self._armed_at: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._fetching: dict[asyncio.Task[None], Job[Any]] = {}
         """Jobs on their way back into the queue. Only the committer puts some here."""
@@ -108,13 +107,13 @@ class Engine:
             self.leases.restore(processes, up_since=now)
         else:
             self.leases.learn(processes, up_since=up_since)
-        self._next_due = await self._store.next_due()
+        await self._agenda.load()
         self._set_back = await self._last_at() - now > _SET_BACK_MS_MIN
         if self._set_back:
-            self._next_due = now
+            self._agenda.expect(now)
         self._tasks = [
             asyncio.create_task(self._commit_forever(), name="nodrop commits"),
-            asyncio.create_task(self._watch_the_clock(), name="nodrop clock"),
+            asyncio.create_task(self._agenda.watch(), name="nodrop clock"),
         ]
 
     async def _last_at(self) -> int:
@@ -206,13 +205,10 @@ class Engine:
         """Know what others have changed: whoever waits for it here, and when it comes due."""
         self.leases.learn(processes, up_since=self._up_since)
         for handoff in handoffs:
-            due = due_at(handoff)
-            if due is not None and (self._next_due is None or due < self._next_due):
-                self._next_due = due
+            self._agenda.expect(due_at(handoff))
             if takeable(handoff) and self.takers.free(handoff.team, handoff.recipient):
                 self.feed([(handoff.team, handoff.recipient)])
-        if self._earliest() != self._armed_at:
-            self._rearm.set()
+        self._agenda.rearm()
 
     def feed(self, agents: Iterable[Key]) -> None:
         """Look through the inboxes of these agents."""
@@ -254,8 +250,7 @@ class Engine:
                 self.takers.doubted(taker)
             for process in silent:
                 self.leases.check_at(process.team, process.id, now + SECOND)
-            self._next_due = now + SECOND
-            self._rearm.set()
+            self._agenda.put_off(now + SECOND)
 
     async def _transact_at_last(
         self,
@@ -475,7 +470,7 @@ class Engine:
             )
 
     async def _tick(self, tx: Transaction, batch: Batch) -> None:
-        if self._next_due is None or batch.now < self._next_due:
+        if not self._agenda.is_due(batch.now):
             return
         due = batch.admit(await tx.due(now=batch.now, limit=self.limits.batch_commands_max))
         await self.on_due(due)
@@ -549,44 +544,12 @@ class Engine:
 
     async def _note_due(self, changes: Changes, now: int) -> None:
         """Know the earliest due time: of what this batch changed, or of what was left."""
-        if self._next_due is not None and self._next_due <= now:
-            try:
-                self._next_due = await self._store.next_due()
-            except NodropError:  # the commit stands all the same, and is to be told
-                self._next_due = now + SECOND
-            if self._next_due is not None and self.on_conflict is not None:
-                self._next_due = max(self._next_due, now + _LOOK_AGAIN_MS)
-        due = min([row.due_at for row in changes.rows if row.due_at is not None], default=None)
-        if due is not None and (self._next_due is None or due < self._next_due):
-            self._next_due = due
-        if self._earliest() != self._armed_at:
-            self._rearm.set()
-
-    def _earliest(self) -> int | None:
-        times = (self._next_due, self.leases.next_check())
-        return min((t for t in times if t is not None), default=None)
-
-    async def _watch_the_clock(self) -> None:
-        """Wake the committer when something comes due. Sleeps for as long as nothing does."""
-        while True:
-            self._rearm.clear()
-            self._armed_at = self._earliest()
-            waits = {asyncio.create_task(self._rearm.wait())}
-            alarm: asyncio.Task[Any] | None = None
-            if self._armed_at is not None:
-                alarm = asyncio.create_task(self._clock.sleep_until(self._armed_at))
-            try:
-                tasks = waits | ({alarm} if alarm else set[asyncio.Task[Any]]())
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (*waits, *([alarm] if alarm else [])):
-                    task.cancel()
-            if alarm is not None and alarm.done():
-                # The committer re-arms the clock once it has looked after what came due.
-                self._rearm.clear()
-                self._armed_at = None
-                self._wake.set()
-                await self._rearm.wait()
+        if self._agenda.is_due(now):
+            later_by = 0 if self.on_conflict is None else _LOOK_AGAIN_MS
+            await self._agenda.read_on(now, later_by=later_by)
+        for row in changes.rows:
+            self._agenda.expect(row.due_at)
+        self._agenda.rearm()
 
 
 async def _nothing(*_: object) -> None:
