@@ -74,19 +74,22 @@ def test_an_hour_on_sqlite_keeps_every_promise(seed: int, tmp_path: Path) -> Non
     assert report.stored > 0
 
 
-@pytest.mark.timeout(180)  # seconds of work, which others may want to share
+@pytest.mark.timeout(300)  # seconds of work, which others may want to share
 def test_hours_in_memory_keep_every_promise_and_meet_every_fault_and_every_entry() -> None:
+    kinds = {n.removeprefix("handoff.").removesuffix(".v1") for n in wire_events.NAMES.values()}
+    wanted = {f"faults: {name}" for name in FAULTS} | {f"entries: {kind}" for kind in kinds}
+    wanted |= {"answers lost", "delivered again", "offered again"}
     figures: Counter[str] = Counter()
-    for seed in (11, 15):
+    for seed in range(11, 11 + RUNS_MAX):
         report = simulation.run(Plan(seed=seed, hours=2, agents=8))
         assert (report.violation, report.lost, report.duplicated) == (None, 0, 0)
         figures.update(report.figures)
-    assert {name for name in FAULTS if not figures[f"faults: {name}"]} == set()
-    kinds = {n.removeprefix("handoff.").removesuffix(".v1") for n in wire_events.NAMES.values()}
-    assert {kind for kind in kinds if not figures[f"entries: {kind}"]} == set()
-    assert min(figures["answers lost"], figures["delivered again"], figures["offered again"]) > 0
+        if wanted <= (+figures).keys():
+            break
+    assert wanted - (+figures).keys() == set(), "what is rare is met within a few runs"
 
 
+RUNS_MAX: Final = 6
 FAULTS: Final = (
     *("before_commit", "after_commit", "stall", "crash"),
     *("crash_before_commit", "crash_after_commit", "asleep"),
