@@ -9,6 +9,7 @@ import pytest
 import nodrop
 from nodrop.core.errors import (
     AlreadyFinishedError,
+    InvalidRequestError,
     NodropError,
     ResultInvalidError,
     StaleAttemptError,
@@ -109,6 +110,38 @@ def fails_in_a_thread(n: int) -> None:
     raise ValueError(f"n is {n}")
 
 
+async def gives_an_error_as_its_reason() -> None:
+    raise nodrop.Fail(ValueError("no such bug"))  # pyright: ignore[reportArgumentType]  # as people do
+
+
+async def declines_with_an_error() -> None:
+    raise nodrop.Reject(ValueError("no such bug"))  # pyright: ignore[reportArgumentType]  # as people do
+
+
+async def fails_with_half_a_character() -> None:
+    raise ValueError("caf\udce9")
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+async def fails_without_words() -> None:
+    raise UnspeakableError
+
+
+async def gives_up_in_a_task_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(gives_up())
+
+
+async def returns_what_never_ends() -> Any:
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
+
+
 @pytest.mark.parametrize(
     ("handler", "operation", "said"),
     [
@@ -129,6 +162,40 @@ def fails_in_a_thread(n: int) -> None:
             {"code": "failed", "reason": "rate limited", "retryable": True},
         ),
         (declines, "reject", {"reason": "not my job"}),
+        (
+            gives_an_error_as_its_reason,
+            "fail",
+            {"code": "failed", "reason": "no such bug", "retryable": False},
+        ),
+        (declines_with_an_error, "reject", {"reason": "no such bug"}),
+        (
+            fails_with_half_a_character,
+            "fail",
+            {"code": "exception", "reason": "ValueError: caf\\udce9", "retryable": True},
+        ),
+        (
+            fails_without_words,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "UnspeakableError: (saying it raised ValueError)",
+                "retryable": True,
+            },
+        ),
+        (
+            gives_up_in_a_task_group,
+            "fail",
+            {"code": "irreproducible", "reason": "cannot reproduce", "retryable": False},
+        ),
+        (
+            returns_what_never_ends,
+            "fail",
+            {
+                "code": "too_large",
+                "reason": "the result: the value is nested too deep, or without end",
+                "retryable": False,
+            },
+        ),
         (
             returns_nonsense,
             "fail",
@@ -192,6 +259,22 @@ async def test_a_result_the_relay_does_not_take_fails_for_good(
         fields = await relay.next("fail")
     assert (fields["code"], fields["retryable"]) == (error.code, False)
     assert error.detail in fields["reason"]
+
+
+async def test_an_ending_the_relay_does_not_take_is_told_in_words_it_takes(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> None:
+        raise nodrop.Fail("cannot reproduce", code="Grüße", retryable=True)
+
+    relay.refuse("fail", InvalidRequestError("code: expected ASCII"))
+    async with working(agent):
+        relay.deliver()
+        assert (await relay.next("fail"))["code"] == "Grüße"
+        fields = await relay.next("fail")
+    assert (fields["code"], fields["retryable"]) == ("invalid_request", True)
+    assert fields["reason"] == "cannot reproduce; code: expected ASCII"
 
 
 async def test_a_result_is_reported_until_the_relay_can_take_it(
