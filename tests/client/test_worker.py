@@ -1,6 +1,7 @@
 """A worker against a scripted relay: what it says about each delivery, and when."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,7 @@ async def declines_with_an_error() -> None:
 
 
 async def fails_with_half_a_character() -> None:
-    raise ValueError("caf\udce9")
+    raise nodrop.Fail("\udce9t\udce9")
 
 
 class UnspeakableError(Exception):
@@ -129,6 +130,18 @@ class UnspeakableError(Exception):
 
 async def fails_without_words() -> None:
     raise UnspeakableError
+
+
+async def exits() -> None:
+    sys.exit(2)
+
+
+def exits_in_a_thread() -> None:
+    sys.exit(2)
+
+
+def takes_one_more_than_there_is() -> None:
+    next(iter(()))
 
 
 async def gives_up_in_a_task_group() -> None:
@@ -171,7 +184,7 @@ async def returns_what_never_ends() -> Any:
         (
             fails_with_half_a_character,
             "fail",
-            {"code": "exception", "reason": "ValueError: caf\\udce9", "retryable": True},
+            {"code": "failed", "reason": "\\udce9t\\udce9", "retryable": False},
         ),
         (
             fails_without_words,
@@ -179,6 +192,33 @@ async def returns_what_never_ends() -> Any:
             {
                 "code": "exception",
                 "reason": "UnspeakableError: (saying it raised ValueError)",
+                "retryable": True,
+            },
+        ),
+        (
+            exits,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "RuntimeError: the handler called sys.exit(2)",
+                "retryable": True,
+            },
+        ),
+        (
+            exits_in_a_thread,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "RuntimeError: the handler called sys.exit(2)",
+                "retryable": True,
+            },
+        ),
+        (
+            takes_one_more_than_there_is,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "RuntimeError: the function raised StopIteration",
                 "retryable": True,
             },
         ),

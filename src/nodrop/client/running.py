@@ -119,7 +119,11 @@ class Running:
 
     async def _call(self, handler: Handler) -> Any:
         with tracing.handling(self.task):
-            return _plain_result(await self._returned(handler))
+            try:
+                return _plain_result(await self._returned(handler))
+            except SystemExit as error:
+                # Passed on, it would end the program, and with it the handlers beside this one.
+                raise RuntimeError(f"the handler called sys.exit({error.code!r})") from error
 
     async def _returned(self, handler: Handler) -> Any:
         payload = self.task.payload
