@@ -1,5 +1,6 @@
 """A requester against a scripted relay: what it sends, and what it makes of the answers."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -410,3 +411,11 @@ async def test_a_note_is_about_a_handoff_or_the_team(relay: "FakeTransport", me:
 async def test_an_item_leads_to_its_handoff(relay: "FakeTransport", me: Client) -> None:
     relay.answer("get_handoff", {"handoff": view("blocked")})
     assert (await Item(item(17), me).handoff()).state == "blocked"
+
+
+def test_a_connection_is_used_on_its_own_event_loop_only(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    asyncio.run(me.call("agents"))
+    with pytest.raises(InvalidRequestError, match="another event loop") as refused:
+        asyncio.run(me.call("agents"))
+    assert "connect_sync" in refused.value.next_step

@@ -50,6 +50,8 @@ class Calls:
         self.new_id = new_id
         """Where command ids come from."""
         self._aside: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the first call: what a transport waits for happens there."""
 
     async def call(
         self,
@@ -66,6 +68,7 @@ class Calls:
         """
         if operation not in OPERATIONS:
             raise InvalidRequestError(f"there is no operation {operation}")
+        self._require_its_loop()
         sent = dict(fields or {})
         if operation in _COMMANDS and sent.get("command_id") is None:
             sent["command_id"] = self.new_id()
@@ -92,6 +95,15 @@ class Calls:
         """Return when the relay has heard everything that was said aside: what is settled."""
         while self._aside:
             await asyncio.wait(self._aside)
+
+    def _require_its_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:  # whose answers would wake nobody here
+            raise InvalidRequestError(
+                "the connection is that of another event loop",
+                next_step="Connect on each loop, or share what nodrop.connect_sync gives.",
+            )
 
     async def _whole_id(self, reference: str) -> str:
         answer = await self.transport.call("get_handoff", {}, handoff=reference)
