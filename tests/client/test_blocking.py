@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
 from nodrop.client.portal import LoopThread, Portal
 from nodrop.client.task import Task
+from nodrop.core.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields
@@ -137,6 +139,28 @@ def test_a_blocking_call_on_the_loop_itself_is_refused(portal: Portal) -> None:
 
     with pytest.raises(RuntimeError, match="would wait for itself"):
         portal.call(inside())
+
+
+def test_who_asks_after_the_end_is_told_to_connect_again(relay: "FakeTransport") -> None:
+    thread = LoopThread()
+    me = blocking.BlockingClient(Client(relay, agent="inbox_monitor"), thread.portal)
+    relay.answer("log", {"entries": [{"seq": 1, "at": "t", "type": "x", "actor": "a"}], "after": 1})
+    following = me.follow_log()
+    assert next(following).seq == 1
+    thread.stop()
+    with pytest.raises(InvalidRequestError, match="the connection was closed"):
+        me.hand_off("code_agent")
+    following.close()  # without a word: there is nothing to give up any more
+
+
+def test_a_forked_process_is_told_to_connect_itself(
+    me: blocking.BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(InvalidRequestError, match="forked"):
+            me.hand_off("code_agent")
+    assert me.hand_off("code_agent").state == "delivered"
 
 
 def test_an_interrupted_wait_is_cancelled_on_the_loop(portal: Portal) -> None:

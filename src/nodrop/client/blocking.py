@@ -211,7 +211,8 @@ class BlockingClient(Twin):
             while True:
                 yield self.portal.call(_next(entries))
         finally:
-            self.portal.call(entries.aclose())
+            if self.portal.is_open:
+                self.portal.call(entries.aclose())
 
 
 async def _next(entries: AsyncGenerator[Entry]) -> Entry:
