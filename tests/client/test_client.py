@@ -9,6 +9,7 @@ import msgspec
 import pydantic
 import pytest
 
+import nodrop
 from nodrop.client.client import Client
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.handoff import Handoff
@@ -419,3 +420,14 @@ def test_a_connection_is_used_on_its_own_event_loop_only(relay: "FakeTransport")
     with pytest.raises(InvalidRequestError, match="another event loop") as refused:
         asyncio.run(me.call("agents"))
     assert "connect_sync" in refused.value.next_step
+
+
+async def test_one_word_is_not_a_row_of_letters(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    relay.answer("agents", {"agents": []})
+    await me.hand_off("code_agent", watchers="support_agent")
+    await me.find(tags="bugs")
+    assert relay.calls[0][1]["watchers"] == ["support_agent"]
+    assert relay.calls[1][1]["tags"] == "bugs"
+    agent = nodrop.Agent("code_agent", tags="bugs")
+    assert agent.manifest()["tags"] == ["bugs"]
