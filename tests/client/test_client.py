@@ -431,3 +431,18 @@ async def test_one_word_is_not_a_row_of_letters(relay: "FakeTransport") -> None:
     assert relay.calls[1][1]["tags"] == "bugs"
     agent = nodrop.Agent("code_agent", tags="bugs")
     assert agent.manifest()["tags"] == ["bugs"]
+
+
+async def test_a_handoff_is_not_its_id(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    handoff = await me.hand_off("code_agent")
+    with pytest.raises(InvalidRequestError, match="handoff_id: Expected str, got Handoff"):
+        await me.handoff(handoff)  # pyright: ignore[reportArgumentType]  # as people do
+
+
+async def test_a_shape_that_json_cannot_say_is_refused(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    with pytest.raises(InvalidRequestError, match="email_id"):
+        await me.find(input={"email_id": str})
+    with pytest.raises(InvalidRequestError, match="limit: the number is out of range"):
+        await me.find(input={"limit": float("nan")})

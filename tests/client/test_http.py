@@ -305,6 +305,15 @@ async def test_a_relay_that_is_not_there_is_told_within_seconds(clock: Clock) ->
     await transport.close()
 
 
+async def test_a_request_about_nothing_is_refused_as_over_the_channel(
+    transport: HttpTransport,
+) -> None:
+    with pytest.raises(InvalidRequestError, match="handoff_id: required"):
+        await transport.call("get_handoff", {}, handoff="")
+    with pytest.raises(InvalidRequestError, match="name: required"):
+        await transport.call("get_group", {}, name="")
+
+
 async def test_a_closed_transport_refuses_calls(transport: HttpTransport) -> None:
     await transport.close()
     with pytest.raises(InvalidRequestError, match="closed"):

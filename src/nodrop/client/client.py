@@ -19,6 +19,7 @@ from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given, listed, plain
+from nodrop.wire.decoding import encode_strict
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
 """How long one request of `follow_log` waits for the next entry."""
@@ -509,4 +510,4 @@ class Client(Calls):
 
 def _text(shape: dict[str, Any] | None) -> str | None:
     """Return a shape as an address holds it."""
-    return None if shape is None else msgspec.json.encode(shape).decode()
+    return None if shape is None else encode_strict(shape).decode()

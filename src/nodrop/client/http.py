@@ -32,6 +32,7 @@ from nodrop.core.limits import DEFAULT
 from nodrop.wire.decoding import encode_strict
 from nodrop.wire.errors import from_json
 from nodrop.wire.operations import OPERATIONS, Operation
+from nodrop.wire.routes import ROUTES
 
 FIRST_SECONDS_MAX: Final = 2.0
 """How long a person waits to hear that no relay is there."""
@@ -226,6 +227,7 @@ class _Request:
         handoff: str | None,
         name: str | None,
     ) -> None:
+        ROUTES[operation.name].check_address(reference=handoff, name=name)
         self.operation = operation
         self.path = operation.path.replace("{id}", quote(handoff or "", safe="")).replace(
             "{name}", quote(name or "", safe="")
