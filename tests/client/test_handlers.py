@@ -452,6 +452,9 @@ def test_no_payload_will_do_where_everything_has_a_default() -> None:
     async def handle(a: int = 1, b: int = 2) -> None: ...
 
     assert bound(handle, None) == {}
+    validator = jsonschema_rs.validator_for(Handler(handle).input_schema() or False)
+    assert validator.is_valid(None)  # else the relay would refuse it
+    assert not validator.is_valid([])
 
 
 def test_a_lone_model_with_a_field_of_its_own_name_takes_the_whole_payload() -> None:

@@ -99,7 +99,8 @@ class Handler:
             return None
         if lone is not None and lone.takes_all:
             return None if lone.hint.anything else document(lone.hint.schema, lone.hint.defs)
-        schema: dict[str, Any] = {"type": "object"}
+        # Who hands over nothing at all leaves out everything that may be.
+        schema: dict[str, Any] = {"type": "object" if self._required else ["object", "null"]}
         defs: dict[str, Any] = {}
         for parameter in self.parameters:
             schema.setdefault("properties", {})[parameter.name] = parameter.schema()
