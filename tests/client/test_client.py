@@ -14,7 +14,13 @@ from nodrop.client.client import Client
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
-from nodrop.core.errors import ForbiddenError, InvalidRequestError, StoreFullError
+from nodrop.core.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    PayloadInvalidError,
+    Problem,
+    StoreFullError,
+)
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields
@@ -446,3 +452,16 @@ async def test_a_shape_that_json_cannot_say_is_refused(relay: "FakeTransport") -
         await me.find(input={"email_id": str})
     with pytest.raises(InvalidRequestError, match="limit: the number is out of range"):
         await me.find(input={"limit": float("nan")})
+
+
+async def test_a_traceback_shows_what_is_wrong_and_what_to_do(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    problem = Problem(path="payload", message="null is not an object")
+    error = PayloadInvalidError(
+        "it does not take this", errors=(problem,), next_step="Send another."
+    )
+    relay.refuse("offer", error, error)
+    for _ in range(2):
+        with pytest.raises(PayloadInvalidError):
+            await me.hand_off("code_agent")
+    assert error.__notes__ == ["payload: null is not an object", "Send another."]

@@ -12,6 +12,7 @@ from nodrop.core.errors import (
     AlreadyFinishedError,
     InvalidRequestError,
     NodropError,
+    Problem,
     ResultInvalidError,
     StaleAttemptError,
     StoreFullError,
@@ -299,6 +300,21 @@ async def test_a_result_the_relay_does_not_take_fails_for_good(
         fields = await relay.next("fail")
     assert (fields["code"], fields["retryable"]) == (error.code, False)
     assert error.detail in fields["reason"]
+
+
+async def test_the_reason_says_what_is_wrong_with_a_result(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> int:
+        return 1
+
+    problem = Problem(path="result.ticket", message="required, and missing")
+    relay.refuse("complete", ResultInvalidError("it promises another result", errors=(problem,)))
+    async with working(agent):
+        relay.deliver()
+        fields = await relay.next("fail")
+    assert fields["reason"] == "it promises another result; result.ticket: required, and missing"
 
 
 async def test_an_ending_the_relay_does_not_take_is_told_in_words_it_takes(

@@ -173,7 +173,8 @@ class Running:
             else:
                 # It will not get better by doing it again, and an ending that is never told
                 # would bring the delivery back for that.
-                reason = _words(f"{said}; {error}" if (said := fields.get("reason")) else error)
+                said = given(reason=fields.get("reason")).values()
+                reason = _words("; ".join((*said, error.detail, *error.particulars)))
                 retryable = fields.get("retryable", False)
                 return await self._report(
                     "fail", code=error.code, reason=reason, retryable=retryable
