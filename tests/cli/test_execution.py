@@ -113,6 +113,8 @@ async def test_the_command_gets_the_delivery_and_its_ids() -> None:
         ("""echo '{"a": [1]}'""", {"a": [1]}),
         ("echo plain text", "plain text"),
         ("true", None),
+        ("echo 123456789012345678901234567890", "123456789012345678901234567890"),
+        ("echo 1e999", "1e999"),
         ("exec 0<&-; echo did not read", "did not read"),
     ],
 )
@@ -127,6 +129,7 @@ async def test_stdout_is_the_result(command: str, result: Any) -> None:
         ("exit 4", "exit 4", False),
         ("echo later >&2; exit 75", "later", True),
         ("kill -9 $$", "SIGKILL", False),
+        ("kill -35 $$", "signal 35", False),
     ],
 )
 async def test_another_exit_is_a_failure(command: str, reason: str, *, retryable: bool) -> None:

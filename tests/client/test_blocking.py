@@ -1,10 +1,12 @@
 """Every asynchronous call has a blocking twin of the same name with the same arguments."""
 
 import asyncio
+import concurrent.futures
 import inspect
+import os
 import threading
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,8 +17,9 @@ from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
-from nodrop.client.portal import LoopThread, Portal
+from nodrop.client.portal import LoopThread, Portal, Twin
 from nodrop.client.task import Task
+from nodrop.core.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields
@@ -137,6 +140,64 @@ def test_a_blocking_call_on_the_loop_itself_is_refused(portal: Portal) -> None:
 
     with pytest.raises(RuntimeError, match="would wait for itself"):
         portal.call(inside())
+
+
+def test_an_interrupted_look_at_the_log_raises_what_interrupted_it(portal: Portal) -> None:
+    started, released = threading.Event(), asyncio.Event()
+
+    class Waiting:
+        """Takes its time to be cancelled, as a relay in this process does."""
+
+        async def follow_log(self, *_: Any, **__: Any) -> AsyncGenerator[Any]:
+            try:
+                started.set()
+                await asyncio.Event().wait()
+                yield
+            finally:
+                async with asyncio.timeout(10):
+                    await released.wait()
+
+    async def release() -> None:
+        released.set()
+
+    caught: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            next(blocking.BlockingClient.follow_log(cast("Any", twin)))
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ended the wait
+            caught.append(error)
+
+    twin = Twin(Waiting(), portal)
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert started.wait(10)
+    portal.interrupt()
+    thread.join(10)
+    portal.call(release())
+    assert [type(error) for error in caught] == [concurrent.futures.CancelledError]
+
+
+def test_who_asks_after_the_end_is_told_to_connect_again(relay: "FakeTransport") -> None:
+    thread = LoopThread()
+    me = blocking.BlockingClient(Client(relay, agent="inbox_monitor"), thread.portal)
+    relay.answer("log", {"entries": [{"seq": 1, "at": "t", "type": "x", "actor": "a"}], "after": 1})
+    following = me.follow_log()
+    assert next(following).seq == 1
+    thread.stop()
+    with pytest.raises(InvalidRequestError, match="the connection was closed"):
+        me.hand_off("code_agent")
+    following.close()  # without a word: there is nothing to give up any more
+
+
+def test_a_forked_process_is_told_to_connect_itself(
+    me: blocking.BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(InvalidRequestError, match="forked"):
+            me.hand_off("code_agent")
+    assert me.hand_off("code_agent").state == "delivered"
 
 
 def test_an_interrupted_wait_is_cancelled_on_the_loop(portal: Portal) -> None:

@@ -1,5 +1,6 @@
 """A requester against a scripted relay: what it sends, and what it makes of the answers."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -8,11 +9,18 @@ import msgspec
 import pydantic
 import pytest
 
+import nodrop
 from nodrop.client.client import Client
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
-from nodrop.core.errors import ForbiddenError, InvalidRequestError, StoreFullError
+from nodrop.core.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    PayloadInvalidError,
+    Problem,
+    StoreFullError,
+)
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields
@@ -410,3 +418,50 @@ async def test_a_note_is_about_a_handoff_or_the_team(relay: "FakeTransport", me:
 async def test_an_item_leads_to_its_handoff(relay: "FakeTransport", me: Client) -> None:
     relay.answer("get_handoff", {"handoff": view("blocked")})
     assert (await Item(item(17), me).handoff()).state == "blocked"
+
+
+def test_a_connection_is_used_on_its_own_event_loop_only(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    asyncio.run(me.call("agents"))
+    with pytest.raises(InvalidRequestError, match="another event loop") as refused:
+        asyncio.run(me.call("agents"))
+    assert "connect_sync" in refused.value.next_step
+
+
+async def test_one_word_is_not_a_row_of_letters(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    relay.answer("agents", {"agents": []})
+    await me.hand_off("code_agent", watchers="support_agent")
+    await me.find(tags="bugs")
+    assert relay.calls[0][1]["watchers"] == ["support_agent"]
+    assert relay.calls[1][1]["tags"] == "bugs"
+    agent = nodrop.Agent("code_agent", tags="bugs")
+    assert agent.manifest()["tags"] == ["bugs"]
+
+
+async def test_a_handoff_is_not_its_id(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    handoff = await me.hand_off("code_agent")
+    with pytest.raises(InvalidRequestError, match="handoff_id: Expected str, got Handoff"):
+        await me.handoff(handoff)  # pyright: ignore[reportArgumentType]  # as people do
+
+
+async def test_a_shape_that_json_cannot_say_is_refused(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    with pytest.raises(InvalidRequestError, match="email_id"):
+        await me.find(input={"email_id": str})
+    with pytest.raises(InvalidRequestError, match="limit: the number is out of range"):
+        await me.find(input={"limit": float("nan")})
+
+
+async def test_a_traceback_shows_what_is_wrong_and_what_to_do(relay: "FakeTransport") -> None:
+    me = Client(relay, agent="inbox_monitor")
+    problem = Problem(path="payload", message="null is not an object")
+    error = PayloadInvalidError(
+        "it does not take this", errors=(problem,), next_step="Send another."
+    )
+    relay.refuse("offer", error, error)
+    for _ in range(2):
+        with pytest.raises(PayloadInvalidError):
+            await me.hand_off("code_agent")
+    assert error.__notes__ == ["payload: null is not an object", "Send another."]

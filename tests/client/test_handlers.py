@@ -1,11 +1,12 @@
 """Type hints become schemas, and payloads become arguments."""
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import jsonschema_rs
 import msgspec
@@ -18,6 +19,9 @@ from nodrop.client.endings import Fail
 from nodrop.client.handlers import Handler
 from nodrop.client.task import Task
 from nodrop.core.contract import json_schema
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 class Severity(StrEnum):
@@ -328,6 +332,51 @@ def test_a_parameter_for_many_positions_is_refused_at_once() -> None:
         Handler(handle)
 
 
+async def yields() -> AsyncIterator[int]:
+    yield 1
+
+
+def yields_in_a_thread() -> Iterator[int]:
+    yield 1
+
+
+async def for_type_checkers(price: "Decimal") -> None: ...
+
+
+async def two_tasks(task: nodrop.Task, other: nodrop.Task) -> None: ...
+
+
+async def blocks(task: nodrop.BlockingTask) -> None: ...
+
+
+async def makes_a_connection() -> "Connection":
+    return Connection()
+
+
+class Connection:
+    async def method(self, n: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (yields, "yields: a handler returns its result"),
+        (yields_in_a_thread, "yields_in_a_thread: a handler returns its result"),
+        (for_type_checkers, "for_type_checkers: a hint cannot be read: name 'Decimal'"),
+        (two_tasks, "two_tasks: task and other are both the task"),
+        (blocks, "blocks: task: an async function gets a Task"),
+        (makes_a_connection, "makes_a_connection: what it returns: Connection has no JSON form"),
+        (Connection, "Connection: a class handles nothing"),
+        (Connection.method, "Connection.method: self is not there yet"),
+    ],
+)
+def test_what_could_never_handle_anything_is_refused_at_once(
+    function: Callable[..., Any], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        Handler(function)
+
+
 # --- arguments -----------------------------------------------------------------------------------
 
 
@@ -403,6 +452,9 @@ def test_no_payload_will_do_where_everything_has_a_default() -> None:
     async def handle(a: int = 1, b: int = 2) -> None: ...
 
     assert bound(handle, None) == {}
+    validator = jsonschema_rs.validator_for(Handler(handle).input_schema() or False)
+    assert validator.is_valid(None)  # else the relay would refuse it
+    assert not validator.is_valid([])
 
 
 def test_a_lone_model_with_a_field_of_its_own_name_takes_the_whole_payload() -> None:
@@ -426,6 +478,38 @@ def test_positional_parameters_are_filled_in_order() -> None:
     async def handle(a: int, task: Task, /, b: int) -> None: ...
 
     assert Handler(handle).bind(TASK, {"b": 2, "a": 1}) == ([1, TASK], {"b": 2})
+
+
+def test_a_positional_parameter_that_is_left_out_keeps_its_place() -> None:
+    async def handle(a: int = 1, b: int = 2, /) -> None: ...
+
+    assert Handler(handle).bind(TASK, {"b": 5}) == ([1, 5], {})
+
+
+def test_a_task_may_be_one_that_is_missing_elsewhere() -> None:
+    async def handle(n: int, task: Task | None = None) -> None: ...
+
+    assert bound(handle, {"n": 1}) == {"n": 1, "task": TASK}
+
+
+def test_an_object_is_anything() -> None:
+    async def handle(extra: object, more: dict[str, object]) -> object: ...
+
+    handler = Handler(handle)
+    assert handler.bind(TASK, {"extra": [1], "more": {"a": None}})[1] == {
+        "extra": [1],
+        "more": {"a": None},
+    }
+    assert handler.output_schema() is None
+    jsonschema_rs.validator_for(handler.input_schema() or False)
+
+
+def test_a_default_that_json_cannot_say_is_not_published() -> None:
+    async def handle(limit: float = math.inf, other: int = 1) -> None: ...
+
+    schema = Handler(handle).input_schema()
+    assert schema is not None
+    assert schema["properties"]["limit"] == {"type": "number"}
 
 
 def test_whatever_can_be_called_can_handle() -> None:

@@ -14,9 +14,11 @@ from nodrop.client.http import HttpTransport
 from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import FixedToken
 from nodrop.core.errors import (
+    ForbiddenError,
     InvalidRequestError,
     NodropError,
     NotFoundError,
+    RateLimitedError,
     StoreFullError,
     UnauthenticatedError,
     UnavailableError,
@@ -241,15 +243,39 @@ async def test_a_request_that_came_too_slowly_is_repeated_as_if_it_had_not_come(
         await transport.call("offer", {"command_id": "c"})
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (502, "<html>Bad Gateway</html>", UnavailableError),
+        (429, "slow down", RateLimitedError),
+        (405, "", InvalidRequestError),
+        (401, "", UnauthenticatedError),
+        (403, "<html>", ForbiddenError),
+        (404, '{"detail": "Not Found"}', NotFoundError),
+        (422, '["code"]', InvalidRequestError),
+    ],
+)
 async def test_a_proxy_that_answers_no_problem_document_is_understood(
-    relay: FakeRelay, transport: HttpTransport
+    *,
+    relay: FakeRelay,
+    transport: HttpTransport,
+    status: int,
+    body: str,
+    error: type[NodropError],
 ) -> None:
-    relay.refuse = lambda: web.Response(status=502, text="<html>Bad Gateway</html>")
-    with pytest.raises(UnavailableError, match="502"):
+    relay.refuse = lambda: web.Response(status=status, text=body)
+    with pytest.raises(NodropError, match=str(status)) as refused:
         await transport.call("offer", {})
-    relay.refuse = lambda: web.Response(status=405, text="")
-    with pytest.raises(InvalidRequestError, match="405"):
-        await transport.call("offer", {})
+    assert type(refused.value) is error
+
+
+@pytest.mark.parametrize("body", ["<html>Sign in to this network</html>", "[]", ""])
+async def test_what_answers_something_else_is_no_relay(
+    relay: FakeRelay, transport: HttpTransport, body: str
+) -> None:
+    relay.refuse = lambda: web.Response(text=body)
+    with pytest.raises(UnreachableError, match="no relay"):
+        await transport.call("offer", {"command_id": "c"})
 
 
 async def test_a_token_the_relay_forgot_is_renewed_once(
@@ -277,6 +303,15 @@ async def test_a_relay_that_is_not_there_is_told_within_seconds(clock: Clock) ->
         await transport.call("offer", {"command_id": "c"})
     assert 2.0 <= clock.time < 4.0
     await transport.close()
+
+
+async def test_a_request_about_nothing_is_refused_as_over_the_channel(
+    transport: HttpTransport,
+) -> None:
+    with pytest.raises(InvalidRequestError, match="handoff_id: required"):
+        await transport.call("get_handoff", {}, handoff="")
+    with pytest.raises(InvalidRequestError, match="name: required"):
+        await transport.call("get_group", {}, name="")
 
 
 async def test_a_closed_transport_refuses_calls(transport: HttpTransport) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodrop.client.client import Client
-from nodrop.client.endings import Parked, WaitElapsed
+from nodrop.client.endings import Fail, Parked, WaitElapsed
 from nodrop.client.task import Task
-from nodrop.core.errors import AlreadyBlockedError, StaleAttemptError
+from nodrop.core.errors import AlreadyBlockedError, NodropError, StaleAttemptError, TooLargeError
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields
@@ -114,6 +114,30 @@ async def test_a_failed_step_is_not_recorded(relay: "FakeTransport", task: Task)
         await task.once("s", fails)
     assert relay.calls == []
     assert await task.once("s", lambda: 1) == 1
+
+
+async def test_what_a_step_binds_for_itself_is_not_the_key(task: Task) -> None:
+    for number in (1, 2):
+        assert await task.once(f"s{number}", lambda n=number: n) == number
+
+    def deduplicated(key: str = "") -> str:
+        return key
+
+    assert await task.once("s", deduplicated) == "h1:s"
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal", "code"),
+    [(object(), None, "result_invalid"), (1, TooLargeError("2 MiB"), "too_large")],
+)
+async def test_a_step_that_cannot_be_recorded_is_not_tried_again(
+    relay: "FakeTransport", task: Task, value: Any, refusal: NodropError | None, code: str
+) -> None:
+    if refusal is not None:
+        relay.refuse("step", refusal)
+    with pytest.raises(Fail, match="the step s: ") as failed:
+        await task.once("s", lambda: value)
+    assert (failed.value.code, failed.value.retryable) == (code, False)
 
 
 @pytest.mark.parametrize("name", [None, "version"])

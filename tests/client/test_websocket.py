@@ -461,6 +461,7 @@ async def test_a_connection_that_worked_is_again_replaced_at_once(
         (403, ForbiddenError, 1),
         (404, NotFoundError, 1),
         (400, InvalidRequestError, 1),
+        (429, UnreachableError, 7),
         (503, UnreachableError, 7),
     ],
 )

@@ -1,6 +1,7 @@
 """A worker against a scripted relay: what it says about each delivery, and when."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,9 @@ import pytest
 import nodrop
 from nodrop.core.errors import (
     AlreadyFinishedError,
+    InvalidRequestError,
     NodropError,
+    Problem,
     ResultInvalidError,
     StaleAttemptError,
     StoreFullError,
@@ -109,6 +112,50 @@ def fails_in_a_thread(n: int) -> None:
     raise ValueError(f"n is {n}")
 
 
+async def gives_an_error_as_its_reason() -> None:
+    raise nodrop.Fail(ValueError("no such bug"))  # pyright: ignore[reportArgumentType]  # as people do
+
+
+async def declines_with_an_error() -> None:
+    raise nodrop.Reject(ValueError("no such bug"))  # pyright: ignore[reportArgumentType]  # as people do
+
+
+async def fails_with_half_a_character() -> None:
+    raise nodrop.Fail("\udce9t\udce9")
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+async def fails_without_words() -> None:
+    raise UnspeakableError
+
+
+async def exits() -> None:
+    sys.exit(2)
+
+
+def exits_in_a_thread() -> None:
+    sys.exit(2)
+
+
+def takes_one_more_than_there_is() -> None:
+    next(iter(()))
+
+
+async def gives_up_in_a_task_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(gives_up())
+
+
+async def returns_what_never_ends() -> Any:
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
+
+
 @pytest.mark.parametrize(
     ("handler", "operation", "said"),
     [
@@ -129,6 +176,67 @@ def fails_in_a_thread(n: int) -> None:
             {"code": "failed", "reason": "rate limited", "retryable": True},
         ),
         (declines, "reject", {"reason": "not my job"}),
+        (
+            gives_an_error_as_its_reason,
+            "fail",
+            {"code": "failed", "reason": "no such bug", "retryable": False},
+        ),
+        (declines_with_an_error, "reject", {"reason": "no such bug"}),
+        (
+            fails_with_half_a_character,
+            "fail",
+            {"code": "failed", "reason": "\\udce9t\\udce9", "retryable": False},
+        ),
+        (
+            fails_without_words,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "UnspeakableError: (saying it raised ValueError)",
+                "retryable": True,
+            },
+        ),
+        (
+            exits,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "RuntimeError: the handler called sys.exit(2)",
+                "retryable": True,
+            },
+        ),
+        (
+            exits_in_a_thread,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "RuntimeError: the handler called sys.exit(2)",
+                "retryable": True,
+            },
+        ),
+        (
+            takes_one_more_than_there_is,
+            "fail",
+            {
+                "code": "exception",
+                "reason": "RuntimeError: the function raised StopIteration",
+                "retryable": True,
+            },
+        ),
+        (
+            gives_up_in_a_task_group,
+            "fail",
+            {"code": "irreproducible", "reason": "cannot reproduce", "retryable": False},
+        ),
+        (
+            returns_what_never_ends,
+            "fail",
+            {
+                "code": "too_large",
+                "reason": "the result: the value is nested too deep, or without end",
+                "retryable": False,
+            },
+        ),
         (
             returns_nonsense,
             "fail",
@@ -192,6 +300,37 @@ async def test_a_result_the_relay_does_not_take_fails_for_good(
         fields = await relay.next("fail")
     assert (fields["code"], fields["retryable"]) == (error.code, False)
     assert error.detail in fields["reason"]
+
+
+async def test_the_reason_says_what_is_wrong_with_a_result(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> int:
+        return 1
+
+    problem = Problem(path="result.ticket", message="required, and missing")
+    relay.refuse("complete", ResultInvalidError("it promises another result", errors=(problem,)))
+    async with working(agent):
+        relay.deliver()
+        fields = await relay.next("fail")
+    assert fields["reason"] == "it promises another result; result.ticket: required, and missing"
+
+
+async def test_an_ending_the_relay_does_not_take_is_told_in_words_it_takes(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> None:
+        raise nodrop.Fail("cannot reproduce", code="Grüße", retryable=True)
+
+    relay.refuse("fail", InvalidRequestError("code: expected ASCII"))
+    async with working(agent):
+        relay.deliver()
+        assert (await relay.next("fail"))["code"] == "Grüße"
+        fields = await relay.next("fail")
+    assert (fields["code"], fields["retryable"]) == ("invalid_request", True)
+    assert fields["reason"] == "cannot reproduce; code: expected ASCII"
 
 
 async def test_a_result_is_reported_until_the_relay_can_take_it(

@@ -22,6 +22,9 @@ async def test_a_plain_function_runs_in_a_thread_with_a_blocking_task(
 ) -> None:
     threads: list[threading.Thread] = []
 
+    async def soon_nine() -> int:
+        return 9
+
     @agent.capability("triage")
     def triage(task: nodrop.BlockingTask) -> dict[str, Any]:
         threads.append(threading.current_thread())
@@ -29,14 +32,20 @@ async def test_a_plain_function_runs_in_a_thread_with_a_blocking_task(
         keys: list[str] = []
         first = task.once("ticket", lambda key: keys.append(key) or 7)
         second = task.once("ticket", lambda: 8)
-        return {"first": first, "second": second, "keys": keys}
+        third = task.once("awaited", soon_nine)
+        return {"first": first, "second": second, "third": third, "keys": keys}
 
     async with working(agent):
         relay.deliver()
         complete = await relay.next("complete")
-    assert complete["result"] == {"first": 7, "second": 7, "keys": ["h1:ticket"]}
+    assert complete["result"] == {
+        "first": 7,
+        "second": 7,
+        "third": 9,
+        "keys": ["h1:ticket"],
+    }
     assert threads[0] is not threading.main_thread()
-    assert relay.said("register", "heartbeat") == ["ack", "update", "step", "complete"]
+    assert relay.said("register", "heartbeat") == ["ack", "update", "step", "step", "complete"]
 
 
 async def test_a_thread_is_told_when_its_work_is_no_longer_wanted(

@@ -10,7 +10,6 @@ from nodrop.core.errors import (
     NotFoundError,
     QueueFullError,
     TooLargeError,
-    UnreachableError,
 )
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.inprocess import InProcessDeliveries, InProcessTransport
@@ -156,8 +155,9 @@ async def test_closing_refuses_those_who_wait_and_everybody_after(
         theirs.call("take", {}),
         theirs.deliveries(process="p", heartbeat_seconds=1, credit=1),
     ):
-        with pytest.raises(UnreachableError):
+        with pytest.raises(InvalidRequestError, match="the connection was closed") as refused:
             await call
+        assert refused.value.next_step == "Connect again."
 
 
 async def test_a_caller_that_gives_up_takes_nothing(

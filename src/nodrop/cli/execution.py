@@ -1,8 +1,8 @@
 """One run of somebody's command for one handoff: JSON in, result out, and no process left behind.
 
 The contract of `nodrop work NAME --exec 'CMD'`: the delivery comes on stdin as JSON and its ids in
-the environment; stdout is the result (JSON if it parses, else text); exit 75 means try again,
-another non-zero exit means it failed, and the last lines of stderr say why.
+the environment; stdout is the result (JSON if the relay takes it, else text); exit 75 means try
+again, another non-zero exit means it failed, and the last lines of stderr say why.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ import msgspec
 from nodrop.cli.values import parse_json
 from nodrop.client.endings import Fail
 from nodrop.client.tracing import current_traceparent
-from nodrop.core.errors import UnavailableError
+from nodrop.core.errors import CallerError, UnavailableError
 from nodrop.core.limits import DEFAULT, SECOND
+from nodrop.wire.decoding import decode_strict, encode_strict
 from nodrop.wire.errors import EXIT_TRY_AGAIN
 from nodrop.wire.text import spell_duration
 from nodrop.wire.times import parse_duration
@@ -184,14 +185,26 @@ def _encoded(task: Delivery) -> bytes:
 
 def _result(code: int, said: str, complaints: str) -> Any:
     if code == 0:
-        if not said:
-            return None
-        try:
-            return parse_json(said)
-        except ValueError:
-            return said
-    how = f"exit {code}" if code > 0 else signal.Signals(-code).name
+        return _value(said) if said else None
+    how = f"exit {code}" if code > 0 else _signal_name(-code)
     raise Fail(complaints or how, code="command_failed", retryable=code == EXIT_TRY_AGAIN)
+
+
+def _value(said: str) -> Any:
+    """Return what a command printed: JSON that the relay takes, else text, such as a long number."""
+    try:
+        value = parse_json(said)
+        decode_strict(encode_strict({"result": value}), dict, DEFAULT)
+    except (ValueError, CallerError):
+        return said
+    return value
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # those for real time have no names
+        return f"signal {number}"
 
 
 class _Pipe:

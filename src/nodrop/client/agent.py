@@ -14,7 +14,7 @@ from nodrop.client.ids import new_id
 from nodrop.client.loop import fastest_loop
 from nodrop.client.settings import Address
 from nodrop.client.transport import Transport
-from nodrop.client.values import given, plain
+from nodrop.client.values import given, listed, plain
 from nodrop.client.worker import Pace, Worker
 from nodrop.core.limits import DEFAULT
 
@@ -55,7 +55,7 @@ class Agent:
         """
         self.name = name
         self._description = description
-        self._tags = list(tags)
+        self._tags = listed(tags)
         self._concurrency = concurrency
         self._availability = plain(availability)
         self._discovery_endpoint = discovery_endpoint

@@ -207,11 +207,14 @@ class BlockingClient(Twin):
         entries = self.inner.follow_log(
             after, handoff_id=handoff_id, correlation_id=correlation_id, actor=actor, type=type
         )
-        try:
-            while True:
-                yield self.portal.call(_next(entries))
-        finally:
-            self.portal.call(entries.aclose())
+        while True:
+            entry = self.portal.call(_next(entries))  # what interrupts this ends `entries` as well
+            try:
+                yield entry
+            except GeneratorExit:
+                if self.portal.is_open:
+                    self.portal.call(entries.aclose())
+                raise
 
 
 async def _next(entries: AsyncGenerator[Entry]) -> Entry:

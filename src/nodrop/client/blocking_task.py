@@ -1,7 +1,9 @@
 """The blocking twin of a task, for handlers that are plain functions and run in a thread."""
 
+import inspect
 import threading
 from collections import defaultdict
+from collections.abc import Awaitable
 from typing import Any
 
 from nodrop.client.blocking import BlockingClient
@@ -66,5 +68,12 @@ class BlockingTask(Twin, TaskShown):
         """Do a step, here in this thread, that no later attempt shall repeat; see `Task.once`."""
         with self._stepping[name]:
             if name not in self.steps:
-                self.record(name, act(fn, self.inner.step_key(name)))
+                value = act(fn, self.inner.step_key(name))
+                if inspect.isawaitable(value):
+                    value = self.portal.call(_awaited(value))
+                self.record(name, value)
             return self.steps[name]
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value

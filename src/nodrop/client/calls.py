@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from nodrop.client.ids import new_id
 from nodrop.client.transport import Transport
-from nodrop.core.errors import InvalidRequestError, SignatureStaleError
+from nodrop.core.errors import InvalidRequestError, NodropError, Problem, SignatureStaleError
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Command
 
@@ -50,6 +50,8 @@ class Calls:
         self.new_id = new_id
         """Where command ids come from."""
         self._aside: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the first call: what a transport waits for happens there."""
 
     async def call(
         self,
@@ -64,21 +66,38 @@ class Calls:
         Raises:
             NodropError: the relay refused, or cannot be reached.
         """
-        if operation not in OPERATIONS:
-            raise InvalidRequestError(f"there is no operation {operation}")
-        sent = dict(fields or {})
-        if operation in _COMMANDS and sent.get("command_id") is None:
-            sent["command_id"] = self.new_id()
-        if self.signer is None or not self.signer.signs(operation):
-            return await self.transport.call(operation, sent, handoff=handoff, name=name)
+        try:
+            if operation not in OPERATIONS:
+                raise InvalidRequestError(f"there is no operation {operation}")
+            self._require_its_loop()
+            _require_text("handoff_id", handoff)
+            _require_text("name", name)
+            sent = dict(fields or {})
+            if operation in _COMMANDS and sent.get("command_id") is None:
+                sent["command_id"] = self.new_id()
+            if self.signer is None or not self.signer.signs(operation):
+                return await self.transport.call(operation, sent, handoff=handoff, name=name)
+            return await self._call_signed(self.signer, operation, sent, handoff, name)
+        except NodropError as error:
+            _annotate(error)
+            raise
+
+    async def _call_signed(
+        self,
+        signer: Signer,
+        operation: str,
+        sent: dict[str, Any],
+        handoff: str | None,
+        name: str | None,
+    ) -> dict[str, Any]:
         if handoff is not None and len(handoff) != ID_CHARS:
             handoff = await self._whole_id(handoff)  # what is signed names it in full
         try:
-            signed = {**sent, "signature": self.signer.signature(operation, sent, handoff)}
+            signed = {**sent, "signature": signer.signature(operation, sent, handoff)}
             return await self.transport.call(operation, signed, handoff=handoff, name=name)
         except SignatureStaleError:
             # The relay was away for longer than a signature lasts; the command is the same one.
-            signed = {**sent, "signature": self.signer.signature(operation, sent, handoff)}
+            signed = {**sent, "signature": signer.signature(operation, sent, handoff)}
             return await self.transport.call(operation, signed, handoff=handoff, name=name)
 
     def say_aside(self, saying: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -93,6 +112,15 @@ class Calls:
         while self._aside:
             await asyncio.wait(self._aside)
 
+    def _require_its_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:  # whose answers would wake nobody here
+            raise InvalidRequestError(
+                "the connection is that of another event loop",
+                next_step="Connect on each loop, or share what nodrop.connect_sync gives.",
+            )
+
     async def _whole_id(self, reference: str) -> str:
         answer = await self.transport.call("get_handoff", {}, handoff=reference)
         return answer["handoff"]["id"]
@@ -101,3 +129,17 @@ class Calls:
         """Ask for an operation on a handoff and return the handoff as it is then."""
         answer = await self.call(operation, fields, handoff=handoff)
         return answer["handoff"]
+
+
+def _require_text(path: str, said: object) -> None:
+    """Refuse what cannot stand in a path, such as a handoff in the place of its id."""
+    if said is not None and not isinstance(said, str):
+        problem = Problem(path=path, message=f"Expected str, got {type(said).__name__}")
+        raise InvalidRequestError(f"{path}: {problem.message}", errors=(problem,))
+
+
+def _annotate(error: NodropError) -> None:
+    """Have a traceback show what exactly is wrong, and what to do about it."""
+    if not hasattr(error, "__notes__"):  # one error may end several calls
+        for line in (*error.particulars, error.next_step):
+            error.add_note(line)

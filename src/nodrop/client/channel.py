@@ -11,13 +11,7 @@ from typing import Any, Final, cast
 import aiohttp
 import msgspec
 
-from nodrop.core.errors import (
-    ForbiddenError,
-    InvalidRequestError,
-    NodropError,
-    NotFoundError,
-    UnauthenticatedError,
-)
+from nodrop.client.statuses import refusal
 from nodrop.wire.errors import from_json
 
 HELLO_ID: Final = 0
@@ -31,7 +25,6 @@ INCOMING_BYTES_MAX: Final = 268_435_456
 BATCH_BYTES_MAX: Final = 262_144
 """Frames are gathered up to this; the relay's own bound on a frame is larger."""
 TOO_BIG: Final = aiohttp.WSCloseCode.MESSAGE_TOO_BIG
-CLIENT_FAULT: Final = range(400, 500)
 
 _DECODER: Final = msgspec.json.Decoder()
 
@@ -78,10 +71,7 @@ class Channel:
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS_MAX),  # pyright: ignore[reportCallIssue]  # made by a decorator it does not see through
             )
         except aiohttp.WSServerHandshakeError as error:
-            refused = _refused(error.status)
-            if refused is None:
-                raise
-            raise refused(f"{url} answered {error.status}") from error
+            raise refusal(error.status, f"{url} answered {error.status}") from error
         try:
             frame = msgspec.json.encode({"id": HELLO_ID, "op": "hello", **hello})
             await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
@@ -181,9 +171,3 @@ def _messages(received: aiohttp.WSMessage) -> list[Message]:
     except msgspec.DecodeError as error:
         raise LostError("the other end does not speak the protocol") from error
     return cast("list[Message]", decoded if isinstance(decoded, list) else [decoded])
-
-
-def _refused(status: int) -> type[NodropError] | None:
-    """Return what a refused upgrade means; None: that it may work later."""
-    known = {401: UnauthenticatedError, 403: ForbiddenError, 404: NotFoundError}
-    return known.get(status, InvalidRequestError if status in CLIENT_FAULT else None)

@@ -18,7 +18,8 @@ from nodrop.client.shown import AgentShown, Contract, Entry, KeyShown
 from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
-from nodrop.client.values import given, plain
+from nodrop.client.values import given, listed, plain
+from nodrop.wire.decoding import encode_strict
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
 """How long one request of `follow_log` waits for the next entry."""
@@ -87,7 +88,7 @@ class Client(Calls):
             backoff=plain(backoff),
             escalation=plain(escalation),
             then=plain(then),
-            watchers=None if watchers is None else list(watchers),
+            watchers=None if watchers is None else listed(watchers),
             correlation_id=correlation_id,
             parent_id=parent_id,
             idempotency_key=idempotency_key,
@@ -408,7 +409,7 @@ class Client(Calls):
         """
         fields = given(
             capability=capability,
-            tags=",".join(tags) or None,
+            tags=",".join(listed(tags)) or None,
             input=_text(shape(input, mode="serialization")),
             output=_text(shape(output, mode="validation")),
             timeout=spelled_if(timeout),
@@ -509,4 +510,4 @@ class Client(Calls):
 
 def _text(shape: dict[str, Any] | None) -> str | None:
     """Return a shape as an address holds it."""
-    return None if shape is None else msgspec.json.encode(shape).decode()
+    return None if shape is None else encode_strict(shape).decode()

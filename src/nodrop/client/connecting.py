@@ -114,7 +114,8 @@ def connect_sync(
         try:
             yield BlockingClient(client, thread.portal)
         finally:
-            thread.portal.call(client.close())
+            if thread.portal.is_open:  # a forked process leaves the connection to its parent
+                thread.portal.call(client.close())
     finally:
         thread.stop()
 

@@ -1,6 +1,6 @@
 """A function that does the work: what it takes, what it returns, how a payload becomes arguments.
 
-- The task goes to the parameter hinted as one, or called `task`, wherever it stands.
+- The task goes to the parameter hinted as one, or called `task` without a hint, wherever it stands.
 - Every other parameter takes the key of its name; one with a default may be missing. Keys that
   nobody names are left in `task.payload`, or go to `**others`.
 - A lone parameter that is an object, or anything at all, takes the whole payload unless there is a
@@ -10,16 +10,21 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.endings import Fail
-from nodrop.client.hints import Hint, document
+from nodrop.client.hints import UNIONS, Hint, document
 from nodrop.client.task import Task
+from nodrop.client.values import plain
+from nodrop.core.errors import NodropError
+from nodrop.wire.decoding import encode_strict
 
 TASK_NAME: Final = "task"
+_RECEIVERS: Final = frozenset({"self", "cls"})
+"""What the first parameter of a function in a class is called."""
 
 
 class Parameter:
@@ -45,9 +50,11 @@ class Parameter:
         if self.required:
             return self.hint.schema
         try:
-            return {**self.hint.schema, "default": msgspec.to_builtins(self.default)}
-        except TypeError:
+            default = plain(self.default)
+            encode_strict({"default": default})
+        except (TypeError, ValueError, NodropError):  # such as infinity
             return self.hint.schema
+        return {**self.hint.schema, "default": default}
 
     def convert(self, value: Any) -> Any:
         """Return the argument that `value` is."""
@@ -64,7 +71,7 @@ class Handler:
         """Read the signature of `function`.
 
         Raises:
-            TypeError: a parameter cannot be filled from JSON.
+            TypeError: it cannot handle anything, or a parameter cannot be filled from JSON.
         """
         self.function = function
         self.is_async = inspect.iscoroutinefunction(_annotated(function))
@@ -72,10 +79,13 @@ class Handler:
         self._positional: list[str] = []
         self._others: Hint | None = None
         self.parameters: list[Parameter] = []
-        hints = get_type_hints(_annotated(function), include_extras=True)
-        for parameter in inspect.signature(function).parameters.values():
-            self._read(parameter, hints)
-        self._returns = Hint(hints["return"], mode="serialization") if "return" in hints else None
+        try:
+            parameters, hints = _signature(function)
+            for parameter in parameters:
+                self._read(parameter, hints)
+            self._returns = _returned(hints)
+        except TypeError as error:
+            raise TypeError(f"{self._name()}: {error}") from error
 
     @property
     def lone(self) -> Parameter | None:
@@ -89,7 +99,8 @@ class Handler:
             return None
         if lone is not None and lone.takes_all:
             return None if lone.hint.anything else document(lone.hint.schema, lone.hint.defs)
-        schema: dict[str, Any] = {"type": "object"}
+        # Who hands over nothing at all leaves out everything that may be.
+        schema: dict[str, Any] = {"type": "object" if self._required else ["object", "null"]}
         defs: dict[str, Any] = {}
         for parameter in self.parameters:
             schema.setdefault("properties", {})[parameter.name] = parameter.schema()
@@ -116,27 +127,35 @@ class Handler:
         named = self._arguments(payload)
         if self._task is not None:
             named[self._task] = task
-        return [named.pop(name) for name in self._positional if name in named], named
+        defaults = {parameter.name: parameter.default for parameter in self.parameters}
+        return [named.pop(name, defaults.get(name)) for name in self._positional], named
 
     def _read(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._positional.append(parameter.name)
         kind = hints.get(parameter.name, Any)
-        if kind in (Task, BlockingTask) or (
-            parameter.name == TASK_NAME and parameter.name not in hints
-        ):
-            self._task = parameter.name
+        if _is_task(kind) or (parameter.name == TASK_NAME and parameter.name not in hints):
+            self._read_task(parameter.name, kind)
             return
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            raise TypeError(f"{self._name()}: a payload cannot fill *{parameter.name}")
+            raise TypeError(f"a payload cannot fill *{parameter.name}")
+        if parameter.name in _RECEIVERS and parameter.name not in hints:
+            raise TypeError(f"{parameter.name} is not there yet: hand in the method of an object")
         try:
             hint = Hint(kind)
         except TypeError as error:
-            raise TypeError(f"{self._name()}: {parameter.name}: {error}") from error
+            raise TypeError(f"{parameter.name}: {error}") from error
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             self._others = hint
         else:
             self.parameters.append(Parameter(parameter, hint))
+
+    def _read_task(self, name: str, kind: Any) -> None:
+        if self._task is not None:
+            raise TypeError(f"{self._task} and {name} are both the task")
+        if self.is_async and kind is BlockingTask:
+            raise TypeError(f"{name}: an async function gets a Task, whose calls are awaited")
+        self._task = name
 
     def _arguments(self, payload: Any) -> dict[str, Any]:
         if not self.parameters and self._others is None:
@@ -165,6 +184,42 @@ class Handler:
 
     def _name(self) -> str:
         return getattr(self.function, "__qualname__", repr(self.function))
+
+
+def _signature(function: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, Any]]:
+    """Return the parameters of `function` and its hints, by name.
+
+    Raises:
+        TypeError: it has none that can be read, or does not return what it makes.
+    """
+    if isinstance(function, type):
+        raise TypeError("a class handles nothing: hand in an object of it that can be called")
+    annotated = _annotated(function)
+    if inspect.isgeneratorfunction(annotated) or inspect.isasyncgenfunction(annotated):
+        raise TypeError("a handler returns its result; on the way there, task.update tells of it")
+    try:
+        hints = get_type_hints(annotated, include_extras=True)
+        return list(inspect.signature(function).parameters.values()), hints
+    except NameError as error:
+        advice = "import or define it in its module, and not only for type checkers"
+        raise TypeError(f"a hint cannot be read: {error}; {advice}") from error
+    except ValueError as error:  # a builtin that does not say
+        raise TypeError(str(error)) from error
+
+
+def _returned(hints: Mapping[str, Any]) -> Hint | None:
+    if "return" not in hints:
+        return None
+    try:
+        return Hint(hints["return"], mode="serialization")
+    except TypeError as error:
+        raise TypeError(f"what it returns: {error}") from error
+
+
+def _is_task(kind: Any) -> bool:
+    """Whether a hint means the task, one that may be missing included."""
+    members = set(get_args(kind)) - {type(None)} if get_origin(kind) in UNIONS else {kind}
+    return bool(members) and members <= {Task, BlockingTask}
 
 
 def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:

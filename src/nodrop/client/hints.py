@@ -13,6 +13,8 @@ import msgspec
 
 DEFS: Final = "$defs"
 _LOCAL: Final = f"#/{DEFS}/"
+UNIONS: Final = frozenset({Union, types.UnionType})
+"""The origins of a hint with several members."""
 Mode = Literal["validation", "serialization"]
 
 
@@ -29,9 +31,9 @@ class Hint:
         Raises:
             TypeError: it has no JSON form.
         """
-        self.kind = kind
-        self.anything = kind is Any
-        self._members = _members(kind, mode)
+        self.kind = Any if kind is object else kind
+        self.anything = self.kind is Any
+        self._members = _members(self.kind, mode)
         self._mode: Mode = mode
         self._models: dict[str, Any] = {}
         self.schema, self.defs = self._schema()
@@ -80,6 +82,8 @@ class Hint:
 
     def _model(self, kind: type[Any]) -> dict[str, Any]:
         """Return the schema of a type that msgspec does not know; its parts join ours."""
+        if kind is object:
+            return {"description": "anything"}
         describe = getattr(kind, "model_json_schema", None)
         if describe is None:
             raise TypeError(f"{kind.__name__} has no JSON form")
@@ -123,7 +127,7 @@ def shape(said: Any, *, mode: Mode) -> dict[str, Any] | None:
 
 def _members(kind: Any, mode: Mode) -> tuple[Hint, ...]:
     """Return the members of a union that msgspec does not take as one, such as two dataclasses."""
-    if get_origin(kind) not in {Union, types.UnionType}:
+    if get_origin(kind) not in UNIONS:
         return ()
     try:
         msgspec.json.schema_components([kind], schema_hook=lambda _: {})

@@ -19,6 +19,7 @@ from nodrop.client import retrying
 from nodrop.client.durations import seconds
 from nodrop.client.ids import new_id
 from nodrop.client.retrying import Retrying
+from nodrop.client.statuses import refusal
 from nodrop.client.tokens import Tokens
 from nodrop.core.errors import (
     InvalidRequestError,
@@ -31,6 +32,7 @@ from nodrop.core.limits import DEFAULT
 from nodrop.wire.decoding import encode_strict
 from nodrop.wire.errors import from_json
 from nodrop.wire.operations import OPERATIONS, Operation
+from nodrop.wire.routes import ROUTES
 
 FIRST_SECONDS_MAX: Final = 2.0
 """How long a person waits to hear that no relay is there."""
@@ -46,7 +48,7 @@ CONNECTIONS_MAX: Final = 1_000
 PIECE_BYTES: Final = 1_048_576
 
 _UNREACHED: Final = (OSError, aiohttp.ClientError)
-_DECODER: Final = msgspec.json.Decoder()
+_ANSWER: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class HttpTransport:
@@ -170,13 +172,20 @@ class HttpTransport:
                 body = await response.read()
                 self._reached = True
                 if response.ok:
-                    return _DECODER.decode(body)
+                    return self._answer(body)
                 raise _refusal(response.status, body)
         except aiohttp.SocketTimeoutError:
             # Where one connection went silent, those on the others may wait for nothing too.
             if self._session is session:
                 await self._give_up()
             raise
+
+    def _answer(self, body: bytes) -> dict[str, Any]:
+        try:
+            return _ANSWER.decode(body)
+        except msgspec.MsgspecError:
+            # Such as the page of a network that wants to be signed in to first.
+            raise UnreachableError(f"{self._url}: what answers there is no relay") from None
 
     @asynccontextmanager
     async def _until_given_up(self) -> AsyncGenerator[None]:
@@ -218,6 +227,7 @@ class _Request:
         handoff: str | None,
         name: str | None,
     ) -> None:
+        ROUTES[operation.name].check_address(reference=handoff, name=name)
         self.operation = operation
         self.path = operation.path.replace("{id}", quote(handoff or "", safe="")).replace(
             "{name}", quote(name or "", safe="")
@@ -256,12 +266,12 @@ def _refusal(status: int, body: bytes) -> NodropError:
         # Whatever kept the request from arriving, it was not the request.
         return UnavailableError("the relay did not get the whole request in time")
     try:
-        return from_json(_DECODER.decode(body))
+        document = _ANSWER.decode(body)
+        if "code" in document:  # else it is somebody else's
+            return from_json(document)
     except msgspec.MsgspecError:
-        kind = (
-            UnavailableError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else InvalidRequestError
-        )
-        return kind(f"the relay, or something before it, answered {status}")
+        pass
+    return refusal(status, f"the relay, or something before it, answered {status}")
 
 
 class _Polled:

@@ -3,9 +3,12 @@
 import asyncio
 import concurrent.futures
 import functools
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from nodrop.core.errors import InvalidRequestError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,17 +20,17 @@ class Portal:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._calls: set[concurrent.futures.Future[Any]] = set()
+        self._closed = False
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
         """Run `work` on the loop and return what it returns. If we are interrupted, so is it."""
         if _running_loop() is self._loop:
             work.close()
             raise RuntimeError("a blocking call on the event loop would wait for itself")
-        with self._lock:  # what has begun can be interrupted
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._calls.add(future)
+        future = self._begin(work)
         try:
             return future.result()
         finally:
@@ -39,14 +42,40 @@ class Portal:
         """Run `work` on the loop and return what it returns, for callers on this or another loop."""
         if _running_loop() is self._loop:
             return await work
-        with self._lock:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._calls.add(future)
+        future = self._begin(work)
         try:
             return await asyncio.wrap_future(future)
         finally:
             with self._lock:
                 self._calls.discard(future)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be asked, from this process."""
+        return not self._closed and not self._is_forked
+
+    def close(self) -> None:
+        """Refuse whatever is asked from now on: the loop is about to end."""
+        with self._lock:
+            self._closed = True
+
+    def _begin(self, work: Coroutine[Any, Any, R]) -> "concurrent.futures.Future[R]":
+        with self._lock:  # what has begun can be interrupted
+            if self.is_open and not self._loop.is_closed():
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+                self._calls.add(future)
+                return future
+        work.close()
+        if self._is_forked:  # threads stay behind: it would wait for one that is not here
+            raise InvalidRequestError(
+                "the connection is that of the process which this one was forked from",
+                next_step="Connect in each process, after the fork.",
+            )
+        raise InvalidRequestError("the connection was closed", next_step="Connect again.")
+
+    @property
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
 
     def interrupt(self) -> None:
         """Cancel what threads wait for."""
@@ -66,7 +95,10 @@ class LoopThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop and its thread."""
+        """End the loop and its thread, if they are this process's."""
+        if not self.portal.is_open:
+            return
+        self.portal.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 

@@ -9,7 +9,7 @@ import functools
 import inspect
 import logging
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from nodrop.client import retrying, threads, tracing
 from nodrop.client.blocking_task import BlockingTask
@@ -25,6 +25,7 @@ from nodrop.core.errors import (
     CallerError,
     NotFoundError,
     StaleAttemptError,
+    TooLargeError,
 )
 
 REASON_CHARS_MAX: Final = 2_000
@@ -118,7 +119,11 @@ class Running:
 
     async def _call(self, handler: Handler) -> Any:
         with tracing.handling(self.task):
-            return _plain_result(await self._returned(handler))
+            try:
+                return _plain_result(await self._returned(handler))
+            except SystemExit as error:
+                # Passed on, it would end the program, and with it the handlers beside this one.
+                raise RuntimeError(f"the handler called sys.exit({error.code!r})") from error
 
     async def _returned(self, handler: Handler) -> Any:
         payload = self.task.payload
@@ -134,22 +139,23 @@ class Running:
     def _ending(self, work: asyncio.Task[Any]) -> tuple[str | None, dict[str, Any]]:
         if work.cancelled():
             return "fail", {"code": "exception", "reason": "CancelledError", "retryable": True}
-        match work.exception():
+        raised = work.exception()
+        match _meant(raised):
             case None:
                 return "complete", {"result": work.result()}
             case Parked():
                 return None, {}
             case Reject() as ending:
-                return "reject", given(reason=_bounded(ending.reason))
+                return "reject", given(reason=_words(ending.reason))
             case Fail() as ending:
-                said = given(code=ending.code, reason=_bounded(ending.reason))
+                said = given(code=ending.code, reason=_words(ending.reason))
                 return "fail", {**said, "retryable": ending.retryable}
             case error if self.lost:
                 _LOG.debug("%s: the handler of a lost delivery ended: %r", self.task.ref, error)
                 return None, {}
             case error:
-                _LOG.error("%s: the handler failed", self.task.ref, exc_info=error)
-                reason = _bounded(f"{type(error).__name__}: {error}")
+                _LOG.error("%s: the handler failed", self.task.ref, exc_info=raised)
+                reason = _words(": ".join(filter(None, (type(error).__name__, _words(error)))))
                 return "fail", {"code": "exception", "reason": reason, "retryable": True}
 
     async def _report(self, operation: str, **fields: Any) -> bool:
@@ -161,13 +167,18 @@ class Running:
             _LOG.info("%s went on without us: %s", self.task.ref, error)
             self.lost = True
         except CallerError as error:
-            if operation != "complete":
+            if operation == "ack" or fields.get("code") == error.code:
                 _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error)
                 self.lost = True
             else:
-                # A result that the relay does not take will not get better by doing it again.
-                reason = _bounded(str(error))
-                return await self._report("fail", code=error.code, reason=reason, retryable=False)
+                # It will not get better by doing it again, and an ending that is never told
+                # would bring the delivery back for that.
+                said = given(reason=fields.get("reason")).values()
+                reason = _words("; ".join((*said, error.detail, *error.particulars)))
+                retryable = fields.get("retryable", False)
+                return await self._report(
+                    "fail", code=error.code, reason=reason, retryable=retryable
+                )
         return not self.lost
 
     async def _told(self, operation: str, fields: dict[str, Any]) -> None:
@@ -186,9 +197,25 @@ def _retrieve(work: asyncio.Task[Any]) -> None:
 def _plain_result(result: Any) -> Any:
     try:
         return plain(result)
-    except TypeError as error:
+    except TooLargeError as error:
+        raise Fail(f"the result: {error}", code=error.code) from error
+    except (TypeError, ValueError) as error:  # models may have rules of their own
         raise Fail(f"the result: {error}", code="result_invalid") from error
 
 
-def _bounded(text: str) -> str:
+def _meant(raised: BaseException | None) -> BaseException | None:
+    """Return what a handler raised; where one thing went wrong in a task group, that one thing."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised
+    several = cast("BaseExceptionGroup[BaseException]", raised)
+    return _meant(several.exceptions[0]) if len(several.exceptions) == 1 else several
+
+
+def _words(said: object) -> str:
+    """Return a reason as a text that can be sent, whatever the handler gave as one."""
+    try:
+        text = str(said)
+    except Exception as error:  # noqa: BLE001  # somebody's own `__str__`
+        text = f"(saying it raised {type(error).__name__})"
+    text = text.encode(errors="backslashreplace").decode()  # file names may have half a character
     return text if len(text) <= REASON_CHARS_MAX else f"{text[: REASON_CHARS_MAX - 1]}…"

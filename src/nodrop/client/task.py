@@ -8,16 +8,28 @@ from typing import Any, Final, cast
 
 from nodrop.client.client import Client
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
-from nodrop.client.endings import Parked, WaitElapsed
+from nodrop.client.endings import Fail, Parked, WaitElapsed
 from nodrop.client.shown import HandoffShown
 from nodrop.client.values import given, plain
-from nodrop.core.errors import AlreadyBlockedError, AlreadyFinishedError, StaleAttemptError
+from nodrop.core.errors import (
+    AlreadyBlockedError,
+    AlreadyFinishedError,
+    CallerError,
+    StaleAttemptError,
+)
 from nodrop.core.model import State
 
 Action = Callable[[str], Any] | Callable[[], Any]
 """What `once` does: with the step's key, or without."""
 
 _GOES_ON: Final = State.ACCEPTED.value
+_BY_POSITION: Final = frozenset(
+    {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
+)
 
 
 class TaskShown(HandoffShown):
@@ -87,8 +99,8 @@ class Task(TaskShown):
     async def once(self, name: str, fn: Action) -> Any:
         """Do a step that no later attempt shall repeat, and return its value in plain JSON.
 
-        `fn` may be async. If it takes an argument, that is a key which stays the same for this
-        step whoever attempts it, for systems that recognise a repeat by one.
+        `fn` may be async. If it needs an argument, or has one called `key`, that is a key which
+        stays the same for this step whoever attempts it, for systems that recognise a repeat by one.
         """
         async with self._stepping[name]:
             if name not in self.steps:
@@ -99,8 +111,19 @@ class Task(TaskShown):
             return self.steps[name]
 
     async def record(self, name: str, value: Any) -> None:
-        """Record a finished step. The first record counts."""
-        answer = await self.command("step", name=name, value=plain(value))
+        """Record a finished step. The first record counts.
+
+        Raises:
+            Fail: it cannot be recorded. Another attempt would do it again, and get no further.
+        """
+        try:
+            answer = await self.command("step", name=name, value=plain(value))
+        except (StaleAttemptError, AlreadyFinishedError):
+            raise
+        except (TypeError, ValueError) as error:
+            raise Fail(f"the step {name}: {error}", code="result_invalid") from error
+        except CallerError as error:
+            raise Fail(f"the step {name}: {error}", code=error.code) from error
         self._steps[name] = answer["value"]
 
     def step_key(self, name: str) -> str:
@@ -240,9 +263,15 @@ class Task(TaskShown):
 
 
 def act(fn: Action, key: str) -> Any:
-    """Call `fn`, with the key if it takes one."""
+    """Call `fn`, with the key if it is meant to get one.
+
+    An argument with a default is not: `lambda n=n: ...` binds what the caller has there.
+    """
     try:
-        inspect.signature(fn).bind(key)
-    except (TypeError, ValueError):  # it takes none, or is a builtin that does not say
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # a builtin that does not say
+        parameters = ()
+    taken = next((p for p in parameters if p.kind in _BY_POSITION), None)
+    if taken is None or (taken.default is not taken.empty and taken.name != "key"):
         return cast("Callable[[], Any]", fn)()
     return cast("Callable[[str], Any]", fn)(key)

@@ -31,6 +31,10 @@ async def run(work: Callable[[], T], *, name: str, cancel: Callable[[], None]) -
         result, error = None, None
         try:
             result = context.run(work)
+        except StopIteration as raised:
+            # No future takes one: whoever awaits it would wait for ever.
+            error = RuntimeError("the function raised StopIteration")
+            error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001  # handed to whoever awaits it
             error = raised
         try:

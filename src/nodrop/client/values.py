@@ -4,6 +4,7 @@ Dataclasses, msgspec structs, enums, dates and the like become what JSON has; a 
 anything else with `model_dump`, dumps itself, so that no framework has to be imported here.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -27,6 +28,11 @@ def plain(value: Any) -> Any:
 def given(**fields: Any) -> dict[str, Any]:
     """Return the fields that are not None: only what was said is sent."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def listed(words: Iterable[str]) -> list[str]:
+    """Return `words` as a list. A text alone is one of them, not a row of letters."""
+    return [words] if isinstance(words, str) else list(words)
 
 
 def _dumped(value: Any) -> Any:

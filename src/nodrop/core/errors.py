@@ -79,6 +79,12 @@ class NodropError(Exception):
         self.next_step = next_step or self.next
         self.errors = errors
 
+    @property
+    def particulars(self) -> list[str]:
+        """What is wrong, and where, as far as `detail` does not say it."""
+        said = [problem for problem in self.errors if problem.message not in self.detail]
+        return [f"{p.path}: {p.message}" if p.path else p.message for p in said]
+
 
 class CallerError(NodropError):
     """The request is at fault."""

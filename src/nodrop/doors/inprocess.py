@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from nodrop.core.errors import (
+    InvalidRequestError,
     NodropError,
     NotFoundError,
     QueueFullError,
     TooLargeError,
-    UnreachableError,
 )
 from nodrop.engine.relay import Caller, Relay, Reply, Subscription
 from nodrop.wire.decoding import encode_strict
@@ -60,7 +60,7 @@ class InProcessTransport:
             NodropError: the relay refused.
         """
         if self._closed:
-            raise UnreachableError("the connection is closed")
+            raise _closed()
         route = ROUTES.get(operation)
         if route is None:
             raise NotFoundError(f"no operation is called {operation!r}")
@@ -84,7 +84,7 @@ class InProcessTransport:
         try:
             await asyncio.wait({task})
             if task.cancelled():
-                raise UnreachableError("the connection is closed")
+                raise _closed()
             return task.result()
         finally:
             self._waiting.discard(task)
@@ -96,7 +96,7 @@ class InProcessTransport:
     ) -> "InProcessDeliveries":
         """Take work as `process`, beginning with `credit` deliveries."""
         if self._closed:
-            raise UnreachableError("the connection is closed")
+            raise _closed()
         stream = InProcessDeliveries(waiting_max=self._relay.limits.credit_max)
         await stream.open(
             self._relay.subscribe(
@@ -171,6 +171,11 @@ class InProcessDeliveries:
             self._subscription.close()
             self._subscription = None
             self._queue.put_nowait(error)
+
+
+def _closed() -> InvalidRequestError:
+    """Return what every transport answers once it is closed: asking again would not help."""
+    return InvalidRequestError("the connection was closed", next_step="Connect again.")
 
 
 def _plain(view: View) -> dict[str, Any]:
