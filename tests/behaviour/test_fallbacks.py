@@ -242,6 +242,30 @@ async def test_what_was_handed_on_below_a_withdrawn_handoff_is_cancelled_unless_
     assert states["below"]["holder"] is None
 
 
+async def test_what_is_below_is_cancelled_though_what_lies_between_has_ended(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support, writer = await office.join("support_agent"), await office.join("writer")
+    above = await offer(inbox_monitor)
+    await take(code_agent)
+    then = [{"to": "writer"}]
+    part = await offer(code_agent, to="support_agent", parent_id=above["id"], then=then)
+    aside = await offer(support, to="proofreader", parent_id=part["id"])
+    apart = await offer(code_agent, to="proofreader", parent_id=above["id"], detached=True)
+    kept = await offer(await office.join("proofreader"), to="printer", parent_id=apart["id"])
+    await finish(support, "a draft")
+    leg = await take(writer)
+    await inbox_monitor("cancel", above["id"])
+    me = await office.person()
+    states = {
+        name: (await me("get_handoff", h["id"]))["handoff"]["state"]
+        for name, h in (("part", part), ("leg", leg), ("aside", aside), ("kept", kept))
+    }
+    assert states == {
+        "part": "completed", "leg": "cancelled", "aside": "cancelled", "kept": "offered",
+    }  # fmt: skip
+
+
 async def test_a_detached_leg_goes_on_when_the_handoff_above_it_is_withdrawn(
     office: Any, inbox_monitor: Any, code_agent: Any
 ) -> None:

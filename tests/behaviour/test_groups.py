@@ -175,6 +175,17 @@ async def test_withdrawing_a_group_withdraws_its_members(office: Any, inbox_moni
         await inbox_monitor("cancel", group["members"]["b"]["id"])
 
 
+async def test_withdrawing_a_group_withdraws_the_leg_that_a_member_has_come_to(
+    office: Any, inbox_monitor: Any
+) -> None:
+    chain = {"to": "worker_a", "title": "a", "then": [{"to": "worker_b"}]}
+    group = await fan_out(inbox_monitor, offers={"x": chain})
+    await work(office, "a")
+    await inbox_monitor("cancel", group["id"])
+    members = (await inbox_monitor("get_group", named=group["id"]))["group"]["members"]
+    assert (members["x"]["to"], members["x"]["state"]) == ("worker_b", "cancelled")
+
+
 async def test_one_bad_offer_and_none_is_made(inbox_monitor: Any) -> None:
     offers = {**OFFERS, "bad": {"capability": "nobody_can", "title": "x"}}
     with pytest.raises(NoMatchError) as refused:

@@ -6,7 +6,7 @@ next leg while it is decided (`follow`), so that the answer shows it; everything
 passing time brought about, is looked after once the batch is decided (`look_after`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -158,17 +158,35 @@ class Consequences:
 
     async def _cancel_below(self, tx: Transaction, batch: Batch, above: Handoff) -> None:
         """Cancel what is unfinished below a handoff that ended without success."""
-        rows = await tx.unfinished(above.team, above.correlation_id)
-        unfinished = batch.admit(rows)
-        ids = {above.id}
+        line = await self._line_below(tx, batch, above)
         reason = wire_bodies.words(reason=f"{above.id}, which it was for, is {above.state}")
-        # Ids are in the order of their making: what is below comes later.
-        for handoff in unfinished:
-            below = handoff.parent_id in ids and handoff.id != above.next_leg
-            if below and not handoff.detached and not handoff.final:
-                ids.add(handoff.id)
+        for _, handoff in sorted(line.items()):
+            if not handoff.final and _is_below(handoff, above, line):
                 cancel = commands.Cancel(settled=True, body=reason)
                 self._apply(batch, handoff.team, handoff.id, cancel)
+
+    async def _line_below(
+        self, tx: Transaction, batch: Batch, above: Handoff
+    ) -> dict[str, Handoff]:
+        """Return what is unfinished in a chain, and what lies between that and `above`, by id.
+
+        What lies between may have ended: a leg that was done and opened the next one, somebody who
+        handed on a part and did not wait for it.
+        """
+
+        def of_chain(handoffs: Iterable[Handoff]) -> dict[str, Handoff]:
+            chain = (above.team, above.correlation_id)
+            return {h.id: h for h in handoffs if (h.team, h.correlation_id) == chain}
+
+        unfinished = batch.admit(await tx.unfinished(above.team, above.correlation_id))
+        line = of_chain(h for h in (*unfinished, *batch.touched) if h.id != above.id)
+        looked_for = {above.id, *line}
+        while missing := {h.parent_id for h in line.values() if h.parent_id} - looked_for:
+            looked_for |= missing
+            keys = frozenset((above.team, parent) for parent in missing)
+            loaded = await tx.load(Wanted(handoffs=keys))
+            line |= of_chain(batch.admit(list(loaded.handoffs.values())))
+        return line
 
     async def _carry_on(self, tx: Transaction, batch: Batch, dead: Handoff, successor: str) -> None:
         """Make the successor that an escalation step has promised; who redrives makes its own."""
@@ -279,6 +297,16 @@ def covering(content: Content, handoff: Handoff) -> str | None:
 
 def _ended(before: Handoff | None, after: Handoff) -> bool:
     return after.final and (before is None or not before.final)
+
+
+def _is_below(handoff: Handoff, above: Handoff, line: Mapping[str, Handoff]) -> bool:
+    """Whether `handoff` is for `above`, directly or by way of others, none of them detached."""
+    at: Handoff | None = handoff
+    while at is not None and not at.detached and at.id != above.next_leg:
+        if at.parent_id == above.id:
+            return True
+        at = line.get(at.parent_id or "")
+    return False
 
 
 def _matters(before: Handoff | None, after: Handoff) -> bool:
