@@ -119,6 +119,34 @@ async def test_a_step_does_not_give_a_payload_to_somebody_whom_it_does_not_fit(
     assert (await me("get_handoff", offered["id"]))["handoff"]["to"] == "code_agent"
 
 
+async def test_a_step_finds_somebody_else_whom_the_payload_fits(
+    office: Any, inbox_monitor: Any
+) -> None:
+    agents = {name: await office.join(name) for name in ("code_agent", "first", "second")}
+    for (name, agent), kind in zip(agents.items(), ("string", "int", "string"), strict=True):
+        capability = {"name": "bug_triage", "input_schema": {"n": kind}}
+        manifest = {"agent_id": name, "capabilities": [capability]}
+        await agent("register", named=name, manifest=manifest)
+    step = {"when": "silent", "after": "5m", "reassign": {"capability": "bug_triage"}}
+    offered = await offer(inbox_monitor, step, payload={"n": "three"})
+    await agents["code_agent"]("ack", offered["id"])  # awake, and so the first in the order
+    office.clock.advance(31 * MINUTE)
+    assert (await inbox_monitor("log", type="handoff.nudged.v1", wait="60s"))["entries"]
+    moved = await office.pass_time(6 * MINUTE, of=offered, then={"state": "offered"})
+    assert moved["to"] == "second"
+
+
+async def test_steps_that_are_due_at_once_find_somebody_however_large_the_payloads_are(
+    office: Any, inbox_monitor: Any
+) -> None:
+    step = {"when": "unacknowledged", "after": "1h", "reassign": {"to": "second_coder"}}
+    large = {"text": "x" * 1_000_000}
+    offered = [await offer(inbox_monitor, step, title=str(n), payload=large) for n in range(14)]
+    office.clock.advance(61 * MINUTE)
+    for handoff in offered:  # together, they are more than a relay keeps in memory
+        await office.see(handoff, {"to": "second_coder"})
+
+
 async def test_a_raised_priority_is_taken_first(
     office: Any, inbox_monitor: Any, code_agent: Any
 ) -> None:

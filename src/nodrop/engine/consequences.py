@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from nodrop.core import commands
-from nodrop.core.commands import RELAY
+from nodrop.core.commands import RELAY, Candidate
 from nodrop.core.errors import CallerError
 from nodrop.core.following import closes, next_leg, reached
 from nodrop.core.limits import Limits
@@ -78,39 +78,61 @@ class Consequences:
     # --- while clocks are looked after ---
 
     async def recall(self, due: Sequence[Handoff]) -> None:
-        """Have at hand what steps need to know that give a handoff to somebody else."""
-        given_away = [h for h in due if any(step.reassign for step in h.terms.escalation)]
+        """Read together the payloads of what may be given to somebody else."""
+        given_away = [
+            h
+            for h in due
+            if (h.routed and not h.final) or any(step.reassign for step in h.terms.escalation)
+        ]
         if given_away:
             await self._bodies.fetch([(h.team, h.id, 1) for h in given_away])
 
-    def around_step(self, handoff: Handoff, index: int) -> dict[str, Any]:
-        """Return what a step that is due must know: whom it gives the handoff to, if to anybody."""
+    async def around_step(self, handoff: Handoff, index: int | None) -> dict[str, Any]:
+        """Return what a clock that ran out must know: whom to give the handoff to, if to anybody.
+
+        `index` is the number of the escalation step that is due; None: nobody has accepted in time.
+        """
+        if index is None:
+            return {"candidates": await self._candidates(handoff)} if handoff.routed else {}
         elsewhere = handoff.terms.escalation[index].reassign
         if elsewhere is None:
             return {}
-        capability = elsewhere.capability or handoff.capability
-        payload = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1))).payload
         try:
-            target = self._register.target(
-                handoff.team, elsewhere.to, capability, sender=handoff.sender
+            target = self._register.target_taking(
+                handoff.team,
+                elsewhere.to,
+                elsewhere.capability or handoff.capability,
+                await self._payload(handoff),
+                sender=handoff.sender,
+                asked=handoff.asked,
             )
         except CallerError:
             return {}
-        to, what = target.candidate, target.capability
-        given = canonical.loads(bytes(payload))
-        full = self._room.why_full_inbox(handoff.team, to.agent)
-        if full or self._register.problems(handoff.team, to, what, "input", given):
+        if self._room.why_full_inbox(handoff.team, target.candidate.agent):
             return {}
         successor: str | None = None
         if handoff.final:
             successor = self._ids.new()
             self._promised[successor] = (index, target)
         return {
-            "step_to": to,
-            "step_capability": what,
+            "step_to": target.candidate,
+            "step_capability": target.capability,
             "step_routed": target.routed,
             "successor": successor,
         }
+
+    async def _candidates(self, handoff: Handoff) -> tuple[Candidate, ...]:
+        """Return who has not been asked for a handoff, and takes its payload."""
+        others = self._register.candidates(
+            handoff.team, handoff.capability, sender=handoff.sender, asked=handoff.asked
+        )
+        if not others:
+            return ()
+        payload = await self._payload(handoff)
+        return self._register.who_take(handoff.team, others, handoff.capability, payload)
+
+    async def _payload(self, handoff: Handoff) -> Any:
+        return canonical.loads(bytes(decode_content(await self._content(handoff)).payload))
 
     # --- once a batch is decided ---
 
@@ -193,7 +215,7 @@ class Consequences:
         if successor not in self._promised:
             return
         step, target = self._promised.pop(successor)
-        content = self._at_hand(batch, dead) or b"{}"
+        content = await self._content(dead) or b"{}"
         offer = chains.successor(
             dead,
             content,
@@ -284,6 +306,11 @@ class Consequences:
     ) -> Handoff:
         around = self._engine.surroundings()
         return batch.apply(team, handoff_id, command, by=RELAY, around=around)
+
+    async def _content(self, handoff: Handoff) -> bytes | None:
+        """Return what was offered. Read when its turn comes: all of them may not fit in memory."""
+        key = (handoff.team, handoff.id, 1)
+        return (await self._bodies.fetch([key]))[key]
 
     def _at_hand(self, batch: Batch, handoff: Handoff) -> bytes | None:
         key = (handoff.team, handoff.id, 1)

@@ -15,7 +15,6 @@ from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
     NodropError,
-    PayloadInvalidError,
     ResultInvalidError,
     StaleQuestionError,
 )
@@ -205,18 +204,19 @@ class Writing:
         body = self._intake.reason(request.reason)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
-            target = self._register.target(
+            target = self._register.target_taking(
                 caller.team,
                 request.to,
                 request.capability or handoff.capability,
+                self._payload(handoff),
                 sender=handoff.sender,
+                asked=handoff.asked,
             )
             elsewhere = target.candidate.agent != handoff.recipient
             if elsewhere and (
                 full := self._room.why_full_inbox(caller.team, target.candidate.agent)
             ):
                 raise full
-            self._check_payload(handoff, target.candidate, target.capability)
             command = commands.Reassign(
                 to=target.candidate, capability=target.capability, routed=target.routed, body=body
             )
@@ -310,9 +310,10 @@ class Writing:
         to, capability = dead.recipient, dead.capability
         if isinstance(request, requests.Redrive) and (request.to or request.capability):
             capability = request.capability or dead.capability
-            target = self._register.target(caller.team, request.to, capability, sender=dead.sender)
+            target = self._register.target_taking(
+                caller.team, request.to, capability, self._payload(dead), sender=dead.sender
+            )
             candidate, capability, routed = target.candidate, target.capability, target.routed
-            self._check_payload(dead, candidate, capability)
         else:
             candidate = Candidate(
                 agent=to,
@@ -441,14 +442,6 @@ class Writing:
         return self._engine.surroundings(
             candidates=candidates, position=self._queues.position(handoff)
         )
-
-    def _check_payload(
-        self, handoff: Handoff, candidate: Candidate, capability: str | None
-    ) -> None:
-        payload = self._payload(handoff)
-        problems = self._register.problems(handoff.team, candidate, capability, "input", payload)
-        if problems:
-            raise PayloadInvalidError(f"{candidate.agent} does not take it", errors=problems)
 
     def _payload(self, handoff: Handoff) -> Any:
         content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
