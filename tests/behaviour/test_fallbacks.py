@@ -1,5 +1,6 @@
 """Chains beyond the straight line: fallbacks, mappings, deadlines, withdrawal."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -195,6 +196,61 @@ async def test_a_shorter_leg_does_not_shorten_the_legs_after_it(
     await finish(code_agent, 1)
     assert (await finish(support, 2))["deadline"] < offered["deadline"]
     assert (await take(code_agent))["deadline"] == offered["deadline"]
+
+
+def hours(handoff: dict[str, Any]) -> float:
+    """Return how much time a handoff was given."""
+    until, since = (datetime.fromisoformat(handoff[name]) for name in ("deadline", "stored_at"))
+    return (until - since).total_seconds() / 3600
+
+
+async def late(office: Any, worker: Any, offered: dict[str, Any], ms: int) -> dict[str, Any]:
+    """Have the first leg of a chain completed in the chain's last moment; return the next one."""
+    await take(worker)
+    office.clock.advance(ms)
+    await worker("complete", offered["id"], attempt=1, result=1)
+    me = await office.person()
+    done = (await me("get_handoff", offered["id"]))["handoff"]
+    return (await me("get_handoff", done["next_leg"]))["handoff"]
+
+
+async def test_a_leg_that_is_redriven_has_the_time_that_its_chain_had(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    offered = await offer(inbox_monitor, deadline="4h", then=[{"to": "support_agent"}])
+    leg = await late(office, code_agent, offered, 4 * HOUR - 1000)
+    for _ in range(2):  # and no more than that when it is redriven again
+        gone = await office.pass_time(4 * HOUR, of=leg, then={"state": "expired"})
+        await inbox_monitor("redrive", gone["id"])
+        gone = await office.see(gone["id"], {"successor": ...})
+        leg = (await inbox_monitor("get_handoff", gone["successor"]))["handoff"]
+        assert hours(leg) == 4
+    assert (await take(support))["id"] == leg["id"]
+
+
+async def test_a_shorter_leg_that_is_redriven_leaves_the_chains_time_to_those_after_it(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    then = [{"to": "support_agent", "deadline": "1h"}, {"to": "code_agent"}]
+    offered = await offer(inbox_monitor, deadline="4h", then=then)
+    leg = await late(office, code_agent, offered, HOUR)
+    await office.pass_time(5 * HOUR, of=leg, then={"state": "expired"})
+    await inbox_monitor("redrive", leg["id"])
+    assert hours(await finish(support, 2)) == 1
+    assert hours(await take(code_agent)) == 4
+
+
+async def test_the_fallback_of_a_leg_that_expires_has_the_time_that_the_chain_had(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    second = await office.join("second_coder")
+    then = [{"to": "support_agent"}, {"to": "second_coder", "on": "failed"}]
+    offered = await offer(inbox_monitor, deadline="4h", then=then)
+    leg = await late(office, code_agent, offered, 4 * HOUR - 1000)
+    await office.pass_time(1000, of=leg, then={"next_leg": ...})
+    assert hours(await take(second)) == 4
 
 
 async def test_withdrawing_the_first_handoff_withdraws_the_leg_that_its_chain_has_come_to(

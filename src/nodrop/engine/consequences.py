@@ -62,6 +62,7 @@ class Consequences:
             ended,
             content,
             {} if outcome is None else canonical.loads(outcome),
+            earlier=batch.legs_before(ended),
             now=batch.now,
             register=self._register,
             room=self._room,
@@ -162,7 +163,7 @@ class Consequences:
     ) -> None:
         if _ended(before, after):
             if after.next_leg is None and next_leg(after) is not None:
-                after = await self._follow_later(batch, after)
+                after = await self._follow_later(tx, batch, after)
             if after.state is not State.COMPLETED:
                 await self._cancel_below(tx, batch, after)
         if after.decision is Decision.REDRIVEN and after.successor is not None:
@@ -170,13 +171,21 @@ class Consequences:
         if after.member_of is not None and after.next_leg is None:
             await self._tell_group(tx, batch, after)
 
-    async def _follow_later(self, batch: Batch, ended: Handoff) -> Handoff:
+    async def _follow_later(self, tx: Transaction, batch: Batch, ended: Handoff) -> Handoff:
         assert ended.outcome is not None, "it has ended"
+        if ended.state is State.EXPIRED:
+            await self._load_legs_before(tx, batch, ended)
         outcome = (ended.team, ended.id, ended.outcome.version)
         content = (ended.team, ended.id, 1)
         missing = [key for key in (content, outcome) if key not in batch.bodies]
         found = {**await self._bodies.fetch(missing), **batch.bodies}
         return self.follow(batch, ended, found.get(outcome))
+
+    async def _load_legs_before(self, tx: Transaction, batch: Batch, ended: Handoff) -> None:
+        if ended.legs_done:
+            legs = frozenset((ended.team, leg.id) for leg in ended.legs_done)
+            loaded = await tx.load(Wanted(handoffs=legs))
+            batch.admit(list(loaded.handoffs.values()))
 
     async def _cancel_below(self, tx: Transaction, batch: Batch, above: Handoff) -> None:
         """Cancel what is unfinished below a handoff that ended without success."""
@@ -216,13 +225,16 @@ class Consequences:
             return
         step, target = self._promised.pop(successor)
         content = await self._content(dead) or b"{}"
+        await self._load_legs_before(tx, batch, dead)
+        deadline, chain = chains.fresh_deadlines(dead, batch.legs_before(dead), now=batch.now)
         offer = chains.successor(
             dead,
             content,
             to=target.candidate,
             capability=target.capability,
             routed=target.routed,
-            deadline_at=batch.now + max(dead.terms.deadline_at - dead.stored_at, 1),
+            deadline_at=deadline,
+            chain_deadline_at=chain,
             without_step=step,
         )
         made = self._apply(batch, dead.team, successor, offer)

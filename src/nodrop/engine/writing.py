@@ -42,7 +42,7 @@ from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
-from nodrop.store import Wanted
+from nodrop.store import Key, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content, with_signature
@@ -268,12 +268,12 @@ class Writing:
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             late: bytes | None = None
-            length = max(handoff.terms.deadline_at - handoff.stored_at, 1)
-            deadline = batch.now + length
+            now, legs = batch.now, batch.legs_before(handoff)
+            deadline, chain_deadline = chains.fresh_deadlines(handoff, legs, now=now)
             command: commands.Command
             if isinstance(request, requests.Redrive):
                 self._intake.agent(request.to, "to")
-                deadline = self._intake.due(request.deadline, "deadline", length, now=batch.now)
+                deadline = self._intake.due(request.deadline, "deadline", deadline - now, now=now)
                 body = self._intake.reason(request.reason)
                 command = commands.Redrive(successor=successor_id, body=body)
             else:
@@ -290,11 +290,13 @@ class Writing:
                 request,
                 caller,
                 deadline_at=deadline,
+                chain_deadline_at=chain_deadline,
                 late_result=late,
             )
 
         keys = frozenset({(dead.team, dead.sender, dead.key)}) if dead.key else frozenset[Any]()
-        return await self._about(caller, dead.id, request, decide, keys=keys)
+        legs = frozenset((dead.team, leg.id) for leg in dead.legs_done)
+        return await self._about(caller, dead.id, request, decide, keys=keys, others=legs)
 
     def _succeed(
         self,
@@ -305,6 +307,7 @@ class Writing:
         caller: Caller,
         *,
         deadline_at: int,
+        chain_deadline_at: int | None,
         late_result: bytes | None,
     ) -> Handoff:
         to, capability = dead.recipient, dead.capability
@@ -335,6 +338,7 @@ class Writing:
             capability=capability,
             routed=routed,
             deadline_at=deadline_at,
+            chain_deadline_at=chain_deadline_at,
             late_result=late_result,
             not_before=not_before,
         )
@@ -378,8 +382,11 @@ class Writing:
         *,
         entries: frozenset[tuple[str, int]] = frozenset(),
         keys: frozenset[tuple[str, str, str]] = frozenset(),
+        others: frozenset[Key] = frozenset(),
     ) -> Done | DoneBefore:
-        job = self._job_about(caller, handoff_id, request, decide, entries=entries, keys=keys)
+        job = self._job_about(
+            caller, handoff_id, request, decide, entries=entries, keys=keys, others=others
+        )
         return await self._engine.submit(job)
 
     def _job_about(
@@ -391,6 +398,7 @@ class Writing:
         *,
         entries: frozenset[tuple[str, int]] = frozenset(),
         keys: frozenset[tuple[str, str, str]] = frozenset(),
+        others: frozenset[Key] = frozenset(),
     ) -> Job[Done | DoneBefore]:
         command_id = request.command_id if request else None
 
@@ -403,7 +411,7 @@ class Writing:
             return Done(handoff=decide(batch, handoff))
 
         wanted = Wanted(
-            handoffs=frozenset({(caller.team, handoff_id)}),
+            handoffs=frozenset({(caller.team, handoff_id), *others}),
             keys=keys,
             commands=_commands(caller, command_id),
             entries=entries,
