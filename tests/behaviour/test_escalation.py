@@ -198,6 +198,25 @@ async def test_what_is_over_is_tried_again_with_somebody_else_in_the_same_commit
     assert item is None, "the successor owes the outcome now"
 
 
+async def test_whoever_waits_hears_of_what_a_step_tried_again_and_not_of_what_failed(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    second = await office.join("second_coder")
+    office.clock.advance(1)
+    step = {"when": "dead", "reassign": {"to": "second_coder"}}
+    offered = await offer(inbox_monitor, step, payload={"n": 1})
+    waiting = office.start(inbox_monitor("get_handoff", offered["id"], wait="60s"))
+    await office.settled()
+    await code_agent("ack", offered["id"])
+    await code_agent("fail", offered["id"], attempt=1, reason="no access")
+    [delivery] = (await second("take"))["deliveries"]
+    successor = delivery["handoff"]
+    assert (successor["redrive_of"], successor["payload"]) == (offered["id"], {"n": 1})
+    await second("ack", successor["id"], attempt=1)
+    await second("complete", successor["id"], attempt=1, result="fixed")
+    assert (await waiting)["handoff"]["outcome"]["result"] == "fixed"
+
+
 async def test_the_person_is_to_decide_although_the_requester_has_the_outcome(
     office: Any, inbox_monitor: Any, code_agent: Any
 ) -> None:

@@ -142,6 +142,30 @@ async def test_a_member_redriven_before_the_end_counts_by_its_successor(
     assert (joined["state"], joined["members"]["a"]["result"]) == ("completed", "A")
 
 
+async def test_a_step_tries_a_member_that_failed_with_somebody_else(
+    office: Any, inbox_monitor: Any
+) -> None:
+    office.clock.advance(1)
+    steps = [{"when": "dead", "reassign": {"to": "worker_b"}}]
+    offers = {"x": {"to": "worker_a", "escalation": steps}}
+    group = await fan_out(inbox_monitor, offers=offers)
+    await work(office, "a", fail=True)
+    await work(office, "b")
+    joined = (await inbox_monitor("get_group", named=group["id"]))["group"]
+    assert (joined["state"], joined["members"]["x"]["result"]) == ("completed", "B")
+
+
+@pytest.mark.parametrize("when", ["overdue", "dead"])
+async def test_a_step_that_no_member_would_live_to_see_is_refused(
+    inbox_monitor: Any, when: str
+) -> None:
+    steps = [{"when": "silent", "after": "1h", "notify": "me"}]
+    steps += [{"when": when, "after": "1h", "notify": "me"}]
+    with pytest.raises(InvalidRequestError) as refused:
+        await fan_out(inbox_monitor, offers={"x": {"to": "worker_a", "escalation": steps}})
+    assert [p.path for p in refused.value.errors] == ["offers.x.escalation[1].after"]
+
+
 async def test_a_member_that_is_a_chain_counts_by_its_last_leg(
     office: Any, inbox_monitor: Any
 ) -> None:

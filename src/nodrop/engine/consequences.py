@@ -12,11 +12,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from nodrop.core import commands
+from nodrop.core.clocks import ran_out
 from nodrop.core.commands import RELAY, Candidate
 from nodrop.core.errors import CallerError
 from nodrop.core.following import closes, next_leg, reached
 from nodrop.core.limits import Limits
-from nodrop.core.model import DEAD, Decision, Handoff, Member, State
+from nodrop.core.model import DEAD, ClockName, Decision, Handoff, Member, State, Timer
 from nodrop.engine import chains
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
@@ -88,22 +89,20 @@ class Consequences:
         if given_away:
             await self._bodies.fetch([(h.team, h.id, 1) for h in given_away])
 
-    async def around_step(self, handoff: Handoff, index: int | None) -> dict[str, Any]:
-        """Return what a clock that ran out must know: whom to give the handoff to, if to anybody.
-
-        `index` is the number of the escalation step that is due; None: nobody has accepted in time.
-        """
-        if index is None:
-            return {"candidates": await self._candidates(handoff)} if handoff.routed else {}
-        elsewhere = handoff.terms.escalation[index].reassign
-        if elsewhere is None:
+    async def around_step(self, batch: Batch, handoff: Handoff, timer: Timer) -> dict[str, Any]:
+        """Return what a clock that ran out must know: whom to give the handoff to, if to anybody."""
+        if timer.name is ClockName.ACCEPT and handoff.routed:
+            return {"candidates": await self._candidates(batch, handoff)}
+        step = None if timer.step is None else handoff.terms.escalation[timer.step]
+        if timer.step is None or step is None or step.reassign is None:
             return {}
+        elsewhere = step.reassign
         try:
             target = self._register.target_taking(
                 handoff.team,
                 elsewhere.to,
                 elsewhere.capability or handoff.capability,
-                await self._payload(handoff),
+                await self._payload(batch, handoff),
                 sender=handoff.sender,
                 asked=handoff.asked,
             )
@@ -114,7 +113,7 @@ class Consequences:
         successor: str | None = None
         if handoff.final:
             successor = self._ids.new()
-            self._promised[successor] = (index, target)
+            self._promised[successor] = (timer.step, target)
         return {
             "step_to": target.candidate,
             "step_capability": target.capability,
@@ -122,18 +121,19 @@ class Consequences:
             "successor": successor,
         }
 
-    async def _candidates(self, handoff: Handoff) -> tuple[Candidate, ...]:
+    async def _candidates(self, batch: Batch, handoff: Handoff) -> tuple[Candidate, ...]:
         """Return who has not been asked for a handoff, and takes its payload."""
         others = self._register.candidates(
             handoff.team, handoff.capability, sender=handoff.sender, asked=handoff.asked
         )
         if not others:
             return ()
-        payload = await self._payload(handoff)
+        payload = await self._payload(batch, handoff)
         return self._register.who_take(handoff.team, others, handoff.capability, payload)
 
-    async def _payload(self, handoff: Handoff) -> Any:
-        return canonical.loads(bytes(decode_content(await self._content(handoff)).payload))
+    async def _payload(self, batch: Batch, handoff: Handoff) -> Any:
+        content = decode_content(await self._content(batch, handoff))
+        return canonical.loads(bytes(content.payload))
 
     # --- once a batch is decided ---
 
@@ -164,6 +164,7 @@ class Consequences:
         if _ended(before, after):
             if after.next_leg is None and next_leg(after) is not None:
                 after = await self._follow_later(tx, batch, after)
+            after = await self._step_at_once(batch, after)
             if after.state is not State.COMPLETED:
                 await self._cancel_below(tx, batch, after)
         if after.decision is Decision.REDRIVEN and after.successor is not None:
@@ -180,6 +181,16 @@ class Consequences:
         missing = [key for key in (content, outcome) if key not in batch.bodies]
         found = {**await self._bodies.fetch(missing), **batch.bodies}
         return self.follow(batch, ended, found.get(outcome))
+
+    async def _step_at_once(self, batch: Batch, ended: Handoff) -> Handoff:
+        """Carry out the steps that wait for nothing but the end.
+
+        Before anybody is told of it: whoever waits goes on to the successor that a step makes, and a
+        member of a group, which settles when it ends, has its steps too.
+        """
+        while (timer := ran_out(ended, batch.now)) and timer.name is ClockName.STEP:
+            ended = await self._engine.tick(batch, ended)
+        return ended
 
     async def _load_legs_before(self, tx: Transaction, batch: Batch, ended: Handoff) -> None:
         if ended.legs_done:
@@ -224,7 +235,7 @@ class Consequences:
         if successor not in self._promised:
             return
         step, target = self._promised.pop(successor)
-        content = await self._content(dead) or b"{}"
+        content = await self._content(batch, dead) or b"{}"
         await self._load_legs_before(tx, batch, dead)
         deadline, chain = chains.fresh_deadlines(dead, batch.legs_before(dead), now=batch.now)
         offer = chains.successor(
@@ -319,9 +330,11 @@ class Consequences:
         around = self._engine.surroundings()
         return batch.apply(team, handoff_id, command, by=RELAY, around=around)
 
-    async def _content(self, handoff: Handoff) -> bytes | None:
+    async def _content(self, batch: Batch, handoff: Handoff) -> bytes | None:
         """Return what was offered. Read when its turn comes: all of them may not fit in memory."""
         key = (handoff.team, handoff.id, 1)
+        if key in batch.bodies:
+            return batch.bodies[key]
         return (await self._bodies.fetch([key]))[key]
 
     def _at_hand(self, batch: Batch, handoff: Handoff) -> bytes | None:

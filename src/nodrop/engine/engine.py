@@ -26,7 +26,7 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.core.limits import SECOND, Limits
-from nodrop.core.model import ClockName, Handoff
+from nodrop.core.model import Handoff, Timer
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine.agenda import Agenda
 from nodrop.engine.batch import Batch, takeable, union
@@ -44,8 +44,6 @@ log = logging.getLogger("nodrop.engine")
 T = TypeVar("T")
 _TICKS_PER_HANDOFF_MAX: Final = 64
 """Clocks that one batch looks after for each handoff in it; the rest wait for the next."""
-_MAY_MOVE: Final = frozenset({ClockName.ACCEPT, ClockName.STEP})
-"""Clocks that may give a handoff to somebody else when they run out."""
 _FETCHES_MAX: Final = 5
 _DECISIONS_MAX: Final = 8
 """Of one batch, where other engines keep changing what it rests on."""
@@ -74,8 +72,8 @@ class Engine:
         """Whether the requester of a handoff that just ended waits on a connection right now."""
         self.on_due: Callable[[Sequence[Handoff]], Awaitable[None]] = _nothing
         """Reads together, as far as it can be kept, what the clocks of these need to know."""
-        self.on_step: Callable[[Handoff, int | None], Awaitable[dict[str, Any]]] = _nothing_known
-        """What the escalation step of this number must know; None: that it was not accepted."""
+        self.on_step: Callable[[Batch, Handoff, Timer], Awaitable[dict[str, Any]]] = _nothing_known
+        """What a clock that ran out must know: whom its handoff may be given to."""
         self.on_decided: Callable[[Transaction, Batch], Awaitable[None]] = _nothing
         """Does what follows from what a batch has decided, in the same transaction."""
         self.on_conflict: Callable[[], Awaitable[None]] | None = None
@@ -491,15 +489,15 @@ class Engine:
             if not waiting:
                 return
             _, number = heapq.heappop(waiting)
-            handoff = due[number] = await self._tick_one(batch, due[number])
+            handoff = due[number] = await self.tick(batch, due[number])
             timer = ran_out(handoff, batch.now)
             if timer is not None and timer.at <= until:
                 heapq.heappush(waiting, (timer.at, number))
 
-    async def _tick_one(self, batch: Batch, handoff: Handoff) -> Handoff:
+    async def tick(self, batch: Batch, handoff: Handoff) -> Handoff:
+        """Look after one clock of a handoff that ran out, if one did."""
         timer = ran_out(handoff, batch.now)
-        moving = timer if timer and timer.name in _MAY_MOVE else None
-        known = await self.on_step(handoff, moving.step) if moving else {}
+        known = await self.on_step(batch, handoff, timer) if timer else {}
         around = self.retrying(handoff, batch.now, **known)
         after = batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
         self.retries.note(handoff, after, now=batch.now)
