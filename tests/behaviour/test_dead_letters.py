@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import AlreadyDecidedError, ForbiddenError, NodropError
+from nodrop.core.errors import (
+    AlreadyDecidedError,
+    ForbiddenError,
+    NodropError,
+    StaleQuestionError,
+)
 
 HOUR = 3_600_000
 
@@ -70,6 +75,41 @@ async def test_a_waiter_follows_the_successor(
     await support("ack", again["handoff"]["id"], attempt=1)
     await support("complete", again["handoff"]["id"], attempt=1, result="done")
     assert (await waiting)["handoff"]["outcome"]["result"] == "done"
+
+
+async def test_an_answer_that_comes_too_late_is_there_for_the_successor(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    expert = await office.join("expert")
+    offered = (await inbox_monitor("offer", to="code_agent", title="bug", deadline="1h"))["handoff"]
+    await code_agent("ack", offered["id"])
+    asked = await code_agent(
+        "block", offered["id"], attempt=1, question="Which version?", to="expert", park=True
+    )
+    await office.pass_time(HOUR, of=offered, then={"state": "expired"})
+    assert [item["kind"] for item in (await expert("inbox"))["items"]] == ["notice"], "withdrawn"
+    seq = asked["handoff"]["question"]["seq"]
+    await expert("answer", offered["id"], seq=seq, answer="4.10")
+    with pytest.raises(StaleQuestionError):
+        await inbox_monitor("answer", offered["id"], seq=seq, answer="4.1")
+    await inbox_monitor("redrive", offered["id"])
+    [delivery] = (await code_agent("take"))["deliveries"]
+    assert delivery["answers"] == {"Which version?": "4.10"}
+
+
+async def test_withdrawing_what_was_redriven_withdraws_its_successor(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="code_agent", title="bug"))["handoff"]
+    await code_agent("ack", offered["id"])
+    await code_agent("fail", offered["id"], attempt=1, reason="no access")
+    await inbox_monitor("redrive", offered["id"])
+    await inbox_monitor("cancel", offered["id"])
+    dead = (await inbox_monitor("get_handoff", offered["id"]))["handoff"]
+    assert dead["state"] == "failed"
+    successor = (await inbox_monitor("get_handoff", dead["successor"]))["handoff"]
+    assert (successor["state"], successor["holder"]) == ("cancelled", None)
+    assert (await code_agent("take"))["deliveries"] == []
 
 
 async def test_a_discarded_letter_is_settled_and_gone_from_the_list(

@@ -119,6 +119,34 @@ async def test_a_step_does_not_give_a_payload_to_somebody_whom_it_does_not_fit(
     assert (await me("get_handoff", offered["id"]))["handoff"]["to"] == "code_agent"
 
 
+async def test_a_step_finds_somebody_else_whom_the_payload_fits(
+    office: Any, inbox_monitor: Any
+) -> None:
+    agents = {name: await office.join(name) for name in ("code_agent", "first", "second")}
+    for (name, agent), kind in zip(agents.items(), ("string", "int", "string"), strict=True):
+        capability = {"name": "bug_triage", "input_schema": {"n": kind}}
+        manifest = {"agent_id": name, "capabilities": [capability]}
+        await agent("register", named=name, manifest=manifest)
+    step = {"when": "silent", "after": "5m", "reassign": {"capability": "bug_triage"}}
+    offered = await offer(inbox_monitor, step, payload={"n": "three"})
+    await agents["code_agent"]("ack", offered["id"])  # awake, and so the first in the order
+    office.clock.advance(31 * MINUTE)
+    assert (await inbox_monitor("log", type="handoff.nudged.v1", wait="60s"))["entries"]
+    moved = await office.pass_time(6 * MINUTE, of=offered, then={"state": "offered"})
+    assert moved["to"] == "second"
+
+
+async def test_steps_that_are_due_at_once_find_somebody_however_large_the_payloads_are(
+    office: Any, inbox_monitor: Any
+) -> None:
+    step = {"when": "unacknowledged", "after": "1h", "reassign": {"to": "second_coder"}}
+    large = {"text": "x" * 1_000_000}
+    offered = [await offer(inbox_monitor, step, title=str(n), payload=large) for n in range(14)]
+    office.clock.advance(61 * MINUTE)
+    for handoff in offered:  # together, they are more than a relay keeps in memory
+        await office.see(handoff, {"to": "second_coder"})
+
+
 async def test_a_raised_priority_is_taken_first(
     office: Any, inbox_monitor: Any, code_agent: Any
 ) -> None:
@@ -168,6 +196,25 @@ async def test_what_is_over_is_tried_again_with_somebody_else_in_the_same_commit
         None
     ]
     assert item is None, "the successor owes the outcome now"
+
+
+async def test_whoever_waits_hears_of_what_a_step_tried_again_and_not_of_what_failed(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    second = await office.join("second_coder")
+    office.clock.advance(1)
+    step = {"when": "dead", "reassign": {"to": "second_coder"}}
+    offered = await offer(inbox_monitor, step, payload={"n": 1})
+    waiting = office.start(inbox_monitor("get_handoff", offered["id"], wait="60s"))
+    await office.settled()
+    await code_agent("ack", offered["id"])
+    await code_agent("fail", offered["id"], attempt=1, reason="no access")
+    [delivery] = (await second("take"))["deliveries"]
+    successor = delivery["handoff"]
+    assert (successor["redrive_of"], successor["payload"]) == (offered["id"], {"n": 1})
+    await second("ack", successor["id"], attempt=1)
+    await second("complete", successor["id"], attempt=1, result="fixed")
+    assert (await waiting)["handoff"]["outcome"]["result"] == "fixed"
 
 
 async def test_the_person_is_to_decide_although_the_requester_has_the_outcome(

@@ -1,5 +1,6 @@
 """Chains beyond the straight line: fallbacks, mappings, deadlines, withdrawal."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -197,6 +198,61 @@ async def test_a_shorter_leg_does_not_shorten_the_legs_after_it(
     assert (await take(code_agent))["deadline"] == offered["deadline"]
 
 
+def hours(handoff: dict[str, Any]) -> float:
+    """Return how much time a handoff was given."""
+    until, since = (datetime.fromisoformat(handoff[name]) for name in ("deadline", "stored_at"))
+    return (until - since).total_seconds() / 3600
+
+
+async def late(office: Any, worker: Any, offered: dict[str, Any], ms: int) -> dict[str, Any]:
+    """Have the first leg of a chain completed in the chain's last moment; return the next one."""
+    await take(worker)
+    office.clock.advance(ms)
+    await worker("complete", offered["id"], attempt=1, result=1)
+    me = await office.person()
+    done = (await me("get_handoff", offered["id"]))["handoff"]
+    return (await me("get_handoff", done["next_leg"]))["handoff"]
+
+
+async def test_a_leg_that_is_redriven_has_the_time_that_its_chain_had(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    offered = await offer(inbox_monitor, deadline="4h", then=[{"to": "support_agent"}])
+    leg = await late(office, code_agent, offered, 4 * HOUR - 1000)
+    for _ in range(2):  # and no more than that when it is redriven again
+        gone = await office.pass_time(4 * HOUR, of=leg, then={"state": "expired"})
+        await inbox_monitor("redrive", gone["id"])
+        gone = await office.see(gone["id"], {"successor": ...})
+        leg = (await inbox_monitor("get_handoff", gone["successor"]))["handoff"]
+        assert hours(leg) == 4
+    assert (await take(support))["id"] == leg["id"]
+
+
+async def test_a_shorter_leg_that_is_redriven_leaves_the_chains_time_to_those_after_it(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support = await office.join("support_agent")
+    then = [{"to": "support_agent", "deadline": "1h"}, {"to": "code_agent"}]
+    offered = await offer(inbox_monitor, deadline="4h", then=then)
+    leg = await late(office, code_agent, offered, HOUR)
+    await office.pass_time(5 * HOUR, of=leg, then={"state": "expired"})
+    await inbox_monitor("redrive", leg["id"])
+    assert hours(await finish(support, 2)) == 1
+    assert hours(await take(code_agent)) == 4
+
+
+async def test_the_fallback_of_a_leg_that_expires_has_the_time_that_the_chain_had(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    second = await office.join("second_coder")
+    then = [{"to": "support_agent"}, {"to": "second_coder", "on": "failed"}]
+    offered = await offer(inbox_monitor, deadline="4h", then=then)
+    leg = await late(office, code_agent, offered, 4 * HOUR - 1000)
+    await office.pass_time(1000, of=leg, then={"next_leg": ...})
+    assert hours(await take(second)) == 4
+
+
 async def test_withdrawing_the_first_handoff_withdraws_the_leg_that_its_chain_has_come_to(
     office: Any, inbox_monitor: Any, code_agent: Any
 ) -> None:
@@ -240,6 +296,30 @@ async def test_what_was_handed_on_below_a_withdrawn_handoff_is_cancelled_unless_
         "below": "cancelled", "further": "cancelled", "apart": "offered",
     }  # fmt: skip
     assert states["below"]["holder"] is None
+
+
+async def test_what_is_below_is_cancelled_though_what_lies_between_has_ended(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    support, writer = await office.join("support_agent"), await office.join("writer")
+    above = await offer(inbox_monitor)
+    await take(code_agent)
+    then = [{"to": "writer"}]
+    part = await offer(code_agent, to="support_agent", parent_id=above["id"], then=then)
+    aside = await offer(support, to="proofreader", parent_id=part["id"])
+    apart = await offer(code_agent, to="proofreader", parent_id=above["id"], detached=True)
+    kept = await offer(await office.join("proofreader"), to="printer", parent_id=apart["id"])
+    await finish(support, "a draft")
+    leg = await take(writer)
+    await inbox_monitor("cancel", above["id"])
+    me = await office.person()
+    states = {
+        name: (await me("get_handoff", h["id"]))["handoff"]["state"]
+        for name, h in (("part", part), ("leg", leg), ("aside", aside), ("kept", kept))
+    }
+    assert states == {
+        "part": "completed", "leg": "cancelled", "aside": "cancelled", "kept": "offered",
+    }  # fmt: skip
 
 
 async def test_a_detached_leg_goes_on_when_the_handoff_above_it_is_withdrawn(

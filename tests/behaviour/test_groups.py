@@ -142,6 +142,30 @@ async def test_a_member_redriven_before_the_end_counts_by_its_successor(
     assert (joined["state"], joined["members"]["a"]["result"]) == ("completed", "A")
 
 
+async def test_a_step_tries_a_member_that_failed_with_somebody_else(
+    office: Any, inbox_monitor: Any
+) -> None:
+    office.clock.advance(1)
+    steps = [{"when": "dead", "reassign": {"to": "worker_b"}}]
+    offers = {"x": {"to": "worker_a", "escalation": steps}}
+    group = await fan_out(inbox_monitor, offers=offers)
+    await work(office, "a", fail=True)
+    await work(office, "b")
+    joined = (await inbox_monitor("get_group", named=group["id"]))["group"]
+    assert (joined["state"], joined["members"]["x"]["result"]) == ("completed", "B")
+
+
+@pytest.mark.parametrize("when", ["overdue", "dead"])
+async def test_a_step_that_no_member_would_live_to_see_is_refused(
+    inbox_monitor: Any, when: str
+) -> None:
+    steps = [{"when": "silent", "after": "1h", "notify": "me"}]
+    steps += [{"when": when, "after": "1h", "notify": "me"}]
+    with pytest.raises(InvalidRequestError) as refused:
+        await fan_out(inbox_monitor, offers={"x": {"to": "worker_a", "escalation": steps}})
+    assert [p.path for p in refused.value.errors] == ["offers.x.escalation[1].after"]
+
+
 async def test_a_member_that_is_a_chain_counts_by_its_last_leg(
     office: Any, inbox_monitor: Any
 ) -> None:
@@ -173,6 +197,17 @@ async def test_withdrawing_a_group_withdraws_its_members(office: Any, inbox_moni
     assert [m["state"] for m in members.values()] == ["completed", "cancelled", "cancelled"]
     with pytest.raises(AlreadyFinishedError):
         await inbox_monitor("cancel", group["members"]["b"]["id"])
+
+
+async def test_withdrawing_a_group_withdraws_the_leg_that_a_member_has_come_to(
+    office: Any, inbox_monitor: Any
+) -> None:
+    chain = {"to": "worker_a", "title": "a", "then": [{"to": "worker_b"}]}
+    group = await fan_out(inbox_monitor, offers={"x": chain})
+    await work(office, "a")
+    await inbox_monitor("cancel", group["id"])
+    members = (await inbox_monitor("get_group", named=group["id"]))["group"]["members"]
+    assert (members["x"]["to"], members["x"]["state"]) == ("worker_b", "cancelled")
 
 
 async def test_one_bad_offer_and_none_is_made(inbox_monitor: Any) -> None:

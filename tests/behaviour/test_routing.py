@@ -12,6 +12,7 @@ from nodrop.core.errors import (
     ResultInvalidError,
 )
 
+MINUTE = 60_000
 SEED_MANIFEST = {
     "agent_id": "research-agent-001",
     "capabilities": [
@@ -156,3 +157,36 @@ async def test_a_payload_goes_to_a_candidate_that_takes_it(office: Any, inbox_mo
     assert (ended["state"], ended["outcome"]["code"]) == ("rejected", "no_candidate")
     with pytest.raises(PayloadInvalidError):
         await inbox_monitor("offer", capability="count", payload={"n": None})
+
+
+async def test_who_does_not_accept_in_time_is_passed_over_for_one_that_takes_the_payload(
+    office: Any, inbox_monitor: Any
+) -> None:
+    for name, kind in {"a": "string", "b": "int", "c": "string"}.items():
+        agent = await office.join(name)
+        capability = {"name": "count", "input_schema": {"n": kind}}
+        await agent(
+            "register", named=name, manifest={"agent_id": name, "capabilities": [capability]}
+        )
+    offered = (await inbox_monitor("offer", capability="count", payload={"n": "7"}))["handoff"]
+    assert offered["to"] == "a"
+    moved = await office.pass_time(16 * MINUTE, of=offered, then={"to": "c"})
+    assert (moved["to"], moved["state"]) == ("c", "offered")
+    ended = await office.pass_time(16 * MINUTE, of=offered, then={"state": "rejected"})
+    assert ended["outcome"]["code"] == "no_candidate"
+
+
+async def test_a_handoff_is_not_reassigned_by_capability_to_who_was_asked(
+    office: Any, inbox_monitor: Any
+) -> None:
+    busy, other = await office.join("busy"), await office.join("other")
+    for agent in (busy, other):
+        await publish(agent, "bug_triage")
+    offered = (await inbox_monitor("offer", to="busy"))["handoff"]
+    await busy("ack", offered["id"])  # so it is awake, and first in the order
+    moved = (await inbox_monitor("reassign", offered["id"], capability="bug_triage"))["handoff"]
+    assert (moved["to"], moved["state"]) == ("other", "offered")
+    with pytest.raises(NoMatchError, match="asked already"):
+        await inbox_monitor("reassign", offered["id"], capability="bug_triage")
+    back = (await inbox_monitor("reassign", offered["id"], to="busy"))["handoff"]
+    assert back["to"] == "busy", "whoever is named is asked again"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodrop.core import commands
+from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Candidate
 from nodrop.core.errors import (
     AlreadyBlockedError,
@@ -135,6 +135,15 @@ def test_the_accept_clock_runs_on_while_terms_are_discussed() -> None:
     play.pass_time(5 * MINUTE)
     play.do(commands.Counter(attempt=None, proposal=LONGER))
     assert play.running(ClockName.ACCEPT) == 15 * MINUTE
+
+
+def test_the_reminder_that_nobody_accepted_is_for_who_has_to_agree() -> None:
+    play = Play()
+    play.do(commands.Counter(attempt=None, proposal=LONGER))
+    assert play.pass_time(15 * MINUTE) == ("Nudged",)
+    nudged = play.events[-1]
+    assert isinstance(nudged, events.Nudged)
+    assert (nudged.clock, nudged.to) == (ClockName.ACCEPT, play.h.origin)
 
 
 def test_a_question_is_not_agreed_to_and_terms_are_not_answered() -> None:

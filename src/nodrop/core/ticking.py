@@ -70,7 +70,9 @@ def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Fac
         case ClockName.TIMEOUT:
             return lapse(handoff, "timed_out", now, around)
         case ClockName.ACCEPT:
-            nudged = _nudge(timer, handoff.recipient, now, around)
+            # While terms are discussed, it is who was asked that keeps the recipient from accepting.
+            to = handoff.question.asked if handoff.question else handoff.recipient
+            nudged = _nudge(timer, to, now, around)
             if handoff.routed:
                 return (nudged, *next_candidate(handoff, "unacknowledged", around))
             return (nudged,)

@@ -89,6 +89,11 @@ class Batch:
             raise NotFoundError
         return found
 
+    def legs_before(self, handoff: Handoff) -> list[Handoff]:
+        """Return the legs of its chain before a handoff, in order, as far as they are at hand."""
+        found = (self.find(handoff.team, leg.id) for leg in handoff.legs_done)
+        return [leg for leg in found if leg is not None]
+
     def admit(self, rows: Sequence[Handoff]) -> list[Handoff]:
         """Take rows the store returned into the working set; return them as the batch has them."""
         keys = [(row.team, row.id) for row in rows]

@@ -4,6 +4,7 @@ Opening the next leg settles the one before. A completion always stands: a next 
 open is born `rejected` with its reason, as a dead letter of its own, unless a fallback follows it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -34,12 +35,16 @@ def next_leg(
     content: Content,
     outcome: dict[str, Any],
     *,
+    earlier: Sequence[Handoff] = (),
     now: int,
     register: Register,
     room: Room,
     limits: Limits,
 ) -> commands.Offer:
-    """Return the offer of the leg that follows from `done`, whose outcome's body is `outcome`."""
+    """Return the offer of the leg that follows from `done`, whose outcome's body is `outcome`.
+
+    `earlier` are the legs before it, where more time may have to be found for a fallback.
+    """
     following = following_leg(done)
     assert following is not None, "asked for only where there is one"
     leg, later = following
@@ -64,7 +69,7 @@ def next_leg(
     if len(body) > limits.body_bytes_max:
         refused = _Refused(code=TooLargeError.code, reason=f"{len(body)} bytes of payload")
         body = bodies.encode_content(Content(title=text.title))
-    terms, chain_deadline_at = _terms(done, leg, now)
+    terms, chain_deadline_at = _terms(done, leg, earlier, now)
     return commands.Offer(
         sender=done.recipient,
         origin=done.origin,
@@ -171,13 +176,15 @@ def _kept_origin(done: Handoff, content: Content, leg: Leg, text: bodies.LegText
     return {"payload": _origin(done, content)}
 
 
-def _terms(done: Handoff, leg: Leg, now: int) -> tuple[Terms, int | None]:
+def _terms(
+    done: Handoff, leg: Leg, earlier: Sequence[Handoff], now: int
+) -> tuple[Terms, int | None]:
     """Return a leg's own terms, and the chain's deadline where it is another than the leg's."""
     terms = done.terms
-    chain = done.chain_deadline_at or terms.deadline_at
+    chain = _end(done)
     if leg.fallback and chain <= now:
         # What expired took the chain's time with it; a fallback that had none would be no fallback.
-        chain = now + max(terms.deadline_at - done.stored_at, 1)
+        chain = now + _length_ms(done, earlier)
     chain = max(chain, now + 1)
     deadline = chain if leg.deadline_ms is None else min(chain, now + leg.deadline_ms)
     own = replace(
@@ -192,6 +199,38 @@ def _terms(done: Handoff, leg: Leg, now: int) -> tuple[Terms, int | None]:
     return own, None if chain == deadline else chain
 
 
+# --- the time that a chain has ------------------------------------------------------------------
+
+
+def fresh_deadlines(
+    dead: Handoff, earlier: Sequence[Handoff], *, now: int
+) -> tuple[int, int | None]:
+    """Return the deadline of what carries on `dead`, and the chain's where it is another.
+
+    Each is as long as it was: a leg that opened in the chain's last minute has all of the chain's
+    time once more, or it would only run out again.
+    """
+    chain = now + _length_ms(dead, earlier)
+    if dead.chain_deadline_at is None:
+        return chain, None
+    return now + max(dead.terms.deadline_at - dead.stored_at, 1), chain
+
+
+def _end(handoff: Handoff) -> int:
+    """Return when the chain of a handoff ends."""
+    return handoff.chain_deadline_at or handoff.terms.deadline_at
+
+
+def _length_ms(last: Handoff, earlier: Sequence[Handoff]) -> int:
+    """Return how much time a chain had: from the first of its legs on that knew of this end."""
+    began = last.stored_at
+    for leg in reversed(earlier):
+        if _end(leg) != _end(last):
+            break
+        began = leg.stored_at
+    return max(_end(last) - began, 1)
+
+
 # --- carrying on what ended ---------------------------------------------------------------------
 
 
@@ -203,6 +242,7 @@ def successor(
     capability: str | None,
     routed: bool,
     deadline_at: int,
+    chain_deadline_at: int | None,
     late_result: bytes | None = None,
     not_before: int | None = None,
     without_step: int | None = None,
@@ -213,7 +253,6 @@ def successor(
     """
     steps = enumerate(dead.terms.escalation)
     kept = tuple(step for index, step in steps if index != without_step)
-    chain = dead.chain_deadline_at
     return commands.Offer(
         sender=dead.sender,
         origin=dead.origin,
@@ -230,7 +269,7 @@ def successor(
         key=dead.key,
         traceparent=dead.traceparent,
         redrive_of=dead.id,
-        chain_deadline_at=None if chain is None else max(chain, deadline_at),
+        chain_deadline_at=chain_deadline_at and max(chain_deadline_at, deadline_at),
         detached=dead.detached,
         member_of=dead.member_of,
         not_before=not_before,

@@ -6,17 +6,18 @@ next leg while it is decided (`follow`), so that the answer shows it; everything
 passing time brought about, is looked after once the batch is decided (`look_after`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from nodrop.core import commands
-from nodrop.core.commands import RELAY
+from nodrop.core.clocks import ran_out
+from nodrop.core.commands import RELAY, Candidate
 from nodrop.core.errors import CallerError
 from nodrop.core.following import closes, next_leg, reached
 from nodrop.core.limits import Limits
-from nodrop.core.model import DEAD, Decision, Handoff, Member, State
+from nodrop.core.model import DEAD, ClockName, Decision, Handoff, Member, State, Timer
 from nodrop.engine import chains
 from nodrop.engine.batch import Batch
 from nodrop.engine.bodies import Bodies
@@ -62,6 +63,7 @@ class Consequences:
             ended,
             content,
             {} if outcome is None else canonical.loads(outcome),
+            earlier=batch.legs_before(ended),
             now=batch.now,
             register=self._register,
             room=self._room,
@@ -78,39 +80,60 @@ class Consequences:
     # --- while clocks are looked after ---
 
     async def recall(self, due: Sequence[Handoff]) -> None:
-        """Have at hand what steps need to know that give a handoff to somebody else."""
-        given_away = [h for h in due if any(step.reassign for step in h.terms.escalation)]
+        """Read together the payloads of what may be given to somebody else."""
+        given_away = [
+            h
+            for h in due
+            if (h.routed and not h.final) or any(step.reassign for step in h.terms.escalation)
+        ]
         if given_away:
             await self._bodies.fetch([(h.team, h.id, 1) for h in given_away])
 
-    def around_step(self, handoff: Handoff, index: int) -> dict[str, Any]:
-        """Return what a step that is due must know: whom it gives the handoff to, if to anybody."""
-        elsewhere = handoff.terms.escalation[index].reassign
-        if elsewhere is None:
+    async def around_step(self, batch: Batch, handoff: Handoff, timer: Timer) -> dict[str, Any]:
+        """Return what a clock that ran out must know: whom to give the handoff to, if to anybody."""
+        if timer.name is ClockName.ACCEPT and handoff.routed:
+            return {"candidates": await self._candidates(batch, handoff)}
+        step = None if timer.step is None else handoff.terms.escalation[timer.step]
+        if timer.step is None or step is None or step.reassign is None:
             return {}
-        capability = elsewhere.capability or handoff.capability
-        payload = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1))).payload
+        elsewhere = step.reassign
         try:
-            target = self._register.target(
-                handoff.team, elsewhere.to, capability, sender=handoff.sender
+            target = self._register.target_taking(
+                handoff.team,
+                elsewhere.to,
+                elsewhere.capability or handoff.capability,
+                await self._payload(batch, handoff),
+                sender=handoff.sender,
+                asked=handoff.asked,
             )
         except CallerError:
             return {}
-        to, what = target.candidate, target.capability
-        given = canonical.loads(bytes(payload))
-        full = self._room.why_full_inbox(handoff.team, to.agent)
-        if full or self._register.problems(handoff.team, to, what, "input", given):
+        if self._room.why_full_inbox(handoff.team, target.candidate.agent):
             return {}
         successor: str | None = None
         if handoff.final:
             successor = self._ids.new()
-            self._promised[successor] = (index, target)
+            self._promised[successor] = (timer.step, target)
         return {
-            "step_to": to,
-            "step_capability": what,
+            "step_to": target.candidate,
+            "step_capability": target.capability,
             "step_routed": target.routed,
             "successor": successor,
         }
+
+    async def _candidates(self, batch: Batch, handoff: Handoff) -> tuple[Candidate, ...]:
+        """Return who has not been asked for a handoff, and takes its payload."""
+        others = self._register.candidates(
+            handoff.team, handoff.capability, sender=handoff.sender, asked=handoff.asked
+        )
+        if not others:
+            return ()
+        payload = await self._payload(batch, handoff)
+        return self._register.who_take(handoff.team, others, handoff.capability, payload)
+
+    async def _payload(self, batch: Batch, handoff: Handoff) -> Any:
+        content = decode_content(await self._content(batch, handoff))
+        return canonical.loads(bytes(content.payload))
 
     # --- once a batch is decided ---
 
@@ -140,7 +163,8 @@ class Consequences:
     ) -> None:
         if _ended(before, after):
             if after.next_leg is None and next_leg(after) is not None:
-                after = await self._follow_later(batch, after)
+                after = await self._follow_later(tx, batch, after)
+            after = await self._step_at_once(batch, after)
             if after.state is not State.COMPLETED:
                 await self._cancel_below(tx, batch, after)
         if after.decision is Decision.REDRIVEN and after.successor is not None:
@@ -148,41 +172,80 @@ class Consequences:
         if after.member_of is not None and after.next_leg is None:
             await self._tell_group(tx, batch, after)
 
-    async def _follow_later(self, batch: Batch, ended: Handoff) -> Handoff:
+    async def _follow_later(self, tx: Transaction, batch: Batch, ended: Handoff) -> Handoff:
         assert ended.outcome is not None, "it has ended"
+        if ended.state is State.EXPIRED:
+            await self._load_legs_before(tx, batch, ended)
         outcome = (ended.team, ended.id, ended.outcome.version)
         content = (ended.team, ended.id, 1)
         missing = [key for key in (content, outcome) if key not in batch.bodies]
         found = {**await self._bodies.fetch(missing), **batch.bodies}
         return self.follow(batch, ended, found.get(outcome))
 
+    async def _step_at_once(self, batch: Batch, ended: Handoff) -> Handoff:
+        """Carry out the steps that wait for nothing but the end.
+
+        Before anybody is told of it: whoever waits goes on to the successor that a step makes, and a
+        member of a group, which settles when it ends, has its steps too.
+        """
+        while (timer := ran_out(ended, batch.now)) and timer.name is ClockName.STEP:
+            ended = await self._engine.tick(batch, ended)
+        return ended
+
+    async def _load_legs_before(self, tx: Transaction, batch: Batch, ended: Handoff) -> None:
+        if ended.legs_done:
+            legs = frozenset((ended.team, leg.id) for leg in ended.legs_done)
+            loaded = await tx.load(Wanted(handoffs=legs))
+            batch.admit(list(loaded.handoffs.values()))
+
     async def _cancel_below(self, tx: Transaction, batch: Batch, above: Handoff) -> None:
         """Cancel what is unfinished below a handoff that ended without success."""
-        rows = await tx.unfinished(above.team, above.correlation_id)
-        unfinished = batch.admit(rows)
-        ids = {above.id}
+        line = await self._line_below(tx, batch, above)
         reason = wire_bodies.words(reason=f"{above.id}, which it was for, is {above.state}")
-        # Ids are in the order of their making: what is below comes later.
-        for handoff in unfinished:
-            below = handoff.parent_id in ids and handoff.id != above.next_leg
-            if below and not handoff.detached and not handoff.final:
-                ids.add(handoff.id)
+        for _, handoff in sorted(line.items()):
+            if not handoff.final and _is_below(handoff, above, line):
                 cancel = commands.Cancel(settled=True, body=reason)
                 self._apply(batch, handoff.team, handoff.id, cancel)
+
+    async def _line_below(
+        self, tx: Transaction, batch: Batch, above: Handoff
+    ) -> dict[str, Handoff]:
+        """Return what is unfinished in a chain, and what lies between that and `above`, by id.
+
+        What lies between may have ended: a leg that was done and opened the next one, somebody who
+        handed on a part and did not wait for it.
+        """
+
+        def of_chain(handoffs: Iterable[Handoff]) -> dict[str, Handoff]:
+            chain = (above.team, above.correlation_id)
+            return {h.id: h for h in handoffs if (h.team, h.correlation_id) == chain}
+
+        unfinished = batch.admit(await tx.unfinished(above.team, above.correlation_id))
+        line = of_chain(h for h in (*unfinished, *batch.touched) if h.id != above.id)
+        looked_for = {above.id, *line}
+        while missing := {h.parent_id for h in line.values() if h.parent_id} - looked_for:
+            looked_for |= missing
+            keys = frozenset((above.team, parent) for parent in missing)
+            loaded = await tx.load(Wanted(handoffs=keys))
+            line |= of_chain(batch.admit(list(loaded.handoffs.values())))
+        return line
 
     async def _carry_on(self, tx: Transaction, batch: Batch, dead: Handoff, successor: str) -> None:
         """Make the successor that an escalation step has promised; who redrives makes its own."""
         if successor not in self._promised:
             return
         step, target = self._promised.pop(successor)
-        content = self._at_hand(batch, dead) or b"{}"
+        content = await self._content(batch, dead) or b"{}"
+        await self._load_legs_before(tx, batch, dead)
+        deadline, chain = chains.fresh_deadlines(dead, batch.legs_before(dead), now=batch.now)
         offer = chains.successor(
             dead,
             content,
             to=target.candidate,
             capability=target.capability,
             routed=target.routed,
-            deadline_at=batch.now + max(dead.terms.deadline_at - dead.stored_at, 1),
+            deadline_at=deadline,
+            chain_deadline_at=chain,
             without_step=step,
         )
         made = self._apply(batch, dead.team, successor, offer)
@@ -267,6 +330,13 @@ class Consequences:
         around = self._engine.surroundings()
         return batch.apply(team, handoff_id, command, by=RELAY, around=around)
 
+    async def _content(self, batch: Batch, handoff: Handoff) -> bytes | None:
+        """Return what was offered. Read when its turn comes: all of them may not fit in memory."""
+        key = (handoff.team, handoff.id, 1)
+        if key in batch.bodies:
+            return batch.bodies[key]
+        return (await self._bodies.fetch([key]))[key]
+
     def _at_hand(self, batch: Batch, handoff: Handoff) -> bytes | None:
         key = (handoff.team, handoff.id, 1)
         return batch.bodies[key] if key in batch.bodies else self._bodies.at_hand(key)
@@ -279,6 +349,16 @@ def covering(content: Content, handoff: Handoff) -> str | None:
 
 def _ended(before: Handoff | None, after: Handoff) -> bool:
     return after.final and (before is None or not before.final)
+
+
+def _is_below(handoff: Handoff, above: Handoff, line: Mapping[str, Handoff]) -> bool:
+    """Whether `handoff` is for `above`, directly or by way of others, none of them detached."""
+    at: Handoff | None = handoff
+    while at is not None and not at.detached and at.id != above.next_leg:
+        if at.parent_id == above.id:
+            return True
+        at = line.get(at.parent_id or "")
+    return False
 
 
 def _matters(before: Handoff | None, after: Handoff) -> bool:

@@ -26,7 +26,7 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.core.limits import SECOND, Limits
-from nodrop.core.model import Handoff
+from nodrop.core.model import Handoff, Timer
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine.agenda import Agenda
 from nodrop.engine.batch import Batch, takeable, union
@@ -71,9 +71,9 @@ class Engine:
         self.on_outcome: Callable[[Handoff], bool] = lambda _: False
         """Whether the requester of a handoff that just ended waits on a connection right now."""
         self.on_due: Callable[[Sequence[Handoff]], Awaitable[None]] = _nothing
-        """Has at hand what the clocks of these need to know."""
-        self.on_step: Callable[[Handoff, int], dict[str, Any]] = lambda _, __: {}
-        """What the escalation step of this number must know."""
+        """Reads together, as far as it can be kept, what the clocks of these need to know."""
+        self.on_step: Callable[[Batch, Handoff, Timer], Awaitable[dict[str, Any]]] = _nothing_known
+        """What a clock that ran out must know: whom its handoff may be given to."""
         self.on_decided: Callable[[Transaction, Batch], Awaitable[None]] = _nothing
         """Does what follows from what a batch has decided, in the same transaction."""
         self.on_conflict: Callable[[], Awaitable[None]] | None = None
@@ -489,21 +489,16 @@ class Engine:
             if not waiting:
                 return
             _, number = heapq.heappop(waiting)
-            handoff = due[number] = self._tick_one(batch, due[number])
+            handoff = due[number] = await self.tick(batch, due[number])
             timer = ran_out(handoff, batch.now)
             if timer is not None and timer.at <= until:
                 heapq.heappush(waiting, (timer.at, number))
 
-    def _tick_one(self, batch: Batch, handoff: Handoff) -> Handoff:
-        candidates: tuple[commands.Candidate, ...] = ()
-        if handoff.routed:
-            candidates = self._register.candidates(
-                handoff.team, handoff.capability, sender=handoff.sender, asked=handoff.asked
-            )
+    async def tick(self, batch: Batch, handoff: Handoff) -> Handoff:
+        """Look after one clock of a handoff that ran out, if one did."""
         timer = ran_out(handoff, batch.now)
-        step = timer.step if timer else None
-        known = {} if step is None else self.on_step(handoff, step)
-        around = self.retrying(handoff, batch.now, candidates=candidates, **known)
+        known = await self.on_step(batch, handoff, timer) if timer else {}
+        around = self.retrying(handoff, batch.now, **known)
         after = batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
         self.retries.note(handoff, after, now=batch.now)
         return after
@@ -554,3 +549,7 @@ class Engine:
 
 async def _nothing(*_: object) -> None:
     """Do nothing, where nobody has said what to do."""
+
+
+async def _nothing_known(*_: object) -> dict[str, Any]:
+    return {}

@@ -22,7 +22,7 @@ from nodrop.core.errors import (
     Problem,
 )
 from nodrop.core.limits import SECOND
-from nodrop.core.model import Handoff, Join, Member, MemberOf, State
+from nodrop.core.model import Handoff, Join, Member, MemberOf, State, Terms, When
 from nodrop.engine.batch import Batch
 from nodrop.engine.engine import Engine
 from nodrop.engine.following import Following
@@ -185,6 +185,7 @@ class Groups:
                 offer = await self._writing.offers.read(
                     caller.team, caller.agent, spec, member_id, parent=None, proved=None
                 )
+                _require_steps_that_come(offer.terms)
             except CallerError as error:
                 error.errors = tuple(
                     Problem(path=f"{path}.{p.path}", message=p.message) for p in error.errors
@@ -316,6 +317,15 @@ class Groups:
         if caller.observer:
             return await self._shows.outlines(handoffs)
         return await self._shows.handoffs(handoffs, reader=caller.agent)
+
+
+def _require_steps_that_come(terms: Terms) -> None:
+    """Refuse a step that would wait longer than a member is there to take it."""
+    for index, step in enumerate(terms.escalation):
+        if step.after_ms and step.when in {When.OVERDUE, When.DEAD}:
+            message = "a member is settled when it ends: such a step comes at once, or never"
+            problem = Problem(path=f"escalation[{index}].after", message=message)
+            raise InvalidRequestError(message, errors=(problem,))
 
 
 def _digest(request: requests.OfferGroup) -> str:

@@ -6,8 +6,9 @@ log was and how every handoff stood that goes on beyond it.
 
 from typing import Final
 
+from nodrop.core.following import undecided
 from nodrop.core.machine import evolve
-from nodrop.core.model import DEAD, Handoff
+from nodrop.core.model import Handoff
 from nodrop.engine.ports import Clock, Signer
 from nodrop.store import Horizon, LogPage, Store
 from nodrop.wire import canonical
@@ -96,5 +97,5 @@ def _inherited_from(handoff: Handoff) -> set[str]:
 
 
 def _forgettable(handoff: Handoff, before: int) -> bool:
-    undecided = handoff.state in DEAD and handoff.decision is None
-    return handoff.settled_at is not None and handoff.settled_at < before and not undecided
+    settled = handoff.settled_at is not None and handoff.settled_at < before
+    return settled and not undecided(handoff)

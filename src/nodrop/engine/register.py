@@ -16,6 +16,7 @@ from nodrop.core.errors import (
     CapabilityRequiredError,
     InvalidRequestError,
     NoMatchError,
+    PayloadInvalidError,
     Problem,
 )
 from nodrop.core.limits import Limits
@@ -137,9 +138,19 @@ class Register:
     # --- routing ---
 
     def target(
-        self, team: str, to: str | None, capability: str | None, *, sender: str, path: str = ""
+        self,
+        team: str,
+        to: str | None,
+        capability: str | None,
+        *,
+        sender: str,
+        asked: Collection[str] = (),
+        path: str = "",
     ) -> Target:
-        """Return who is meant by `to` and `capability`, if `sender` may hand it to them."""
+        """Return who is meant by `to` and `capability`, if `sender` may hand it to them.
+
+        Whoever was `asked` is not found by capability again.
+        """
         if to is not None:
             named = self._named(team, to, capability, path)
             self.rules.require(team, sender, to, named.capability)
@@ -147,15 +158,46 @@ class Register:
         if capability is None:
             problem = Problem(path=f"{path}to", message="name a recipient, a capability, or both")
             raise InvalidRequestError("nobody is asked", errors=(problem,))
-        candidates = self.candidates(team, capability, sender=sender)
+        candidates = self.candidates(team, capability, sender=sender, asked=asked)
         if not candidates:
-            if self._offerings[team].get(capability):
-                barred = NoMatchError(f"no rule lets {sender} hand {capability!r} to who offers it")
-                barred.suspect = SUSPECT
-                raise barred
-            raise NoMatchError(f"no agent of this team offers {capability!r}")
+            raise self._nobody(team, capability, sender, asked)
         first = candidates[0]
         return Target(candidate=first, capability=capability, routed=True, known=True)
+
+    def target_taking(
+        self,
+        team: str,
+        to: str | None,
+        capability: str | None,
+        payload: Any,
+        *,
+        sender: str,
+        asked: Collection[str] = (),
+    ) -> Target:
+        """Return who is meant, and takes `payload`: of those found by capability, the first who does.
+
+        Raises:
+            PayloadInvalidError: none of them does.
+        """
+        target = self.target(team, to, capability, sender=sender, asked=asked)
+        able = target.candidate
+        if target.routed:
+            others = self.candidates(team, target.capability, sender=sender, asked=asked)
+            able = next(iter(self.who_take(team, others, target.capability, payload)), able)
+        if problems := self.problems(team, able, target.capability, "input", payload):
+            raise PayloadInvalidError(f"{able.agent} does not take it", errors=problems)
+        return msgspec.structs.replace(target, candidate=able)
+
+    def _nobody(
+        self, team: str, capability: str, sender: str, asked: Collection[str]
+    ) -> NoMatchError:
+        if asked and self.candidates(team, capability, sender=sender):
+            return NoMatchError(f"everybody who offers {capability!r} was asked already")
+        if self._offerings[team].get(capability):
+            barred = NoMatchError(f"no rule lets {sender} hand {capability!r} to who offers it")
+            barred.suspect = SUSPECT
+            return barred
+        return NoMatchError(f"no agent of this team offers {capability!r}")
 
     def candidates(
         self,

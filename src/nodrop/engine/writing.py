@@ -15,7 +15,6 @@ from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
     NodropError,
-    PayloadInvalidError,
     ResultInvalidError,
     StaleQuestionError,
 )
@@ -43,7 +42,7 @@ from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
-from nodrop.store import Wanted
+from nodrop.store import Key, Wanted
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import decode_content, with_signature
@@ -205,18 +204,19 @@ class Writing:
         body = self._intake.reason(request.reason)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
-            target = self._register.target(
+            target = self._register.target_taking(
                 caller.team,
                 request.to,
                 request.capability or handoff.capability,
+                self._payload(handoff),
                 sender=handoff.sender,
+                asked=handoff.asked,
             )
             elsewhere = target.candidate.agent != handoff.recipient
             if elsewhere and (
                 full := self._room.why_full_inbox(caller.team, target.candidate.agent)
             ):
                 raise full
-            self._check_payload(handoff, target.candidate, target.capability)
             command = commands.Reassign(
                 to=target.candidate, capability=target.capability, routed=target.routed, body=body
             )
@@ -268,12 +268,12 @@ class Writing:
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             late: bytes | None = None
-            length = max(handoff.terms.deadline_at - handoff.stored_at, 1)
-            deadline = batch.now + length
+            now, legs = batch.now, batch.legs_before(handoff)
+            deadline, chain_deadline = chains.fresh_deadlines(handoff, legs, now=now)
             command: commands.Command
             if isinstance(request, requests.Redrive):
                 self._intake.agent(request.to, "to")
-                deadline = self._intake.due(request.deadline, "deadline", length, now=batch.now)
+                deadline = self._intake.due(request.deadline, "deadline", deadline - now, now=now)
                 body = self._intake.reason(request.reason)
                 command = commands.Redrive(successor=successor_id, body=body)
             else:
@@ -290,11 +290,13 @@ class Writing:
                 request,
                 caller,
                 deadline_at=deadline,
+                chain_deadline_at=chain_deadline,
                 late_result=late,
             )
 
         keys = frozenset({(dead.team, dead.sender, dead.key)}) if dead.key else frozenset[Any]()
-        return await self._about(caller, dead.id, request, decide, keys=keys)
+        legs = frozenset((dead.team, leg.id) for leg in dead.legs_done)
+        return await self._about(caller, dead.id, request, decide, keys=keys, others=legs)
 
     def _succeed(
         self,
@@ -305,14 +307,16 @@ class Writing:
         caller: Caller,
         *,
         deadline_at: int,
+        chain_deadline_at: int | None,
         late_result: bytes | None,
     ) -> Handoff:
         to, capability = dead.recipient, dead.capability
         if isinstance(request, requests.Redrive) and (request.to or request.capability):
             capability = request.capability or dead.capability
-            target = self._register.target(caller.team, request.to, capability, sender=dead.sender)
+            target = self._register.target_taking(
+                caller.team, request.to, capability, self._payload(dead), sender=dead.sender
+            )
             candidate, capability, routed = target.candidate, target.capability, target.routed
-            self._check_payload(dead, candidate, capability)
         else:
             candidate = Candidate(
                 agent=to,
@@ -334,6 +338,7 @@ class Writing:
             capability=capability,
             routed=routed,
             deadline_at=deadline_at,
+            chain_deadline_at=chain_deadline_at,
             late_result=late_result,
             not_before=not_before,
         )
@@ -377,8 +382,11 @@ class Writing:
         *,
         entries: frozenset[tuple[str, int]] = frozenset(),
         keys: frozenset[tuple[str, str, str]] = frozenset(),
+        others: frozenset[Key] = frozenset(),
     ) -> Done | DoneBefore:
-        job = self._job_about(caller, handoff_id, request, decide, entries=entries, keys=keys)
+        job = self._job_about(
+            caller, handoff_id, request, decide, entries=entries, keys=keys, others=others
+        )
         return await self._engine.submit(job)
 
     def _job_about(
@@ -390,6 +398,7 @@ class Writing:
         *,
         entries: frozenset[tuple[str, int]] = frozenset(),
         keys: frozenset[tuple[str, str, str]] = frozenset(),
+        others: frozenset[Key] = frozenset(),
     ) -> Job[Done | DoneBefore]:
         command_id = request.command_id if request else None
 
@@ -402,7 +411,7 @@ class Writing:
             return Done(handoff=decide(batch, handoff))
 
         wanted = Wanted(
-            handoffs=frozenset({(caller.team, handoff_id)}),
+            handoffs=frozenset({(caller.team, handoff_id), *others}),
             keys=keys,
             commands=_commands(caller, command_id),
             entries=entries,
@@ -441,14 +450,6 @@ class Writing:
         return self._engine.surroundings(
             candidates=candidates, position=self._queues.position(handoff)
         )
-
-    def _check_payload(
-        self, handoff: Handoff, candidate: Candidate, capability: str | None
-    ) -> None:
-        payload = self._payload(handoff)
-        problems = self._register.problems(handoff.team, candidate, capability, "input", payload)
-        if problems:
-            raise PayloadInvalidError(f"{candidate.agent} does not take it", errors=problems)
 
     def _payload(self, handoff: Handoff) -> Any:
         content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))

@@ -145,10 +145,7 @@ class Requester:
         await self._back()
         chance = self._chance
         count = chance.randint(1, 4)
-        offers = {
-            f"m{n}": replace(self._new_offer(), idempotency_key=None, command_id=None)
-            for n in range(count)
-        }
+        offers = {f"m{n}": _as_member(self._new_offer()) for n in range(count)}
         join = chance.choice(("all", "any", "quorum"))
         group = requests.OfferGroup(
             offers=offers,
@@ -250,3 +247,12 @@ class Requester:
             await self._line(requests.Agree(seq=seq), "agree", handoff_id)
         else:
             await self._line(requests.Decline(seq=seq), "decline", handoff_id)
+
+
+def _as_member(offer: requests.Offer) -> requests.Offer:
+    """Return an offer as one of a group: without a key, and no step waits beyond its end."""
+    steps = tuple(
+        replace(step, after=0) if step.when in {"overdue", "dead"} else step
+        for step in offer.escalation
+    )
+    return replace(offer, idempotency_key=None, command_id=None, escalation=steps)
