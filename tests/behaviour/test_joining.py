@@ -256,6 +256,28 @@ async def test_an_observer_looks_on(office: Office) -> None:
     await auditor("create_token", agent="auditor", role="observer")
 
 
+async def test_tokens_are_listed_until_they_are_revoked_to_operators_and_to_their_own_agents(
+    office: Office,
+) -> None:
+    me = await office.person()
+    made = await me("create_token", agent="code_agent", label="laptop")
+    code_agent = await office.enter(made["token"])
+    other = await me("create_token", agent="code_agent")
+
+    async def listed(who: Any, **fields: Any) -> dict[str, str | None]:
+        found = (await who("list_tokens", **fields))["tokens"]
+        assert all("token" not in shown and "secret_sha256" not in shown for shown in found)
+        return {shown["token_id"]: shown["label"] for shown in found}
+
+    both = {made["token_id"]: "laptop", other["token_id"]: None}
+    assert await listed(me, agent="code_agent") == both
+    assert both.items() < (await listed(me)).items(), "the person has one too"
+    assert await listed(code_agent) == both
+    assert await listed(code_agent, agent="me") == {}, "not its to know of"
+    await me("revoke_token", named=other["token_id"])
+    assert await listed(me, agent="code_agent") == {made["token_id"]: "laptop"}
+
+
 async def test_whoever_waits_hears_that_its_token_is_revoked(office: Office) -> None:
     me = await office.person()
     token = await me("create_token", agent="code_agent")

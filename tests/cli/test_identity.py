@@ -48,3 +48,19 @@ def test_tokens_are_made_in_a_directory_that_works_as_an_agent(nodrop: Run) -> N
 def test_a_wrong_token_is_refused(nodrop: Run) -> None:
     refused = nodrop("inbox", "--token", "nd_wrong", "--agent", "a", "--json")
     assert (refused.code, refused.json["code"]) == (1, "unauthenticated")
+
+
+def test_tokens_are_listed_and_revoked(nodrop: Run) -> None:
+    kept, lost = (nodrop("token", "listed", "--json", "--label", n).json for n in ("a", "b"))
+    assert nodrop("token", "--revoke", lost["token_id"]).code == 0
+    shown = nodrop("token", "listed", "--list")
+    assert kept["token_id"] in shown.out
+    assert lost["token_id"] not in shown.out
+    assert nodrop("inbox", "--token", lost["token"]).code != 0
+    assert nodrop("inbox", "--token", kept["token"]).code == 0
+
+
+def test_a_token_is_for_somebody(nodrop: Run) -> None:
+    refused = nodrop("token")
+    assert refused.code == 2
+    assert "--list" in refused.err

@@ -194,6 +194,7 @@ async def people_look_around(cast: Cast) -> None:
     await cast.requester("log", query="?limit=500")
     await cast.requester("checkpoints")
     token = await cast.operator("create_token", {"agent": "support_agent"})
+    await cast.operator("list_tokens", query="?agent=support_agent")
     await cast.operator("revoke_token", name=token["token_id"])
     reach = {"public": True, "a2a": "https://agents.example/coder", "token": "s"}
     assert (await cast.operator("set_reach", reach, name="code_agent"))["token"] is True

@@ -3,9 +3,10 @@
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from nodrop.cli import screen
-from nodrop.cli.screen import line
+from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.core.errors import InvalidRequestError, Problem
@@ -13,15 +14,48 @@ from nodrop.core.errors import InvalidRequestError, Problem
 
 async def token(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent it is for.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The agent it is for.")] = None,
     role: Annotated[str, typer.Option(help="agent, observer or operator.")] = "agent",
     label: Annotated[str | None, typer.Option(help="To tell it from others later.")] = None,
+    revoke: Annotated[
+        str | None, typer.Option(metavar="ID", help="End a token at once, instead.")
+    ] = None,
+    *,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List the tokens that are good, instead; NAME's, or all.")
+    ] = False,
 ) -> None:
     """Make a token for an agent and print it, alone: `$(nodrop token code_agent)`."""
     session.act_as("me")  # only an operator may, whoever this directory works as
+    if listed:
+        found = await session.call("list_tokens", given(agent=name))
+        session.show(found, lambda: _show_tokens(found["tokens"], now=session.now()))
+        return
+    if revoke is not None:
+        ended = await session.call("revoke_token", name=revoke)
+        session.show(ended, lambda: screen.success("revoked a token of ", (ended["agent"], "bold")))
+        return
+    if name is None:
+        problem = Problem(path="NAME", message="say whom it is for; or --list, or --revoke ID")
+        raise InvalidRequestError(problem.message, errors=(problem,))
     fields = {"agent": name, "role": role, "label": label or "nodrop token"}
     answer = await session.call("create_token", fields)
     session.show(answer, lambda: print(screen.clean(answer["token"])))
+
+
+def _show_tokens(listed: list[dict[str, Any]], *, now: int) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for column in ("token", "agent", "role", "made", "label"):
+        table.add_column(column, no_wrap=True)
+    for shown in listed:
+        table.add_row(
+            styled(shown["token_id"]),
+            styled(shown["agent"], "bold"),
+            styled(shown["role"]),
+            styled(screen.ago(shown["created_at"], now), "bright_black"),
+            styled(shown["label"] or ""),
+        )
+    screen.console().print(table)
 
 
 async def invite(

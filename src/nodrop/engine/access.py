@@ -52,9 +52,14 @@ class Access:
         if token.revoked_at is not None:
             self.revocations.revoked(token.team, token.id)
 
-    def all(self) -> list[Token]:
-        """Return every token there is."""
-        return list(self._tokens.values())
+    def is_token(self, secret: str) -> bool:
+        """Whether `secret` is a token that is good."""
+        return self._holder(self._tokens.get(hashed(secret))) is not None
+
+    def of(self, team: str) -> list[Token]:
+        """Return every token that a team ever had, oldest first."""
+        mine = [token for token in self._by_id.values() if token.team == team]
+        return sorted(mine, key=lambda token: (token.created_at, token.id))
 
     def find(self, team: str, token_id: str) -> Token | None:
         """Return a token of a team by its id."""

@@ -66,6 +66,8 @@ class Agents:
                 return shown
             case requests.CreateToken():
                 return Reply(answer=await self._people.create_token(caller, request))
+            case requests.ListTokens():
+                return Reply(answer=self._people.tokens(caller, request.agent))
             case requests.RevokeToken():
                 token_id = name or request.token_id
                 return Reply(answer=await self._people.revoke_token(caller, token_id))

@@ -27,6 +27,7 @@ from nodrop.engine.shows import Caller
 from nodrop.store import Token, Wanted
 from nodrop.wire import canonical, requests, views
 from nodrop.wire.log import Draft
+from nodrop.wire.times import format_time
 
 _NOTED: Final = "team.noted.v1"
 
@@ -125,9 +126,7 @@ class People:
 
     async def ensure_token(self, caller: Caller, *, agent: str, role: str, secret: str) -> None:
         """Make `secret` a token, unless it is one."""
-        if not any(
-            t.secret_sha256 == hashed(secret) and t.revoked_at is None for t in self._access.all()
-        ):
+        if not self._access.is_token(secret):
             await self._mint(caller, agent, role, secret, None)
 
     async def _mint(
@@ -172,6 +171,24 @@ class People:
     def known(self, team: str, agent: str) -> bool:
         """Whether anybody goes by this name, or did."""
         return self._register.knows(team, agent)
+
+    def tokens(self, caller: Caller, agent: str | None) -> views.TokensAnswer:
+        """Return the tokens that are good, of one agent or of all that the caller may know of."""
+        self._intake.agent(agent, "agent")
+        shown = [
+            views.TokenView(
+                token_id=token.id,
+                agent=token.agent,
+                role=token.role,
+                label=token.label,
+                created_at=format_time(token.created_at),
+            )
+            for token in self._access.of(caller.team)
+            if token.revoked_at is None
+            and agent in {None, token.agent}
+            and (caller.operator or token.agent == caller.agent)
+        ]
+        return views.TokensAnswer(tokens=tuple(shown))
 
     async def revoke_token(self, caller: Caller, token_id: str) -> views.TokenAnswer:
         """End a token at once."""

@@ -33,7 +33,11 @@ _SEEN_BY_ALL: Final = frozenset(
 )
 """Where a team stands. Inboxes and recorded steps are somebody's own."""
 _OWN: Final = frozenset(
-    {"keys", "add_key", "revoke_key", "create_token", "revoke_token", "get_policy", "join"}
+    {
+        *("keys", "add_key", "revoke_key"),
+        *("create_token", "list_tokens", "revoke_token"),
+        *("get_policy", "join"),
+    }
 )
 """One's own way in, and the rules one is held to."""
 _OPERATORS: Final = frozenset(

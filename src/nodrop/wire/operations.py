@@ -205,6 +205,7 @@ _TABLE: Final = (
         answer="token",
         status=201,
     ),
+    _get("list_tokens", "tokens", r.ListTokens, "tokens"),
     Operation(
         name="revoke_token",
         method="DELETE",

@@ -389,6 +389,12 @@ class ListInvitations(Request, frozen=True, kw_only=True):
     """The invitations that somebody may still join with."""
 
 
+class ListTokens(Request, frozen=True, kw_only=True):
+    """The API tokens that are good: an operator sees all of them, others their own."""
+
+    agent: str | None = None
+
+
 class ListKeys(Request, frozen=True, kw_only=True):
     """The public keys of the team's agents."""
 

@@ -268,6 +268,22 @@ class TokenAnswer(View, frozen=True, kw_only=True):
     token: str | None = None
 
 
+class TokenView(View, frozen=True, kw_only=True):
+    """A token that is good. Its secret is nowhere."""
+
+    token_id: str
+    agent: str
+    role: str
+    label: str | None
+    created_at: str
+
+
+class TokensAnswer(View, frozen=True, kw_only=True):
+    """Tokens, oldest first."""
+
+    tokens: tuple[TokenView, ...]
+
+
 class CheckpointAnswer(View, frozen=True, kw_only=True):
     """Size and head of a log, signed by the relay. Keep it elsewhere: it proves what was."""
 
@@ -313,6 +329,7 @@ ANSWERS: dict[str, type[View]] = {
     "agents": directory.AgentsAnswer,
     "contract": directory.ContractAnswer,
     "token": TokenAnswer,
+    "tokens": TokensAnswer,
     "checkpoint": CheckpointAnswer,
     "refusals": RefusalsAnswer,
     "digest_key": key_views.DigestKeyAnswer,
