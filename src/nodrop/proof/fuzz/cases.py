@@ -56,6 +56,7 @@ _OF_DELIVERY: Final = frozenset(
 )
 
 
+_AFTER_THE_END: Final = ("overdue", "dead")
 _CONDITIONS: Final = ("true", "event.data.n > 3", "event.type.startsWith('bug') || false")
 _ADDRESSES: Final = ("https://hooks.example.com/in", "http://hooks.example.com:8080/a?b=c")
 _AGENT_ADDRESSES: Final = ("https://agents.invalid/coder", "http://agents.invalid:8080/a?b=c", "")
@@ -295,11 +296,22 @@ def _join(group: Fields) -> None:
     members = cast("Fields", offers)
     for offer in members.values():
         _agree(offer)
+        _come_at_once(offer)
     quorum = group.get("quorum")
     if group.get("join") == "quorum" and (
         quorum is None or (_counts(quorum) and len(members) < quorum <= DEFAULT.members_max)
     ):
         group["quorum"] = 1
+
+
+def _come_at_once(offer: Any) -> None:
+    """Have the steps that a member's end calls for wait for nothing else: it settles when it ends."""
+    steps = cast("Fields", offer).get("escalation") if isinstance(offer, dict) else None
+    for step in _objects(steps):
+        after = step.get("after")
+        lasts = isinstance(after, int | float) and not isinstance(after, bool) and after >= 0
+        if step.get("when") in _AFTER_THE_END and (lasts or isinstance(after, str)):
+            step["after"] = 0
 
 
 def _send(message: Fields) -> None:
