@@ -85,6 +85,8 @@ class Engine:
         self._queue: deque[Job[Any]] = deque()
         self._wake = asyncio.Event()
         self._agenda = Agenda(store, self.leases, clock=clock, wake=self._wake.set)
+        self._behind = False
+        """More came due than the last batch could look after."""
         self._up_since = 0
         self._set_back = False
         """The clock stands before what the log tells of, and no commit has looked after that yet."""
@@ -475,9 +477,9 @@ class Engine:
         due = batch.admit(await tx.due(now=batch.now, limit=self.limits.batch_commands_max))
         await self.on_due(due)
         until = batch.now
-        if len(due) >= self.limits.batch_commands_max:
+        self._behind = len(due) >= self.limits.batch_commands_max
+        if self._behind:
             until = min(due_at(due[-1]) or until, until)  # what comes later waits for the rest
-            self._wake.set()
         # One clock at a time, whosever is next: what happened while nobody looked is told in order.
         waiting = [
             (timer.at, number)
@@ -540,8 +542,10 @@ class Engine:
     async def _note_due(self, changes: Changes, now: int) -> None:
         """Know the earliest due time: of what this batch changed, or of what was left."""
         if self._agenda.is_due(now):
-            later_by = 0 if self.on_conflict is None else _LOOK_AGAIN_MS
-            await self._agenda.read_on(now, later_by=later_by)
+            # Where much came due at once, callers get as much of the time as the clocks do.
+            took = self._clock.now() - now
+            shared = self.on_conflict is not None and not self._behind
+            await self._agenda.read_on(now, later_by=_LOOK_AGAIN_MS if shared else 2 * took)
         for row in changes.rows:
             self._agenda.expect(row.due_at)
         self._agenda.rearm()

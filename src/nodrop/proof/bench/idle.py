@@ -211,7 +211,7 @@ async def _read(socket: aiohttp.ClientWebSocketResponse) -> None:
 async def _open_handoffs(plan: IdlePlan) -> float:
     """Return the memory of a relay that has looked at its many open handoffs, and goes on."""
     folder = plan.folder / "open"
-    template = await past.record(finished=False)
+    template = await past.record(finished=False, now_ms=plan.now_ms)
     await asyncio.to_thread(past.filled, {plan.open: folder}, template, now_ms=plan.now_ms)
     async with RelayProcess(folder / "home") as relay:
         async with connect(relay.url, agent=REQUESTER, home=relay.home) as me:

@@ -46,16 +46,21 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     key: str
+    at: int
+    """When all of it happened."""
     entries: Sequence[Draft]
     row: Row
     use: KeyUse
 
 
-async def record(*, finished: bool) -> Template:
-    """Carry out one handoff, to its end or just offered, and return what it leaves."""
+async def record(*, finished: bool, now_ms: int = T0) -> Template:
+    """Carry out one handoff, to its end or just offered, and return what it leaves.
+
+    What is only offered runs out some time after `now_ms`: the clocks of copies are the template's.
+    """
     store = _RecordingStore(MemoryStore())
     relay = await Relay.start(
-        cast("Store", store), clock=FakeClock(), ids=_Ids(), signer=_NoSigner()
+        cast("Store", store), clock=FakeClock(now_ms), ids=_Ids(), signer=_NoSigner()
     )
     try:
         await relay.ensure_team(TEAM)
@@ -77,7 +82,7 @@ async def record(*, finished: bool) -> Template:
     ]
     rows = [row for changes in store.appended for row in changes.rows]
     uses = [use for changes in store.appended for use in changes.keys]
-    return Template(id=handoff.id, key=key, entries=entries, row=rows[-1], use=uses[0])
+    return Template(id=handoff.id, key=key, at=now_ms, entries=entries, row=rows[-1], use=uses[0])
 
 
 class Fill:
@@ -201,7 +206,7 @@ class _Pattern:
     """Bytes of the template, with the places where what is its own stands."""
 
     def __init__(self, text: bytes, template: Template) -> None:
-        own = (template.id.encode(), template.key.encode(), b"%d" % T0)
+        own = (template.id.encode(), template.key.encode(), b"%d" % template.at)
         self._pieces = re.split(b"(" + b"|".join(map(re.escape, own)) + b")", text)
         self._places = [(n, own.index(self._pieces[n])) for n in range(1, len(self._pieces), 2)]
 
