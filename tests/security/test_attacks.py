@@ -21,7 +21,7 @@ from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
 from nodrop.engine.rules import Rules
-from nodrop.testing.fortress import ELSEWHERE, UNKNOWN, Attack, Fortress
+from nodrop.testing.fortress import ELSEWHERE, TEAM, UNKNOWN, Attack, Fortress
 from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 
@@ -478,7 +478,7 @@ def revocation_forgotten() -> Generator[None]:
     authenticate = Access.authenticate
 
     def forgetful(self: Access, secret: str, *, address: str | None = None) -> Caller:
-        for token in self.all():
+        for token in self.of(TEAM):
             self.put(replace(token, revoked_at=None))
         return authenticate(self, secret, address=address)
 
