@@ -59,3 +59,18 @@ async def test_clocks_that_ran_out_together_leave_callers_as_much_time_as_they_t
     assert await expired(store) == 2 * TOGETHER
     clock.advance(COMMIT_MS)
     assert await expired(store) == 3 * TOGETHER
+
+
+async def test_a_slow_commit_puts_off_nothing_that_comes_due_after_it(
+    started: Callable[[Any, Limits], Awaitable[Relay]], clock: FakeClock
+) -> None:
+    store = SlowStore(clock)
+    relay = await started(store, replace(DEFAULT, batch_commands_max=TOGETHER))
+    for number, deadline in enumerate(("3600000 ms", "3600060 ms")):
+        offer = requests.Offer(to="code_agent", deadline=deadline, command_id=f"c{number}")
+        await relay.call(SENDER, "offer", offer)
+    store.commit_ms = COMMIT_MS
+    clock.advance(HOUR)
+    assert await expired(store) == 1
+    clock.advance(60 - COMMIT_MS)
+    assert await expired(store) == 2

@@ -49,6 +49,8 @@ _DECISIONS_MAX: Final = 8
 """Of one batch, where other engines keep changing what it rests on."""
 _LOOK_AGAIN_MS: Final = 100
 """What another engine may be looking after is left to it for so long."""
+_REST_MS_MAX: Final = 250
+"""Clocks that ran out wait no longer than this for callers; a batch may have been held up."""
 _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""
 _FOREVER: Final = 2**62
@@ -542,10 +544,12 @@ class Engine:
     async def _note_due(self, changes: Changes, now: int) -> None:
         """Know the earliest due time: of what this batch changed, or of what was left."""
         if self._agenda.is_due(now):
-            # Where much came due at once, callers get as much of the time as the clocks do.
-            took = self._clock.now() - now
-            shared = self.on_conflict is not None and not self._behind
-            await self._agenda.read_on(now, later_by=_LOOK_AGAIN_MS if shared else 2 * took)
+            later_by = 0 if self.on_conflict is None else _LOOK_AGAIN_MS
+            if self._behind:
+                # Where much came due at once, callers get as much of the time as the clocks do.
+                took = self._clock.now() - now
+                later_by = took + min(took, _REST_MS_MAX)
+            await self._agenda.read_on(now, later_by=later_by)
         for row in changes.rows:
             self._agenda.expect(row.due_at)
         self._agenda.rearm()
