@@ -125,6 +125,26 @@ async def test_an_outcome_reaches_who_waits_for_it_at_another_relay(
     assert not answer.wait_elapsed
 
 
+async def test_every_relay_learns_how_an_agent_does_its_work(here: Relay, there: Relay) -> None:
+    """Also where the outcome was known to the requester, and settled, in the commit that made it."""
+    manifest = msgspec.Raw(b'{"agent_id": "code_agent", "capabilities": [{"name": "triage"}]}')
+    register = requests.Register(agent="code_agent", manifest=manifest)
+    await here.call(WORKER, "register", register, name="code_agent")
+    handoff = await offer(here, capability="triage")
+    wait = requests.GetHandoff(wait=20, until="finished")
+    waiting = asyncio.create_task(ask(here, SENDER, "get_handoff", wait, handoff))
+    await ask(here, WORKER, "ack", requests.Ack(), handoff)
+    await ask(here, WORKER, "complete", requests.Complete(attempt=1), handoff)
+    await waiting
+    assert (await types(here))[-1] != "handoff.completed.v1"
+
+    async def known() -> bool:
+        found = await ask(there, SENDER, "agents", requests.ListAgents(capability="triage"))
+        return [agent.offers[0].observed.n for agent in found.agents] == [1]
+
+    await until(known)
+
+
 async def test_one_command_sent_to_two_relays_at_once_is_carried_out_once(
     here: Relay, there: Relay
 ) -> None:

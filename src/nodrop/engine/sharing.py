@@ -4,6 +4,7 @@ Everything that is held in memory has its line in `take_in`, or is counted anew 
 later part of the engine remembers belongs here too.
 """
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -100,7 +101,9 @@ class Sharing:
             if self._concerns(handoff)
             for key in body_keys(handoff)
         )
-        types = {entry.handoff_id: entry.type for entry in news.entries}
+        types = defaultdict[str | None, set[str]](set)
+        for entry in news.entries:
+            types[entry.handoff_id].add(entry.type)
         for handoff in news.handoffs:
             self._queues.note(handoff)
             self._standings.observe(handoff, types[handoff.id])

@@ -55,9 +55,9 @@ class Standings:
         """Know an agent that has just joined."""
         await self.workloads.recount(self._store, team, agent)
 
-    def observe(self, handoff: Handoff, type_: str) -> None:
-        """Learn from what another engine wrote about a handoff: an entry of this type."""
-        if type_ in OUTCOMES and self._offers(handoff.team, handoff.capability, handoff.recipient):
+    def observe(self, handoff: Handoff, types: set[str]) -> None:
+        """Learn from what another engine wrote about a handoff: entries of these types."""
+        if types & OUTCOMES and self._offers(handoff.team, handoff.capability, handoff.recipient):
             self._observations.observe(handoff, self._clock.now())
 
     async def recount(self) -> None:
