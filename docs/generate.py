@@ -64,7 +64,9 @@ def log_entries() -> str:
         f"# Log entries\n\n{MADE_BY}"
         "What is written to a team's log, by name. A released name never changes its meaning.\n\n"
         "| entry | what happened |\n|---|---|\n" + "\n".join(rows) + "\n\n"
-        "About the team and not one handoff:\n\n| entry |\n|---|\n" + "\n".join(team) + "\n"
+        "About the team, or about a handoff that it does not change:\n\n| entry |\n|---|\n"
+        + "\n".join(team)
+        + "\n"
     )
 
 

@@ -134,7 +134,7 @@ class Token(Value, frozen=True, kw_only=True):
 class Record(Value, frozen=True, kw_only=True):
     """A small thing that a relay knows about a team: a key, an invitation, its policy.
 
-    All of a kind are read when a relay starts; the store does not look into `json`.
+    Most are read when a relay starts; the store does not look into `json`.
     """
 
     team: str
@@ -293,8 +293,8 @@ class Store(Protocol):
         """Return every known process of every team."""
         ...
 
-    async def records(self, kind: str) -> Sequence[Record]:
-        """Return every record of a kind, of every team."""
+    async def records(self, kind: str, *, of: Key | None = None) -> Sequence[Record]:
+        """Return every record of a kind; or, of a team, those whose ids begin so."""
         ...
 
     # Reading. Never blocks writers, never consumes, sees only what is committed.

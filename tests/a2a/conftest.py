@@ -153,9 +153,16 @@ class Office:
     data = staticmethod(data)
     asked = staticmethod(asked)
 
-    def __init__(self, folder: Path, *, allowed: tuple[str, ...] = ("127.0.0.1",)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        store: Path | str | None = None,
+        allowed: tuple[str, ...] = ("127.0.0.1",),
+    ) -> None:
         self.clock = WatchedClock()
         self.folder = folder
+        self._store = folder / "team.db" if store is None else store
         self._allowed = allowed
         self._stack = AsyncExitStack()
         self._relay: Relay | None = None
@@ -169,7 +176,7 @@ class Office:
     async def open(self, *, grpc_port: int | None = None) -> None:
         outside = app.A2A(home=self.folder, allowed=self._allowed, grpc_port=grpc_port)
         self._relay = await self._stack.enter_async_context(
-            app.open_relay(self.folder / "team.db", home=self.folder, clock=self.clock)
+            app.open_relay(self._store, home=self.folder, clock=self.clock)
         )
         self.url = await self._stack.enter_async_context(app.listening(self._relay, a2a=outside))
 
@@ -303,6 +310,18 @@ async def office(tmp_path: Path) -> AsyncGenerator[Office]:
     await office.token("coder")
     yield office
     await office.close()
+
+
+@pytest.fixture
+async def offices(tmp_path: Path, database: str) -> AsyncGenerator[tuple[Office, Office]]:
+    """Two relays on one PostgreSQL database; the first one was there first."""
+    offices = Office(tmp_path, store=database), Office(tmp_path, store=database)
+    for office in offices:
+        await office.open()
+    await offices[0].token("coder")
+    yield offices
+    for office in offices:
+        await office.close()
 
 
 @pytest.fixture(params=BINDINGS)

@@ -15,6 +15,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
+from nodrop.core.errors import StoreUnavailableError
 from nodrop.doors.listener import listen
 from nodrop.engine.webhooks import Webhook, Webhooks
 
@@ -143,9 +144,8 @@ async def test_what_was_not_sent_before_a_restart_is_sent_after_it_and_nothing_t
 async def test_without_its_cursor_a_webhook_would_hear_it_all_again(
     office: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forget(self: Webhooks, hook: Webhook, **moved: Any) -> Webhook:
-        del self, moved
-        return hook
+    async def forget(self: Webhooks, hook: Webhook, **moved: Any) -> None:
+        del self, hook, moved
 
     monkeypatch.setattr(Webhooks, "advance", forget)
     planner = await office.peer("planner", "coder")
@@ -229,3 +229,95 @@ async def test_nobody_makes_the_relay_call_what_only_it_can_reach(office: Any, u
     config = TaskPushNotificationConfig(task_id=task.id, url=url)
     refused = await planner.refused(planner.client.create_task_push_notification_config(config))
     assert isinstance(refused, InvalidParamsError)
+
+
+# --- several relays on one store ---
+
+
+async def asked_at(office: Any, hook: Hook) -> tuple[Any, str]:
+    """Return who asked at a relay to be told at the hook, and of which task."""
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it")
+    await planner.client.create_task_push_notification_config(hook.config(task_id=task.id, id="a"))
+    return planner, task.id
+
+
+async def test_whichever_relay_is_asked_everything_is_told_once(
+    offices: tuple[Any, Any], hook: Hook
+) -> None:
+    for asked, worked in (offices, offices[::-1]):
+        planner, task_id = await asked_at(asked, hook)
+        await work(worked, task_id)
+        assert await hook.told(4) == ["submitted", "working", "artifact", "completed"]
+        await asked.until(task_id, settled=True)
+        assert hook.got.empty()
+        del planner
+
+
+async def test_what_is_asked_at_one_relay_is_shown_and_dropped_at_another(
+    offices: tuple[Any, Any], hook: Hook
+) -> None:
+    here, there = offices
+    for asked, dropped in ((here, there), (there, here)):
+        _, task_id = await asked_at(asked, hook)
+        coder = await asked.member("coder")
+        await coder("take")
+        assert await hook.told(1) == ["submitted"]
+        other = (await dropped.peer("planner", "coder")).client
+        wanted = ListTaskPushNotificationConfigsRequest(task_id=task_id)
+        shown = (await other.list_task_push_notification_configs(wanted)).configs
+        assert [(c.id, c.url) for c in shown] == [("a", f"{hook.url}/hook")]
+        gone = DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="a")
+        await other.delete_task_push_notification_config(gone)
+        await other.create_task_push_notification_config(hook.config(task_id=task_id, id="b"))
+        await coder("ack", task_id, attempt=1)
+        await coder("complete", task_id, attempt=1, result=1)
+        told = [await hook.next() for _ in range(3)]
+        assert [_short(event) for _, event in told] == ["working", "artifact", "completed"]
+        assert {headers["webhook-id"].split("/")[1] for headers, _ in told} == {"b"}
+        await asked.until(task_id, settled=True)
+        assert hook.got.empty()
+
+
+async def test_when_the_relay_that_pushes_is_gone_another_goes_on_where_it_was(
+    offices: tuple[Any, Any], hook: Hook
+) -> None:
+    here, there = offices
+    tasks = [(await asked_at(office, hook))[1] for office in offices]
+    coder = await here.member("coder")
+    for _ in tasks:
+        await coder("take")
+    assert await hook.told(2) == ["submitted"] * 2
+    await here.close()
+    coder = await there.member("coder")
+    for task_id in tasks:
+        await coder("ack", task_id, attempt=1)
+        await coder("complete", task_id, attempt=1, result=1)
+    told = [_short((await hook.next())[1]) for _ in range(6)]
+    assert sorted(told) == sorted(["working", "artifact", "completed"] * 2)
+    for task_id in tasks:
+        await there.until(task_id, settled=True)
+    assert hook.got.empty()
+
+
+async def test_a_push_goes_on_after_the_store_could_not_be_reached(
+    office: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, task_id = await asked_at(office, hook)
+    advance, failed = Webhooks.advance, asyncio.Event()
+
+    async def fail_once(self: Webhooks, hook: Webhook, *, sent: int) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise StoreUnavailableError("away")
+        await advance(self, hook, sent=sent)
+
+    monkeypatch.setattr(Webhooks, "advance", fail_once)
+    await work(office, task_id)
+    async with asyncio.timeout(20):
+        await failed.wait()
+    await office.clock.somebody_sleeps(1_000)
+    office.clock.advance(1_000)
+    told = [_short((await hook.next())[1]) for _ in range(5)]
+    # What was not known to have arrived is told again.
+    assert told == ["submitted", "submitted", "working", "artifact", "completed"]

@@ -18,7 +18,6 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.engine.relay import Asking, Caller, Relay, Reply
-from nodrop.engine.webhooks import Webhook
 from nodrop.store import Attending, ConflictError, Roll, Token
 from nodrop.stores.postgres import PostgresFleet, PostgresStore
 from nodrop.testing.clock import FakeClock
@@ -370,16 +369,6 @@ async def test_what_a_relay_changes_in_one_team_stands_while_it_hears_of_another
     read.set()
     with pytest.raises(UnauthenticatedError):
         await here.authenticate(made.token)
-
-
-async def test_what_is_heard_of_waits_for_no_commit(here: Relay, there: Relay) -> None:
-    pruned = Webhook(
-        team="default", handoff_id="pruned", id="w", owner="inbox_monitor", url="https://a.example"
-    )
-    for number in range(5):
-        await here.webhooks.put(pruned)
-        await ask(there, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
-        await offer(here)  # decided again, since what is known of the team has changed
 
 
 async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(

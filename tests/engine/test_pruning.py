@@ -3,11 +3,13 @@
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nodrop import app
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
+from nodrop.engine.webhooks import ENDED, KIND, PROGRESS, Webhook
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
 
@@ -63,3 +65,29 @@ async def test_a_leg_that_its_fallback_replaced_is_nobodys_to_decide_about(
     assert [handoff.id for handoff in horizon.snapshots] == ([] if fallback else [failed])
     kept = await store.bodies("default", [(failed, 1)])
     assert bool(kept) is not fallback, "its words go with it"
+
+
+async def test_who_wanted_to_hear_of_what_is_pruned_is_forgotten(
+    relay: Relay, store: MemoryStore, clock: FakeClock
+) -> None:
+    asker, worker = await member(relay, "asker"), await member(relay, "worker")
+    hooks: dict[str, Webhook] = {}
+    for name in ("pruned", "kept"):
+        handoff = (await asker.call("offer", {"to": "worker", "deadline": "60d"}))["handoff"]["id"]
+        hook = Webhook(
+            team="default", handoff_id=handoff, id="w", owner="asker", url="https://a.example"
+        )
+        hooks[name] = await relay.webhooks.put(hook)
+        await relay.webhooks.put(msgspec.structs.replace(hook, id="told", ended=True))
+        await relay.webhooks.advance(hooks[name], sent=3)
+    pruned = hooks["pruned"].handoff_id
+    await worker.call("ack", {}, handoff=pruned)
+    await worker.call("complete", {"attempt": 1}, handoff=pruned)
+    await asker.call("settle", {}, handoff=pruned)
+    clock.advance(30 * DAY)
+    await asker.call("note_team", {"text": "a month later"})
+    assert await relay.prune("default", older_than_ms=7 * DAY) > 0
+    left = [record for kind in (KIND, ENDED, PROGRESS) for record in await store.records(kind)]
+    kept = hooks["kept"].handoff_id
+    assert [record.id for record in left] == [f"{kept}/w", f"{kept}/told", f"{kept}/w"]
+    assert await relay.webhooks.pending() == [msgspec.structs.replace(hooks["kept"], sent=3)]

@@ -223,7 +223,7 @@ class Relay:
             ),
             clock=clock,
         )
-        self.webhooks = Webhooks(self._engine, store)
+        self.webhooks = Webhooks(self._engine, store, ids=ids)
         self._pruning = Pruning(store, clock=clock, signer=signer)
         self._fellows: Fellows | None = None
         self.duties = Duties()
@@ -262,7 +262,6 @@ class Relay:
         await relay._engine.start(up_since=up_since)
         if relay._fellows is not None:
             relay._fellows.start()
-        await relay.webhooks.load()
         await relay._erasing.resume()
         return relay
 
@@ -280,6 +279,7 @@ class Relay:
             room=self._room,
             standings=self._standings,
             following=self._following,
+            webhooks=self.webhooks,
             also=(self._coordination.load, self.reaches.load),
             tell=self._listeners.tell,
         )
@@ -524,7 +524,10 @@ class Relay:
         Keys and command ids are promised for a while after settlement, so nothing younger goes.
         """
         kept_ms = max(older_than_ms, self.limits.remember_ms)
-        return await self._pruning.prune(team, older_than_ms=kept_ms)
+        gone = await self._pruning.prune(team, older_than_ms=kept_ms)
+        if gone:
+            await self.webhooks.sweep()
+        return gone
 
     async def manifest(self, caller: Caller, agent: str) -> bytes:
         """Return an agent's manifest as it was sent."""

@@ -21,6 +21,7 @@ from nodrop.engine.register import Register
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Shows, body_keys
 from nodrop.engine.standings import Standings
+from nodrop.engine.webhooks import REMOVED, SET, Webhooks
 from nodrop.store import Attending, Key, Mail, News, Roll, Store
 from nodrop.wire.events import NAMES
 
@@ -46,6 +47,7 @@ class Sharing:
         room: Room,
         standings: Standings,
         following: Following,
+        webhooks: Webhooks,
         also: Sequence[Callable[[str], Awaitable[None]]],
         tell: Callable[[Key, Sequence[Mail]], Coroutine[Any, Any, None]],
     ) -> None:
@@ -61,6 +63,7 @@ class Sharing:
         self._standings = standings
         self._following = following
         self._following.alone = False
+        self._webhooks = webhooks
         self._also = also
         self._tell = tell
 
@@ -94,6 +97,8 @@ class Sharing:
             if entry.type == _ERASED and entry.handoff_id is not None:
                 self._bodies.forget_handoff(news.team, entry.handoff_id)
                 self._shows.forget_handoff(news.team, entry.handoff_id)
+            if entry.type in {SET, REMOVED} and entry.handoff_id is not None:
+                self._webhooks.touch((news.team, entry.handoff_id))
         # Read together: whoever is shown one of them would read it alone.
         await self._bodies.fetch(
             key

@@ -80,9 +80,10 @@ class MemoryStore:
         """Return every known process of every team."""
         return [process for _, process in sorted(self._tables.processes.items())]
 
-    async def records(self, kind: str) -> Sequence[Record]:
-        """Return every record of a kind, of every team."""
-        return [record for _, record in sorted(self._tables.records.items()) if record.kind == kind]
+    async def records(self, kind: str, *, of: Key | None = None) -> Sequence[Record]:
+        """Return every record of a kind; or, of a team, those whose ids begin so."""
+        every = [r for _, r in sorted(self._tables.records.items()) if r.kind == kind]
+        return [r for r in every if of is None or (r.team == of[0] and r.id.startswith(of[1]))]
 
     # --- reading ---
 

@@ -71,10 +71,12 @@ TEAM_NAMES: Final = (
     "status.told.v1",
     "topic.subscribed.v1",
     "topic.unsubscribed.v1",
+    "webhook.set.v1",
+    "webhook.removed.v1",
     "team.noted.v1",
     "team.pruned.v1",
 )
-"""Entries that are about the team and not about one handoff."""
+"""Entries that are about the team, or about a handoff that they do not change."""
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {

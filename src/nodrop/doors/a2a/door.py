@@ -27,12 +27,14 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.core.names import AGENT_ID
+from nodrop.doors.a2a.pushers import Pushers
 from nodrop.doors.a2a.visit import ANONYMOUS, Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire.asgi import Headers, address_of, bearer_in, refuse
 from nodrop.wire.decoding import peek
 
 if TYPE_CHECKING:
+    from nodrop.doors.a2a.pushing import Pushing
     from nodrop.doors.a2a.service import Service
 
 log = logging.getLogger("nodrop.a2a")
@@ -101,12 +103,16 @@ class A2ADoor:
         reaches = self._relay.reaches
         before = reaches.changed, reaches.check
         reaches.changed, reaches.check = self._reach_changed, self._check_reach
-        if self._relay.webhooks.pending() or self._relay.reaches.elsewhere():
+        if self._relay.reaches.elsewhere():
             self._load_soon()
+        pushers = Pushers(self._relay, self._pushing)
+        watching = asyncio.create_task(pushers.watch(), name="nodrop pushers")
         try:
             yield
         finally:
             reaches.changed, reaches.check = before
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             if self._loading is not None:
                 loaded = await asyncio.gather(self._service, return_exceptions=True)
                 if not isinstance(loaded[0], BaseException):
@@ -169,6 +175,9 @@ class A2ADoor:
         """
         self._load_soon()
         return await asyncio.shield(self._service)
+
+    async def _pushing(self) -> "Pushing":
+        return (await self.service()).pushing
 
     # --- one request ---
 

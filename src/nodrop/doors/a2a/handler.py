@@ -276,7 +276,7 @@ class Handler(RequestHandler):
         """Return where a task is pushed to."""
         visit = visit_of(context)
         handoff = await self._find(visit, params.task_id)
-        return self._pushing.get(visit, handoff, params.id)
+        return await self._pushing.get(visit, handoff, params.id)
 
     @validate_request_params
     @refused
@@ -286,7 +286,9 @@ class Handler(RequestHandler):
         """Return every place that a task is pushed to."""
         visit = visit_of(context)
         handoff = await self._find(visit, params.task_id)
-        return ListTaskPushNotificationConfigsResponse(configs=self._pushing.all(visit, handoff))
+        return ListTaskPushNotificationConfigsResponse(
+            configs=await self._pushing.all(visit, handoff)
+        )
 
     @validate_request_params
     @refused

@@ -2,13 +2,13 @@
 
 At least once, in order, each with an id that stays the same: the log is the outbox, so a crash
 loses nothing and repeats at most what was not yet known to have arrived. A place that is slow or
-gone holds up nobody else.
+gone holds up nobody else. Which of several relays sends is `pushers`' business.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, TypeAlias
 
 import httpx
 from a2a.types import AuthenticationInfo, TaskPushNotificationConfig
@@ -25,6 +25,7 @@ from nodrop.doors.a2a.following import Following
 from nodrop.doors.a2a.visit import View, Visit, Way
 from nodrop.engine.relay import Caller, Relay
 from nodrop.engine.webhooks import Webhook
+from nodrop.store import Key
 from nodrop.wire import canonical
 
 log = logging.getLogger("nodrop.a2a")
@@ -36,6 +37,9 @@ _TOGETHER_MAX: Final = 32
 _SECRET_CHARS_MAX: Final = 4_096
 _ID_CHARS_MAX: Final = 128
 _GONE: Final = 410
+
+Setting: TypeAlias = tuple[str, str]
+"""(id, setting): a webhook of one handoff, until it is set anew."""
 
 
 class Pushing:
@@ -57,18 +61,13 @@ class Pushing:
         self._addresses = addresses
         self._client = addresses.client(timeout_seconds=TIMEOUT_SECONDS)
         self._room = asyncio.Semaphore(_TOGETHER_MAX)
-        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
-
-    def start(self) -> None:
-        """Go on with what an earlier run left."""
-        for hook in self._webhooks.pending():
-            self._run(hook)
+        self._running: dict[Key, dict[Setting, asyncio.Task[None]]] = {}
 
     async def close(self) -> None:
         """Send no more; what is not sent is sent by the next run."""
-        running = list(self._running.values())
-        for task in running:
-            task.cancel()
+        running = [task for tasks in self._running.values() for task in tasks.values()]
+        for handoff in self.about():
+            self.look_after(handoff, ())
         await asyncio.gather(*running, return_exceptions=True)
         await self._client.aclose()
 
@@ -104,33 +103,28 @@ class Pushing:
             sent=sent,
             ended=from_now and handoff["outcome"] is not None,
         )
-        self._stop(hook)
-        kept = await self._webhooks.put(hook)
-        if not kept.ended:
-            self._run(kept)
-        return _config(kept)
+        return _config(await self._webhooks.put(hook))
 
-    def get(self, visit: Visit, handoff: View, name: str) -> TaskPushNotificationConfig:
+    async def get(self, visit: Visit, handoff: View, name: str) -> TaskPushNotificationConfig:
         """Return one of the caller's places."""
-        for config in self.all(visit, handoff):
+        for config in await self.all(visit, handoff):
             if config.id == name:
                 return config
         raise TaskNotFoundError(message="no such push notification config")
 
-    def all(self, visit: Visit, handoff: View) -> list[TaskPushNotificationConfig]:
+    async def all(self, visit: Visit, handoff: View) -> list[TaskPushNotificationConfig]:
         """Return the caller's places."""
-        return [_config(hook) for hook in self._of(visit, handoff)]
+        return [_config(hook) for hook in await self._of(visit, handoff)]
 
     async def drop(self, visit: Visit, handoff: View, name: str) -> None:
         """Push no more to one of the caller's places, if it is one."""
-        for hook in self._of(visit, handoff):
+        for hook in await self._of(visit, handoff):
             if hook.id == name:
-                self._stop(hook)
                 await self._webhooks.drop(hook)
 
-    def _of(self, visit: Visit, handoff: View) -> list[Webhook]:
+    async def _of(self, visit: Visit, handoff: View) -> list[Webhook]:
         caller = visit.caller
-        return list(self._webhooks.of(caller.team, handoff["id"], owner=caller.agent))
+        return await self._webhooks.of(caller.team, handoff["id"], owner=caller.agent)
 
     async def _last_seq(self, way: Way, handoff_id: str) -> int:
         after = 0
@@ -142,39 +136,66 @@ class Pushing:
 
     # --- sending ---
 
-    def _run(self, hook: Webhook) -> None:
-        key = (hook.team, hook.record_id)
-        task = asyncio.create_task(self._tell(hook), name=f"nodrop push {hook.record_id}")
-        self._running[key] = task
+    def about(self) -> list[Key]:
+        """Return the handoffs that somebody is told of."""
+        return list(self._running)
+
+    def look_after(self, handoff: Key, hooks: Collection[Webhook]) -> None:
+        """Tell these what becomes of a handoff, and nobody else."""
+        wanted: dict[Setting, Webhook] = {(hook.id, hook.setting): hook for hook in hooks}
+        running = self._running.get(handoff, {})
+        for setting in running.keys() - wanted.keys():
+            running.pop(setting).cancel()
+        for setting in wanted.keys() - running.keys():
+            self._run(setting, wanted[setting])
+        if not self._running.get(handoff):
+            self._running.pop(handoff, None)
+
+    def _run(self, setting: Setting, hook: Webhook) -> None:
+        running = self._running.setdefault(hook.handoff, {})
+        running[setting] = task = asyncio.create_task(
+            self._tell(hook), name=f"nodrop push {hook.record_id}"
+        )
 
         def done(ended: asyncio.Task[None]) -> None:
-            if self._running.get(key) is ended:
-                del self._running[key]
+            if running.get(setting) is ended:
+                del running[setting]
+                if not running and self._running.get(hook.handoff) is running:
+                    del self._running[hook.handoff]
             if not ended.cancelled() and (error := ended.exception()) is not None:
                 log.error("pushing %s failed", hook.record_id, exc_info=error)
 
         task.add_done_callback(done)
 
-    def _stop(self, hook: Webhook) -> None:
-        if (task := self._running.pop((hook.team, hook.record_id), None)) is not None:
-            task.cancel()
-
     async def _tell(self, hook: Webhook) -> None:
+        """Tell a webhook what there is to tell, also while the relay can be asked only at times."""
+        while True:
+            try:
+                if (now := await self._webhooks.find(hook)) is not None:
+                    await self._go_on(now)
+            except NodropError as error:
+                if not error.retryable:
+                    raise
+                log.warning("the push of %s waits: %s", hook.record_id, error)
+                await self._clock.sleep_until(self._clock.now() + FIRST_WAIT_MS)
+            else:
+                return
+
+    async def _go_on(self, hook: Webhook) -> None:
         way = self._way(Caller(team=hook.team, agent=hook.owner))
         handoff = (await way.call("get_handoff", {}, handoff=hook.handoff_id))["handoff"]
         entries = self._following.entries(way, hook.handoff_id, after=hook.sent)
         try:
             async for entry in entries:
-                ended = events.state_after(entry) in tasks.TERMINAL
                 for number, update in enumerate(events.updates(entry, handoff)):
                     if not await self._arrived(hook, update, f"{entry['seq']}-{number}"):
                         await self._give_up(hook, way, entry["seq"])
                         return
-                if await self._webhooks.advance(hook, sent=entry["seq"], ended=ended) is None:
-                    return
-                if ended:
+                if events.state_after(entry) in tasks.TERMINAL:
+                    await self._webhooks.end(hook)
                     await self._settle(way, hook, handoff)
                     return
+                await self._webhooks.advance(hook, sent=entry["seq"])
         finally:
             await entries.aclose()
 
@@ -212,7 +233,7 @@ class Pushing:
 
     async def _give_up(self, hook: Webhook, way: Way, seq: int) -> None:
         """Say in the log that somebody who wanted to hear of a handoff did not."""
-        await self._webhooks.advance(hook, sent=hook.sent, ended=True)
+        await self._webhooks.end(hook)
         text = f"the webhook {hook.id} did not take what happened at {seq}; the relay gave up"
         log.warning("%s: %s", hook.handoff_id, text)
         try:

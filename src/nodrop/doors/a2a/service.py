@@ -53,7 +53,6 @@ class Service:
 
     def start(self) -> None:
         """Go on with what an earlier run left."""
-        self.pushing.start()
         self.couriers.look()
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ An item that cannot be sent for a day is given up on, in the log, and the next o
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
@@ -26,9 +26,6 @@ _WAIT: Final = "60s"
 _FIRST_MS: Final = 5 * SECOND
 _LONGEST_MS: Final = 3_600 * SECOND
 GIVE_UP_MS: Final = DAY
-CLAIM_SECONDS: Final = 1.0
-"""How often relays that share a store see who looks after which outlet. By the time that really
-passes, like the waits of a connection."""
 
 
 def way_of(outlet: Outlet) -> Way:
@@ -70,10 +67,7 @@ class Sender:
                 await self._share_out()
             except NodropError as error:
                 log.warning("whose outlets are to be looked after is not known: %s", error)
-            # Another relay may have gone, and left its outlets to whoever asks for them.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLAIM_SECONDS if self._relay.duties.shared else None):
-                    await changed.wait()
+            await self._relay.duties.pause(changed)
 
     async def _share_out(self) -> None:
         """Look after every outlet that is this relay's to look after, and no other."""

@@ -337,10 +337,17 @@ class PostgresStore:
         )
         return [value_of(Process, row) for row in rows]
 
-    async def records(self, kind: str) -> Sequence[Record]:
-        """Return every record of a kind, of every team."""
+    async def records(self, kind: str, *, of: Key | None = None) -> Sequence[Record]:
+        """Return every record of a kind; or, of a team, those whose ids begin so."""
+        first, last = ("", ""), (AFTER_ALL, "")
+        if of is not None:
+            first, last = of, (of[0], of[1] + AFTER_ALL)
         rows = await self._rows(
-            "select team, kind, id, json from record where kind = $1 order by team, id", kind
+            "select team, kind, id, json from record where kind = $1"
+            " and (team, id) >= ($2, $3) and (team, id) < ($4, $5) order by team, id",
+            kind,
+            *first,
+            *last,
         )
         return [value_of(Record, row) for row in rows]
 

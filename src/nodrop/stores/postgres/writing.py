@@ -22,8 +22,17 @@ from nodrop.stores.postgres.records import (
 from nodrop.wire.canonical import keyed_digest
 from nodrop.wire.log import Draft, around_place
 
-UNTOLD: Final = frozenset({"endings", "observed", "outlet_progress", "webhook"})
-"""The kinds of records that are written without an entry, and that no decision rests on."""
+UNTOLD: Final = frozenset(
+    {
+        "endings",
+        "observed",
+        "outlet_progress",
+        "webhook",
+        "webhook_ended",
+        "webhook_progress",
+    }
+)
+"""The kinds of records that no decision rests on: other nodes need not read them again."""
 
 Name = tuple[str, str, str]
 """(team, actor, command id) or (team, sender, key)."""
@@ -192,7 +201,7 @@ _APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENT
 
 
 async def write_known(connection: Connection, changes: Changes) -> None:
-    """Write what is known of a team's agents and ways in, statement by statement."""
+    """Write what is known of a team's agents and ways in, statement by statement, each sorted."""
     agents = [agent for agent, _ in changes.agents]
     manifests = [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents]
     for sql, rows in (
@@ -203,7 +212,12 @@ async def write_known(connection: Connection, changes: Changes) -> None:
         (_DROP_RECORD, list(changes.records_gone)),
     ):
         if rows:
-            await connection.executemany(sql, rows)
+            await connection.executemany(sql, sorted(rows, key=_order))
+
+
+def _order(row: Columns) -> Columns:
+    """Return what rows of any of these tables are told apart by: no column of it is ever null."""
+    return row[:3]
 
 
 _PUT_AGENT: Final[Any] = """

@@ -376,10 +376,15 @@ class Database:
         rows = self._connection.execute("select * from process order by team, id")
         return [value_of(Process, row) for row in rows]
 
-    def records(self, kind: str) -> list[Record]:
-        """Return every record of a kind, of every team."""
+    def records(self, kind: str, of: Key | None) -> list[Record]:
+        """Return every record of a kind; or, of a team, those whose ids begin so."""
+        first, last = ("", ""), (AFTER_ALL, "")
+        if of is not None:
+            first, last = of, (of[0], of[1] + AFTER_ALL)
         rows = self._connection.execute(
-            "select team, kind, id, json from record where kind = ? order by team, id", (kind,)
+            "select team, kind, id, json from record where kind = ?"
+            " and (team, id) >= (?, ?) and (team, id) < (?, ?) order by team, id",
+            (kind, *first, *last),
         )
         return [value_of(Record, row) for row in rows]
 

@@ -142,9 +142,9 @@ class SQLiteStore:
         """Return every known process of every team."""
         return await self._visit(self._database.processes)
 
-    async def records(self, kind: str) -> Sequence[Record]:
-        """Return every record of a kind, of every team."""
-        return await self._visit(self._database.records, kind)
+    async def records(self, kind: str, *, of: Key | None = None) -> Sequence[Record]:
+        """Return every record of a kind; or, of a team, those whose ids begin so."""
+        return await self._visit(self._database.records, kind, of)
 
     # --- reading ---
 

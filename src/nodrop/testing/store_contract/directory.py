@@ -111,6 +111,17 @@ class DirectoryContract(Setting):
         assert await store.records("key") == [others[1]]
         assert await store.records("policy") == [others[0]]
 
+    async def test_records_are_found_by_how_their_ids_begin(self, store: Store) -> None:
+        """In one team; what comes right before or after them is not among them."""
+        names = ("a", "a/", "a/1", "a/é\U0010fffe", "a0", "b/1")
+        records = [Record(team=TEAM, kind="hook", id=name, json=b"{}") for name in names]
+        elsewhere = [replace(records[2], team=OTHER_TEAM), replace(records[2], kind="key")]
+        await commit(store, Changes(records=[*records, *elsewhere]))
+        assert await store.records("hook", of=(TEAM, "a/")) == records[1:4]
+        assert await store.records("hook", of=(OTHER_TEAM, "a/")) == [elsewhere[0]]
+        assert await store.records("hook", of=(TEAM, "c")) == []
+        assert len(await store.records("hook")) == len(names) + 1
+
     # --- idempotency keys ---
 
     async def test_a_key_tells_what_it_was_used_for(self, store: Store) -> None:

@@ -1,0 +1,79 @@
+"""Which relay pushes: one of those that share a store, for all of them, until it is gone.
+
+Needs nothing of the SDK, which is loaded when there is something to push.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from nodrop.core.errors import NodropError, NotInstalledError
+from nodrop.engine.relay import Relay
+from nodrop.engine.webhooks import Webhook
+from nodrop.store import Key
+
+if TYPE_CHECKING:
+    from nodrop.doors.a2a.pushing import Pushing
+
+log = logging.getLogger("nodrop.a2a")
+
+DUTY: Final = "webhooks"
+
+
+class Pushers:
+    """This relay among those that could push."""
+
+    def __init__(self, relay: Relay, pushing: Callable[[], Awaitable["Pushing"]]) -> None:
+        """Take part.
+
+        Args:
+            relay: what is pushed from.
+            pushing: returns what pushes, loaded.
+        """
+        self._webhooks = relay.webhooks
+        self._duties = relay.duties
+        self._load = pushing
+        self._pushing: Pushing | None = None
+        self._on_duty = False
+
+    async def watch(self) -> None:
+        """Push what there is to push whenever that falls to this relay."""
+        changed = self._webhooks.changed
+        while True:
+            changed.clear()
+            try:
+                await self._look()
+            except NotInstalledError:
+                return  # it falls to another
+            except NodropError as error:
+                self._on_duty = False  # what was missed is seen when everything is looked at again
+                log.warning("what is to be pushed is not known: %s", error)
+            await self._duties.pause(changed)
+
+    async def _look(self) -> None:
+        if not await self._duties.claim((DUTY,)):
+            self._on_duty = False
+            await self._look_after({}, self._about())
+            return
+        touched = self._webhooks.touched()
+        if self._on_duty:
+            for handoff in touched:
+                pending = await self._webhooks.pending(handoff)
+                await self._look_after({handoff: pending}, {handoff})
+            return
+        hooks: defaultdict[Key, list[Webhook]] = defaultdict(list)
+        for hook in await self._webhooks.pending():
+            hooks[hook.handoff].append(hook)
+        await self._look_after(hooks, self._about() | hooks.keys())
+        self._on_duty = True
+
+    async def _look_after(self, hooks: dict[Key, list[Webhook]], handoffs: set[Key]) -> None:
+        if self._pushing is None and any(hooks.values()):
+            self._pushing = await self._load()
+        if self._pushing is not None:
+            for handoff in handoffs:
+                self._pushing.look_after(handoff, hooks.get(handoff, ()))
+
+    def _about(self) -> set[Key]:
+        return set() if self._pushing is None else set(self._pushing.about())
