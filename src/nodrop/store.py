@@ -285,8 +285,8 @@ class Store(Protocol):
         """Return one version of a manifest as sent."""
         ...
 
-    async def tokens(self) -> Sequence[Token]:
-        """Return every token of every team."""
+    async def tokens(self, team: str | None = None) -> Sequence[Token]:
+        """Return every token, of one team or of all."""
         ...
 
     async def processes(self) -> Sequence[Process]:
@@ -409,7 +409,10 @@ class News(Value, frozen=True, kw_only=True):
     """Those that hold some of them."""
     known: int | None
     """The entry that last changed agents, tokens or records, if it is new: what decisions rest on
-    must be read again."""
+    is not what it was."""
+    changes: Changes | None = None
+    """The agents, tokens and records that have changed then, as they are now; None: nobody knows
+    which, so that all must be read again."""
 
 
 class Roll(Value, frozen=True, kw_only=True):

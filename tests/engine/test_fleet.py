@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from nodrop import app
+from nodrop.core.contract import Agent
 from nodrop.core.errors import (
     AlreadyFinishedError,
     NodropError,
@@ -19,10 +20,10 @@ from nodrop.core.errors import (
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.engine.relay import Asking, Caller, Relay, Reply
 from nodrop.store import Attending, ConflictError, Roll, Token
-from nodrop.stores.postgres import PostgresFleet, PostgresStore
+from nodrop.stores.postgres import PostgresFleet, PostgresStore, transaction
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.postgres_server import PostgresServer
-from nodrop.wire import requests, views
+from nodrop.wire import requests, trigger_requests, views
 
 SECONDS_MAX: Final = 30.0
 """More than any of this takes; who waits longer has found something."""
@@ -354,13 +355,14 @@ async def test_what_a_relay_changes_in_one_team_stands_while_it_hears_of_another
     reading, read = asyncio.Event(), asyncio.Event()
     tokens = PostgresStore.tokens
 
-    async def slow_tokens(store: PostgresStore) -> Sequence[Token]:
-        found = await tokens(store)
+    async def slow_tokens(store: PostgresStore, team: str | None = None) -> Sequence[Token]:
+        found = await tokens(store, team)
         reading.set()
         await read.wait()
         return found
 
     monkeypatch.setattr(PostgresStore, "tokens", slow_tokens)
+    monkeypatch.setattr(transaction, "tell_changes", silence)  # so that everything is read
     await ask(there, PERSON, "create_token", requests.CreateToken(agent="inbox_monitor"))
     async with asyncio.timeout(SECONDS_MAX):
         await reading.wait()
@@ -369,6 +371,64 @@ async def test_what_a_relay_changes_in_one_team_stands_while_it_hears_of_another
     read.set()
     with pytest.raises(UnauthenticatedError):
         await here.authenticate(made.token)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_what_changed_in_a_team_is_read_again_and_everything_only_where_nobody_tells(
+    here: Relay, there: Relay, monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    """Nobody tells: a relay of an earlier schema. What is known in the end is the same."""
+    if not told:
+        monkeypatch.setattr(transaction, "tell_changes", silence)
+    agents, read = PostgresStore.agents, list[str]()
+
+    async def counted(store: PostgresStore, team: str) -> Sequence[tuple[Agent, bytes]]:
+        read.append(team)
+        return await agents(store, team)
+
+    monkeypatch.setattr(PostgresStore, "agents", counted)
+    made = await ask(here, PERSON, "create_token", requests.CreateToken(agent="code_agent"))
+    kept = await ask(here, PERSON, "create_token", requests.CreateToken(agent="inbox_monitor"))
+    manifest = msgspec.Raw(b'{"agent_id": "code_agent", "capabilities": [{"name": "triage"}]}')
+    register = requests.Register(agent="code_agent", manifest=manifest)
+    await here.call(WORKER, "register", register, name="code_agent")
+    await here.call(
+        PERSON, "revoke_token", requests.RevokeToken(token_id=made.token_id), name=made.token_id
+    )
+    rule = trigger_requests.PutTrigger(on="mail", offer=requests.Offer(to="code_agent"))
+    await here.call(PERSON, "put_trigger", rule, name="mail")
+    await here.call(PERSON, "remove_trigger", trigger_requests.RemoveTrigger(), name="mail")
+    await here.call(PERSON, "put_trigger", rule, name="post")
+    await ask(here, PERSON, "set_policy", requests.SetPolicy(signatures="required"))
+
+    async def known() -> bool:
+        policy = await ask(there, PERSON, "get_policy", requests.GetPolicy())
+        return policy.signatures == "required"
+
+    await until(known)
+    found = await ask(there, SENDER, "agents", requests.ListAgents(capability="triage"))
+    assert [agent.agent_id for agent in found.agents] == ["code_agent"]
+    assert (await there.authenticate(kept.token)).agent == "inbox_monitor"
+    with pytest.raises(UnauthenticatedError):
+        await there.authenticate(made.token)
+    rules = await ask(there, PERSON, "triggers", trigger_requests.ListTriggers())
+    assert [rule.name for rule in rules.triggers] == ["post"]
+    assert bool(read) is not told
+
+
+async def silence(*_: Any, **__: Any) -> None:
+    """Tell nobody what has changed."""
+
+
+async def test_a_relay_that_is_far_behind_reads_everything(
+    here: Relay, start: Callable[[], Awaitable[Relay]], postgres: PostgresServer
+) -> None:
+    there = await start()
+    for number in range(3):
+        await ask(here, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
+        postgres.run("delete from change")
+    made = await ask(here, PERSON, "create_token", requests.CreateToken(agent="last"))
+    assert (await there.authenticate(made.token)).agent == "last"
 
 
 async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(

@@ -41,9 +41,8 @@ class Access:
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all."""
-        for token in await self._store.tokens():
-            if team in {None, token.team}:
-                self.put(token)
+        for token in await self._store.tokens(team):
+            self.put(token)
 
     def put(self, token: Token) -> None:
         """Know a token, new or revoked."""

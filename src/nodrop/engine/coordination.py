@@ -1,6 +1,7 @@
 """What a relay does for a team beyond single handoffs: groups, triggers, talk, outlets."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from nodrop.engine.endings import Endings
@@ -9,6 +10,7 @@ from nodrop.engine.events import Events
 from nodrop.engine.following import Following
 from nodrop.engine.groups import Groups
 from nodrop.engine.intake import Intake
+from nodrop.engine.outlets import KIND as OUTLET
 from nodrop.engine.outlets import Outlets
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
@@ -17,6 +19,8 @@ from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.signing import Signing
 from nodrop.engine.taking import Reply
 from nodrop.engine.talk import Talk
+from nodrop.engine.topics import KIND as TOPIC
+from nodrop.engine.triggers import KIND as TRIGGER
 from nodrop.engine.writing import Writing
 from nodrop.store import Key, Mail, Store
 from nodrop.wire import requests
@@ -83,9 +87,16 @@ class Coordination:
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all: topics, triggers and outlets."""
-        await self._talk.topics.load(self._store, team)
-        await self._events.triggers.load(self._store, team)
-        await self.outlets.load(team)
+        for load in self.kept().values():
+            await load(team)
+
+    def kept(self) -> Mapping[str, Callable[[str | None], Awaitable[None]]]:
+        """Return what reads each kind of record again."""
+        return {
+            TOPIC: partial(self._talk.topics.load, self._store),
+            TRIGGER: partial(self._events.triggers.load, self._store),
+            OUTLET: self.outlets.load,
+        }
 
     async def call(
         self, caller: Caller, request: requests.Request, name: str | None

@@ -47,7 +47,7 @@ class Identity:
         what was read of them may be out of date by now.
         """
         await self.access.load(team)
-        found = [record for record in await self._records() if record.team == team]
+        found = await self._records(team)
         self.invitations.keep_only(team, {r.id for r in found if r.kind == invitations.KIND})
         for record in found:
             self._know(record)
@@ -57,9 +57,10 @@ class Identity:
         if self._changing is not None:
             await self.load_records()
 
-    async def _records(self) -> list[Record]:
+    async def _records(self, team: str | None = None) -> list[Record]:
         kinds = (keys.KIND, invitations.KIND, policies.KIND)
-        return [record for kind in kinds for record in await self._store.records(kind)]
+        of = None if team is None else (team, "")
+        return [record for kind in kinds for record in await self._store.records(kind, of=of)]
 
     def require_certainty(self, batch: Batch) -> None:
         """Refuse to decide on what an earlier batch may or may not have changed."""
@@ -73,6 +74,10 @@ class Identity:
     def committed(self, changes: Changes) -> None:
         """Know what a commit made true, before anything else is decided."""
         self._changing = None
+        self.learn(changes)
+
+    def learn(self, changes: Changes) -> None:
+        """Know what has changed, here or by another engine."""
         for token in changes.tokens:
             self.access.put(token)
         for record in changes.records:

@@ -102,7 +102,7 @@ class Outlets:
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all, and nothing else."""
-        records = [r for r in await self._store.records(KIND) if team in {None, r.team}]
+        records = await self._store.records(KIND, of=None if team is None else (team, ""))
         before = {key: o for key, o in self._outlets.items() if team in {None, o.team}}
         for key in before:
             del self._outlets[key]

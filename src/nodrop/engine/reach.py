@@ -61,7 +61,7 @@ class Reaches:
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all, and nothing else."""
-        records = [r for r in await self._store.records(KIND) if team in {None, r.team}]
+        records = await self._store.records(KIND, of=None if team is None else (team, ""))
         for of, agent in list(self._known):
             if team in {None, of}:
                 del self._known[of, agent]

@@ -49,6 +49,7 @@ from nodrop.engine.ports import Clock, Ids, Signer
 from nodrop.engine.pruning import Pruning
 from nodrop.engine.pushing import Listening, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
+from nodrop.engine.reach import KIND as REACH
 from nodrop.engine.reach import Reaches
 from nodrop.engine.reading import Reading
 from nodrop.engine.refusals import Refusal, Refusals
@@ -280,7 +281,7 @@ class Relay:
             standings=self._standings,
             following=self._following,
             webhooks=self.webhooks,
-            also=(self._coordination.load, self.reaches.load),
+            also={**self._coordination.kept(), REACH: self.reaches.load},
             tell=self._listeners.tell,
         )
         self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)

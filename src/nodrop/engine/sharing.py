@@ -5,7 +5,7 @@ later part of the engine remembers belongs here too.
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from nodrop.core import events
@@ -22,7 +22,7 @@ from nodrop.engine.room import Room
 from nodrop.engine.shows import Shows, body_keys
 from nodrop.engine.standings import Standings
 from nodrop.engine.webhooks import REMOVED, SET, Webhooks
-from nodrop.store import Attending, Key, Mail, News, Roll, Store
+from nodrop.store import Attending, Changes, Key, Mail, News, Roll, Store
 from nodrop.wire.events import NAMES
 
 _ERASED: Final = NAMES[events.Erased]
@@ -48,7 +48,7 @@ class Sharing:
         standings: Standings,
         following: Following,
         webhooks: Webhooks,
-        also: Sequence[Callable[[str], Awaitable[None]]],
+        also: Mapping[str, Callable[[str], Awaitable[None]]],
         tell: Callable[[Key, Sequence[Mail]], Coroutine[Any, Any, None]],
     ) -> None:
         self._store = store
@@ -91,7 +91,9 @@ class Sharing:
 
     async def take_in(self, news: News) -> None:
         """Act on what another engine wrote."""
-        if news.known is not None:
+        if news.changes is not None:
+            await self._learn(news.team, news.changes)
+        elif news.known is not None:
             await self._know(news.team)
         for entry in news.entries:
             if entry.type == _ERASED and entry.handoff_id is not None:
@@ -126,16 +128,25 @@ class Sharing:
             return True
         return not handoff.live and self._engine.takers.connected(handoff.team, handoff.recipient)
 
-    async def _know(self, team: str) -> None:
-        """Read again what decisions rest on.
+    # Commits wait for these two: nothing here may wait for one.
 
-        Commits wait for this: nothing here may wait for one.
-        """
+    async def _learn(self, team: str, changes: Changes) -> None:
+        """Know what has changed of what decisions rest on."""
+        for agent, manifest in changes.agents:
+            self._register.put(agent, manifest)
+        self._identity.learn(changes)
+        kinds = {record.kind for record in changes.records}
+        kinds |= {kind for _, kind, _ in changes.records_gone}
+        for kind in kinds & self._also.keys():
+            await self._also[kind](team)
+
+    async def _know(self, team: str) -> None:
+        """Read everything again that decisions rest on."""
         for agent, manifest in await self._store.agents(team):
             if self._register.last_known(team, agent.id) != agent:
                 self._register.put(agent, manifest)
         await self._identity.reload(team)
-        for load in self._also:
+        for load in self._also.values():
             await load(team)
 
     async def make_sure(self) -> None:

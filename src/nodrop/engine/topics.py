@@ -18,7 +18,7 @@ class Topics:
 
     async def load(self, store: Store, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all, and nothing else."""
-        records = [r for r in await store.records(KIND) if team in {None, r.team}]
+        records = await store.records(KIND, of=None if team is None else (team, ""))
         for of, topic in list(self._subscribers):
             if team in {None, of}:
                 del self._subscribers[of, topic]

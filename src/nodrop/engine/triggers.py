@@ -86,7 +86,7 @@ class Triggers:
 
     async def load(self, store: Store, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all, and nothing else."""
-        records = [r for r in await store.records(KIND) if team in {None, r.team}]
+        records = await store.records(KIND, of=None if team is None else (team, ""))
         for of in list(self._rules) if team is None else [team]:
             self._rules.pop(of, None)
         for record in records:

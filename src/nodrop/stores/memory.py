@@ -72,9 +72,9 @@ class MemoryStore:
         """Return one version of a manifest as sent."""
         return self._tables.manifests.get((team, agent, version))
 
-    async def tokens(self) -> Sequence[Token]:
-        """Return every token of every team."""
-        return [token for _, token in sorted(self._tables.tokens.items())]
+    async def tokens(self, team: str | None = None) -> Sequence[Token]:
+        """Return every token, of one team or of all."""
+        return [t for _, t in sorted(self._tables.tokens.items()) if team in {None, t.team}]
 
     async def processes(self) -> Sequence[Process]:
         """Return every known process of every team."""

@@ -3,9 +3,12 @@
 The driver has no types of its own; these protocols are all that the other modules know of it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+Ask: TypeAlias = Callable[..., Awaitable[Sequence[Sequence[Any]]]]
+"""Returns the rows of a statement, on whichever connection is free."""
 
 
 class Connection(Protocol):

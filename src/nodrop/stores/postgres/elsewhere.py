@@ -4,17 +4,15 @@ With many agents on many nodes somebody comes or goes all the time: what that co
 on how many stay.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from nodrop.store import Attending, Key
+from nodrop.stores.postgres.driver import Ask
 from nodrop.stores.postgres.place import GONE_AFTER_MS
 from nodrop.stores.postgres.records import value_of
-
-Ask = Callable[..., Awaitable[Sequence[Sequence[Any]]]]
-"""Returns the rows of a statement."""
 
 VERSIONED_FROM: Final = 2
 """Nodes of an earlier schema do not say which of their rows are newer."""

@@ -14,6 +14,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
+from nodrop.stores.postgres.changed import forget_changes, learn_changes
 from nodrop.stores.postgres.connection import Broken, address_of, connect
 from nodrop.stores.postgres.driver import Connection
 from nodrop.stores.postgres.elsewhere import Elsewhere, Told
@@ -131,6 +132,7 @@ class PostgresFleet:
             f"delete from node where seen_at < {NOW} - $1",  # noqa: S608  # constants
             GONE_AFTER_MS * 12,
         )
+        await forget_changes(connection)
         assert row is not None, "it was inserted or updated"
         return row[0], told[1], told[2]
 
@@ -209,6 +211,12 @@ class PostgresFleet:
         self._store.learn(handoffs)
         if until < head:
             self._hinted.set()
+        known, changes = None, None
+        if self._is_new(team, known_seq):
+            known = known_seq
+            changes = await learn_changes(
+                self._store.ask, team, after=(place.heard or {}).get(team, 0), until=known_seq
+            )
         return News(
             team=team,
             until=until,
@@ -216,7 +224,8 @@ class PostgresFleet:
             mails=mails,
             handoffs=handoffs,
             processes=processes,
-            known=known_seq if self._is_new(team, known_seq) else None,
+            known=known,
+            changes=changes,
         )
 
     def heard(self, news: News) -> None:

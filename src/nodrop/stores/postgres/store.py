@@ -322,11 +322,13 @@ class PostgresStore:
         )
         return rows[0][0] if rows else None
 
-    async def tokens(self) -> Sequence[Token]:
-        """Return every token of every team."""
+    async def tokens(self, team: str | None = None) -> Sequence[Token]:
+        """Return every token, of one team or of all."""
         rows = await self._rows(
             "select team, id, secret_sha256, agent, role, label, created_at, revoked_at"
-            " from token order by team, id"
+            " from token where team >= $1 and team <= $2 order by team, id",
+            "" if team is None else team,
+            AFTER_ALL if team is None else team,
         )
         return [value_of(Token, row) for row in rows]
 

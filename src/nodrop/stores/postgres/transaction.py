@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from nodrop.core.model import Handoff
 from nodrop.store import Changes, Key, KeyUse, Loaded, Place, Process, Wanted
+from nodrop.stores.postgres.changed import tell_changes
 from nodrop.stores.postgres.driver import Connection
 from nodrop.stores.postgres.known import Known
 from nodrop.stores.postgres.records import read_handoff, transposed
@@ -181,6 +182,8 @@ class PostgresTransaction:
             self.seqs = await write(
                 self._connection, changes, self._basis, gone, rows=self._rows, writer=self._writer
             )
+        if (told := self.told) and self._writer.heard is not None:
+            await tell_changes(self._connection, changes, told=told, heard=self._writer.heard)
         if self.begun:
             await self._connection.execute("commit")
 

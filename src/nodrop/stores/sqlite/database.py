@@ -366,9 +366,12 @@ class Database:
             version,
         )
 
-    def tokens(self) -> list[Token]:
-        """Return every token of every team."""
-        rows = self._connection.execute("select * from token order by team, id")
+    def tokens(self, team: str | None) -> list[Token]:
+        """Return every token, of one team or of all."""
+        first, last = ("", AFTER_ALL) if team is None else (team, team)
+        rows = self._connection.execute(
+            "select * from token where team >= ? and team <= ? order by team, id", (first, last)
+        )
         return [value_of(Token, row) for row in rows]
 
     def processes(self) -> list[Process]:

@@ -134,9 +134,9 @@ class SQLiteStore:
         """Return one version of a manifest as sent."""
         return await self._visit(self._database.manifest, team, agent, version)
 
-    async def tokens(self) -> Sequence[Token]:
-        """Return every token of every team."""
-        return await self._visit(self._database.tokens)
+    async def tokens(self, team: str | None = None) -> Sequence[Token]:
+        """Return every token, of one team or of all."""
+        return await self._visit(self._database.tokens, team)
 
     async def processes(self) -> Sequence[Process]:
         """Return every known process of every team."""

@@ -83,6 +83,8 @@ class DirectoryContract(Setting):
             OTHER_TEAM: other,
         }
         assert len(tokens) == 2
+        assert await store.tokens(OTHER_TEAM) == [other]
+        assert await store.tokens("nobody") == []
 
     # --- processes ---
 
