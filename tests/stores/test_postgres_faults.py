@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 import pytest
@@ -14,8 +14,7 @@ from nodrop.core import events
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.engine.relay import Caller
 from nodrop.store import Changes, ConflictError, KeyUse, Store, Team, Wanted
-from nodrop.stores.postgres import PostgresStore, connection
-from nodrop.stores.postgres import store as store_module
+from nodrop.stores.postgres import PostgresStore, connection, doubt
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import TEAM, handoff_id, offered, story
 from nodrop.testing.postgres_server import PostgresServer
@@ -90,16 +89,29 @@ async def test_a_commit_whose_answer_was_lost_is_found(
 
 
 async def test_a_commit_that_still_waits_in_the_server_is_waited_for(
-    near: PostgresStore, far: PostgresStore, proxy: Proxy, database: str
+    near: PostgresStore,
+    far: PostgresStore,
+    proxy: Proxy,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = await connection.connect(database)
+    looks: asyncio.Queue[str] = asyncio.Queue()
+
+    async def looking(dsn: str) -> Any:
+        looks.put_nowait(dsn)
+        return await connection.connect(dsn)
+
+    monkeypatch.setattr(doubt, "connect", looking)
 
     async def let_go_when_looked_for() -> None:
         async with asyncio.timeout(SECONDS_MAX):
             while not await near.ask("select 1 from pg_stat_activity where wait_event_type='Lock'"):  # noqa: ASYNC110  # a server has no event
                 await asyncio.sleep(0.01)
         proxy.strike(Trouble.RESET, proxy.links)
-        await asyncio.sleep(0.5)  # it is looked for some times, in vain
+        async with asyncio.timeout(SECONDS_MAX):
+            for _ in range(3):  # in vain
+                await looks.get()
         assert await read_log(near) == []
         await other.execute("commit")
 
@@ -116,7 +128,7 @@ async def test_a_commit_that_still_waits_in_the_server_is_waited_for(
 async def test_a_commit_that_never_arrived_is_no_commit_once_the_server_gave_up_on_it(
     near: PostgresStore, far: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "DOUBT_SECONDS_MAX", 2 * SECONDS_MAX)
+    monkeypatch.setattr(doubt, "DOUBT_SECONDS_MAX", 2 * SECONDS_MAX)
 
     async def commit_into_the_void() -> None:
         async with asyncio.timeout(SECONDS_MAX), far.transaction() as tx:
@@ -135,7 +147,7 @@ async def test_without_looking_for_it_the_answer_stays_lost(
     near: PostgresStore, far: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the one before the last."""
-    monkeypatch.setattr(store_module, "DOUBT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(doubt, "DOUBT_SECONDS_MAX", 0.0)
     with pytest.raises(StoreUnavailableError):
         async with asyncio.timeout(SECONDS_MAX):
             await test_a_commit_whose_answer_was_lost_is_found(near, far, proxy)

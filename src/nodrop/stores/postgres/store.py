@@ -39,6 +39,7 @@ from nodrop.stores.postgres.connection import (
     open_pool,
     translated,
 )
+from nodrop.stores.postgres.doubt import was_kept
 from nodrop.stores.postgres.driver import Connection, Pool
 from nodrop.stores.postgres.known import Known
 from nodrop.stores.postgres.migrations import VERSION, migrate, require
@@ -60,9 +61,6 @@ from nodrop.wire.log import Entry, Head
 
 T = TypeVar("T")
 
-DOUBT_SECONDS_MAX: Final = 8.0
-"""For how long a commit whose answer was lost is looked for while the server may still make it, or is
-not to be reached; then it is the caller's to repeat."""
 _KINDS_MAX: Final = 16
 """An entry has at most one item of a kind for one reader; there are fewer kinds than this."""
 
@@ -200,46 +198,10 @@ class PostgresStore:
                 raise
             _drop(connection)  # nobody knows what it is in the middle of
             # The answer is lost, or the commit is. Which of the two the database knows.
-            if not await self._is_there(work, backend):
+            if not await was_kept(
+                work, self.dsn, backend=backend, ends=self._ends, closed=lambda: self._closed
+            ):
                 raise
-
-    async def _is_there(self, work: PostgresTransaction, backend: int | None) -> bool:
-        """Whether a unit of work was kept after all.
-
-        What is not there yet may still come, for as long as the server's process that was asked for
-        it goes on: `backend`, or None where a pooler hides it.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DOUBT_SECONDS_MAX):
-                while work.drafts and not self._closed:
-                    with suppress(StoreUnavailableError, *Broken):
-                        connection = await connect(self.dsn)
-                        try:
-                            over = await _has_ended(connection, backend)
-                            if await self._find(connection, work):
-                                return True
-                        finally:
-                            connection.terminate()
-                        if over:
-                            return False
-                    await asyncio.sleep(0.1)
-        return False
-
-    async def _find(self, connection: Connection, work: PostgresTransaction) -> bool:
-        """Look for what `work` wrote: all of it is there if the last entry of a team is."""
-        for team, draft in {draft.team: draft for draft in work.drafts}.items():
-            last = await connection.fetchval(
-                "select max(seq) from entry where team = $1 and seq > $2 and node = $3"
-                " and at = $4 and type = $5 and actor = $6"
-                " and handoff_id is not distinct from $7 and version is not distinct from $8"
-                " and command_id is not distinct from $9",
-                *(team, self._ends.get(team, 0), work.node, draft.at, draft.type, draft.actor),
-                *(draft.handoff_id, draft.version, draft.command_id),
-            )
-            if last is None:
-                return False
-            work.found(team, last)
-        return True
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Connection]:
@@ -543,18 +505,6 @@ class PostgresStore:
                 return await connection.fetch(sql, *bound)
             except asyncpg.CharacterNotInRepertoireError:
                 return []  # a NUL: nothing here is called that
-
-
-async def _has_ended(connection: Connection, backend: int | None) -> bool:
-    """Whether a process of the server will certainly do nothing more.
-
-    It is not stopped here: one that waits for a standby would then keep what the standby never got.
-    A server that was promoted meanwhile has no such process either, and gets no more of the old one.
-    """
-    if backend is None:
-        return False
-    asked = "select not exists (select from pg_stat_activity where pid = $1)"
-    return bool(await connection.fetchval(asked, backend))
 
 
 async def _roll_back(connection: Connection, work: PostgresTransaction) -> None:
