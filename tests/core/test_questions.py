@@ -16,7 +16,7 @@ from nodrop.core.limits import DAY, HOUR, MINUTE
 from nodrop.core.mail import items
 from nodrop.core.model import ClockName, Proposal, QuestionKind, State
 from nodrop.testing.play import OPERATOR, OTHER, RECIPIENT, REQUESTER, T0, Play
-from nodrop.wire.views import holder
+from nodrop.wire.showing import holder
 
 LONGER = Proposal(deadline_at=T0 + 2 * DAY, update_every_ms=HOUR)
 

@@ -18,7 +18,7 @@ from nodrop.engine.leases import Leases
 from nodrop.engine.refusals import Refusal
 from nodrop.engine.spoken import may_hear, summary
 from nodrop.store import Key, Mail, Store
-from nodrop.wire import canonical, views
+from nodrop.wire import canonical, showing, views
 from nodrop.wire.bodies import WITHHELD, decode_content
 from nodrop.wire.log import Entry
 from nodrop.wire.times import format_time
@@ -117,7 +117,7 @@ class Shows:
 
     def brief(self, handoff: Handoff) -> views.BriefView:
         """Return where a handoff is."""
-        return views.brief_view(handoff, self._leases.until(handoff))
+        return showing.brief_view(handoff, self._leases.until(handoff))
 
     def at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
         """Return a view that needs nothing from the store, as most do; None: ask for it."""
@@ -146,11 +146,11 @@ class Shows:
         """Return where handoffs stand, without their words and data."""
         seqs = await self._question_seqs(handoffs)
         return tuple(
-            views.outline(
-                views.handoff_view(
+            showing.outline(
+                showing.handoff_view(
                     h,
-                    views.Known(question_seq=seqs.get(h.id), lease_until=self._leases.until(h)),
-                    views.lasting_view(h, WITHHELD),
+                    showing.Known(question_seq=seqs.get(h.id), lease_until=self._leases.until(h)),
+                    showing.lasting_view(h, WITHHELD),
                 )
             )
             for h in handoffs
@@ -172,24 +172,24 @@ class Shows:
             bodies = {}
         needed = {
             version: canonical.loads(body)
-            for version in views.bodies_needed(h)
+            for version in showing.bodies_needed(h)
             if (body := bodies.get((h.team, h.id, version))) is not None
         }
         lasting = self._lasting(h, bodies.get((h.team, h.id, 1)))
-        known = views.Known(
+        known = showing.Known(
             bodies=needed,
             question_seq=question_seq,
             lease_until=self._leases.until(h),
             answers=_answers(h, bodies) if reader == h.recipient else {},
         )
-        return views.handoff_view(h, known, lasting)
+        return showing.handoff_view(h, known, lasting)
 
     def _lasting(self, h: Handoff, body: bytes | None) -> views.HandoffView:
         """Return what does not change about a handoff, made once for as long as it is of use."""
         kept = self._kept.get((h.team, h.id))
         if kept is not None and kept[0] is h.terms and kept[1] is body:
             return kept[2]
-        lasting = views.lasting_view(h, decode_content(body))
+        lasting = showing.lasting_view(h, decode_content(body))
         self._kept[h.team, h.id] = (h.terms, body, lasting)
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
@@ -321,7 +321,7 @@ class Shows:
 
 def body_keys(h: Handoff) -> list[BodyKey]:
     """Return the bodies that a view of `h` shows, whoever sees it: content, and what was last said."""
-    return [(h.team, h.id, version) for version in (1, *views.bodies_needed(h))]
+    return [(h.team, h.id, version) for version in (1, *showing.bodies_needed(h))]
 
 
 def _key(h: Handoff, ref: BodyRef) -> BodyKey:
@@ -382,7 +382,7 @@ def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> vie
         seq=m.seq,
         at=format_time(m.at),
         handoff_id=m.handoff_id,
-        ref=views.ref(handoff) if handoff else None,
+        ref=showing.ref(handoff) if handoff else None,
         from_=handoff.sender if handoff and m.kind == Kind.HANDOFF else m.actor,
         state=handoff.state.value if handoff else None,
         summary=told,

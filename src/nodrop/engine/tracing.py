@@ -15,8 +15,9 @@ from nodrop.engine.shows import Caller
 from nodrop.store import LogPage, Store
 from nodrop.wire import chain_views as shown
 from nodrop.wire.log import Entry
+from nodrop.wire.showing import holder, ref
 from nodrop.wire.times import format_time
-from nodrop.wire.views import HandoffView, holder, ref
+from nodrop.wire.views import HandoffView
 
 _ENTRIES_MAX: Final = 500
 """Of one broken handoff, what is looked at to tell what the relay did."""

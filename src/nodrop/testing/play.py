@@ -23,7 +23,7 @@ from nodrop.core.model import (
     Terms,
 )
 from nodrop.core.surroundings import Surroundings
-from nodrop.wire.views import holder
+from nodrop.wire.showing import holder
 
 T0: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""

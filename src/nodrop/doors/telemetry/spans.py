@@ -28,7 +28,7 @@ from nodrop.core.model import DEAD, Handoff, State
 from nodrop.engine.endings import ENDINGS, Ended
 from nodrop.wire import traces
 from nodrop.wire.log import Entry
-from nodrop.wire.views import ref
+from nodrop.wire.showing import ref
 
 SCOPE: Final = "nodrop"
 SYSTEM: Final = "nodrop"
