@@ -18,8 +18,9 @@ from nodrop.core.errors import (
     UnauthenticatedError,
 )
 from nodrop.core.limits import MINUTE, SECOND
+from nodrop.engine import erasing
 from nodrop.engine.relay import Asking, Caller, Relay, Reply
-from nodrop.store import Attending, ConflictError, Roll, Token
+from nodrop.store import Attending, Changes, ConflictError, Record, Roll, Token
 from nodrop.stores.postgres import PostgresFleet, PostgresStore, transaction
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.postgres_server import PostgresServer
@@ -441,6 +442,24 @@ async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(
         await here.call(PERSON, "set_reach", reach, name="far_agent")
         await looked.wait()
     assert [known.agent for known in there.reaches.elsewhere()] == ["far_agent"]
+
+
+async def test_what_a_relay_that_is_gone_was_to_erase_another_erases(
+    here: Relay, there: Relay, database: str, postgres: PostgresServer
+) -> None:
+    handoff = await offer(there, payload={"secret": 1})
+    # Decided and written down, and then its relay is gone.
+    intended = Record(team="default", kind=erasing.KIND, id=handoff, json=b"{}")
+    async with await PostgresStore.open(database) as store, store.transaction() as unit:
+        await unit.append(Changes(records=[intended]))
+    await here.stop()
+
+    async def erased() -> bool:
+        shown = await ask(there, SENDER, "get_handoff", requests.GetHandoff(), handoff)
+        left = postgres.run("select count(*) from record where kind = 'erasure'")
+        return b"secret" not in bytes(shown.handoff.payload) and left.strip() == "0"
+
+    await until(erased)
 
 
 async def test_a_relay_that_could_not_be_counted_once_is_counted_again(

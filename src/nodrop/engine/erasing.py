@@ -1,7 +1,8 @@
 """Erasing: the bodies of a handoff go, from the store and from every cache; the log stays whole.
 
 That it shall happen is committed first, as an entry and a record. The record goes when the bodies
-have, so that an erasure which a crash interrupted is carried out when the relay starts again.
+have, so that an erasure which a crash interrupted is carried out when the relay starts again, or by
+another that serves the store and sees it go.
 """
 
 from typing import Final
@@ -52,7 +53,7 @@ class Erasing:
         await self._engine.submit(Job(Wanted(), run))
 
     async def resume(self) -> None:
-        """Finish what was begun before the relay stopped."""
+        """Finish what was begun by a relay that stopped."""
         for record in await self._store.records(KIND):
             await self.finish(record.team, record.id)
 

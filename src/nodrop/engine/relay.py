@@ -283,6 +283,7 @@ class Relay:
             webhooks=self.webhooks,
             also={**self._coordination.kept(), REACH: self.reaches.load},
             tell=self._listeners.tell,
+            bereft=lambda: self._tasks.spawn(self._erasing.resume()),
         )
         self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)
         self.duties = Duties(fleet)

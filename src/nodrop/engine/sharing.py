@@ -50,6 +50,7 @@ class Sharing:
         webhooks: Webhooks,
         also: Mapping[str, Callable[[str], Awaitable[None]]],
         tell: Callable[[Key, Sequence[Mail]], Coroutine[Any, Any, None]],
+        bereft: Callable[[], None],
     ) -> None:
         self._store = store
         self._engine = engine
@@ -66,6 +67,8 @@ class Sharing:
         self._webhooks = webhooks
         self._also = also
         self._tell = tell
+        self._bereft = bereft
+        self._others = 0
 
     # --- who is there ---
 
@@ -86,6 +89,9 @@ class Sharing:
     def attended(self, roll: Roll) -> None:
         """Know whom the others hear of."""
         self._standings.attendance.learn(roll.elsewhere)
+        if roll.others < self._others:
+            self._bereft()
+        self._others = roll.others
 
     # --- what happened ---
 

@@ -29,4 +29,4 @@ class Tasks:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a push failed", exc_info=error)
+            log.error("what nobody waits for failed", exc_info=error)

@@ -56,7 +56,8 @@ async def _spans(
         clock=clock,
         gather_ms=wanted.gather_ms,
     )
-    following = asyncio.create_task(follower.run(), name="nodrop spans")
+    duty = relay.duties.hold(f"spans/{team}", follower.run)
+    following = asyncio.create_task(duty, name="nodrop spans")
     try:
         yield
         try:

@@ -63,20 +63,24 @@ class Follower:
 
     async def begin(self) -> None:
         """Take up where the last one was, or begin here."""
+        self._unsettled.clear()
         self._read = self._kept = await self._endings.cursor(self._team, NAME)
         await self._endings.keep(self._team, NAME, self._kept)
         self._begun = True
 
     async def run(self) -> None:
         """Follow, until cancelled. A store that takes nothing now may do so later."""
-        while True:
-            try:
-                if not self._begun:
-                    await self.begin()
-                await self._round(wait="0s" if self._unsettled else _WAIT)
-            except NodropError as error:
-                log.warning("no spans for now: %s", error)
-            await self._clock.sleep_until(self._clock.now() + self._gather_ms)
+        try:
+            while True:
+                try:
+                    if not self._begun:
+                        await self.begin()
+                    await self._round(wait="0s" if self._unsettled else _WAIT)
+                except NodropError as error:
+                    log.warning("no spans for now: %s", error)
+                await self._clock.sleep_until(self._clock.now() + self._gather_ms)
+        finally:
+            self._begun = False  # by the time it goes on, another may have been further
 
     async def flush(self) -> None:
         """Export whatever has ended, settled or not."""
