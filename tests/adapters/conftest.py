@@ -14,6 +14,9 @@ from nodrop.adapters.port.serving import Serving
 
 ADDRESS = ":memory:"
 WAIT = "20s"
+HEARTBEAT_SECONDS = 3.0
+"""A cancel is heard of with the next one; after three that are missing an agent is taken for dead,
+and this process may be kept from running for longer than one would think."""
 
 Script = Callable[[Work, Resume | None], Run]
 Acting = Callable[..., AbstractAsyncContextManager[nodrop.Agent]]
@@ -60,7 +63,7 @@ def acting(me: nodrop.Client) -> Acting:
         agent = nodrop.Agent(name, concurrency=4)
         agent.handler(serving.handle)
         async with asyncio.TaskGroup() as group:
-            group.create_task(agent.serve(ADDRESS, heartbeat_seconds=0.1, grace=0))
+            group.create_task(agent.serve(ADDRESS, heartbeat_seconds=HEARTBEAT_SECONDS, grace=0))
             try:
                 yield agent
             finally:

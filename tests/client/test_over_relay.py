@@ -15,6 +15,9 @@ from nodrop.client.connecting import TransportName
 from nodrop.client.credentials import Credentials, CredentialsFile
 
 WAIT = "20s"
+HEARTBEAT_SECONDS = 3.0
+"""A cancel is heard of with the next one; after three that are missing a worker is taken for dead,
+and this process may be kept from running for longer than one would think."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,10 @@ def serving(place: Place) -> Serving:
         async with asyncio.TaskGroup() as group, place.connect("me") as me:
             for agent in agents:
                 work = agent.serve(
-                    place.address, transport=place.transport, heartbeat_seconds=0.1, grace=grace
+                    place.address,
+                    transport=place.transport,
+                    heartbeat_seconds=HEARTBEAT_SECONDS,
+                    grace=grace,
                 )
                 group.create_task(work)
             async with asyncio.timeout(20):

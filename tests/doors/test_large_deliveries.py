@@ -38,7 +38,7 @@ async def test_a_worker_with_many_slots_gets_many_large_deliveries(address: str)
     async with nodrop.connect(address, agent="inbox_monitor") as me, asyncio.timeout(40):
         payload = {"padding": PADDING}
         handed = [await me.hand_off(to="code_agent", payload=payload) for _ in range(COUNT)]
-        working = asyncio.create_task(agent.serve(address, heartbeat_seconds=0.5))
+        working = asyncio.create_task(agent.serve(address, heartbeat_seconds=10))
         results = await asyncio.gather(*(handoff.result() for handoff in handed))
         agent.stop()
         await working
