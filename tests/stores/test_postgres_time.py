@@ -4,29 +4,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nodrop.app.machine import SteeredClock
+from nodrop.app.machine import SteeredClock, SystemClock
 from nodrop.core.limits import HOUR
 from nodrop.stores.postgres import PostgresFleet, PostgresStore
 from nodrop.stores.postgres.fleet import STEER_MS_MAX
 
 
 class Drifting:
-    """A clock that is wrong by so much, and says by how much it was steered."""
+    """A clock that is wrong by so much, and says by how much it was steered.
 
-    def __init__(self, store: PostgresStore) -> None:
-        self.wrong_ms = 0
+    Right is this machine's own time. The server runs here and has the same; asked for it, it would
+    say what it was when it began to answer, and nobody knows how long ago that is.
+    """
+
+    def __init__(self, wrong_ms: int) -> None:
         self.steered: list[int] = []
-        self._store = store
-        self._right = SteeredClock()
-
-    async def set(self, wrong_ms: int) -> None:
-        """Be wrong by so much from now on."""
-        right_ns = await self._store.now_ns()
-        self._right = SteeredClock(wall_ns=lambda: right_ns)
-        self.wrong_ms = wrong_ms
+        self._wrong_ms = wrong_ms
+        self._right = SystemClock()
 
     def now(self) -> int:
-        return self._right.now() + self.wrong_ms
+        return self._right.now() + self._wrong_ms
 
     def steer(self, by_ms: int) -> None:
         self.steered.append(by_ms)
@@ -48,9 +45,8 @@ async def store(database: str) -> AsyncIterator[PostgresStore]:
 async def test_a_clock_that_is_wrong_is_steered_a_little(
     store: PostgresStore, wrong_ms: int, steered: int
 ) -> None:
-    clock = Drifting(store)
+    clock = Drifting(wrong_ms)
     fleet = PostgresFleet(store, node="a", clock=clock)
-    await clock.set(wrong_ms)
     await fleet.join()
     await fleet.attend(())
     assert clock.steered == [steered, steered]
@@ -58,9 +54,8 @@ async def test_a_clock_that_is_wrong_is_steered_a_little(
 
 async def test_a_node_that_is_right_is_left_alone(store: PostgresStore) -> None:
     """However long the database took to answer, it answered in between."""
-    clock = Drifting(store)
+    clock = Drifting(0)
     fleet = PostgresFleet(store, node="a", clock=clock)
-    await clock.set(0)
     await fleet.join()
     assert abs(clock.steered[0]) <= 1, "a millisecond is as exact as it gets"
 
