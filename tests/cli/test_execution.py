@@ -34,14 +34,21 @@ class Task:
         self.answers: dict[str, Any] = {}
         self.told: list[str | None] = []
         self.refusals: list[Exception] = []
-        self.told_enough = asyncio.Event()
+        self._told_more = asyncio.Condition()
 
     async def update(self, status: str | None = None) -> None:
-        self.told.append(status)
-        if len(self.told) == 2:
-            self.told_enough.set()
+        async with self._told_more:
+            self.told.append(status)
+            self._told_more.notify_all()
         if self.refusals:
             raise self.refusals.pop(0)
+
+    async def until_told(self, last: str = "", *, times: int = 1) -> None:
+        """Return once it was told so many times, the last time with these last words."""
+        async with asyncio.timeout(SECONDS_MAX), self._told_more:
+            await self._told_more.wait_for(
+                lambda: len(self.told) >= times and str(self.told[-1]).endswith(last)
+            )
 
 
 def execution(command: str, **changes: Any) -> Execution:
@@ -171,10 +178,9 @@ async def test_a_cancelled_run_leaves_no_process_even_if_it_ignores_the_request(
     pids = tmp_path / "pids"
     task = Task(update_every="100ms")
     # The shell and its child both ignore SIGTERM.
-    command = f"trap '' TERM; sleep 60 & echo $$ $! > {pids}; wait; sleep 60"
+    command = f"trap '' TERM; sleep 60 & echo $$ $! > {pids}; echo deaf >&2; wait; sleep 60"
     running = asyncio.ensure_future(run(command, task))
-    async with asyncio.timeout(SECONDS_MAX):
-        await task.told_enough.wait()
+    await task.until_told("deaf")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -185,10 +191,9 @@ async def test_a_cancelled_run_leaves_no_process_even_if_it_ignores_the_request(
 async def test_a_cancelled_run_may_clean_up(tmp_path: Path) -> None:
     mark = tmp_path / "cleaned"
     task = Task(update_every="100ms")
-    command = f"trap 'touch {mark}; exit 0' TERM; while :; do sleep 0.05; done"
-    running = asyncio.ensure_future(run(command, task, grace_seconds=10.0))
-    async with asyncio.timeout(SECONDS_MAX):
-        await task.told_enough.wait()
+    command = f"trap 'touch {mark}; exit 0' TERM; echo ready >&2; while :; do sleep 0.05; done"
+    running = asyncio.ensure_future(run(command, task, grace_seconds=SECONDS_MAX))
+    await task.until_told("ready")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -200,12 +205,10 @@ async def test_the_promise_is_kept_with_the_commands_last_words(tmp_path: Path) 
     go = tmp_path / "go"
     os.mkfifo(go)
     running = asyncio.ensure_future(run(f"echo reproducing >&2; cat {go} > /dev/null", task))
-    async with asyncio.timeout(SECONDS_MAX):
-        await task.told_enough.wait()
+    await task.until_told(": reproducing", times=2)
     await asyncio.to_thread(go.write_text, "go")
     await running
-    assert str(task.told[1]).startswith("running for ")
-    assert str(task.told[1]).endswith(": reproducing")
+    assert str(task.told[-1]).startswith("running for ")
 
 
 async def test_a_relay_that_is_away_does_not_end_the_work(tmp_path: Path) -> None:
@@ -214,8 +217,7 @@ async def test_a_relay_that_is_away_does_not_end_the_work(tmp_path: Path) -> Non
     go = tmp_path / "go"
     os.mkfifo(go)
     running = asyncio.ensure_future(run(f"cat {go}", task))
-    async with asyncio.timeout(SECONDS_MAX):
-        await task.told_enough.wait()
+    await task.until_told(times=2)
     await asyncio.to_thread(go.write_text, "result")
     assert await running == "result"
 
