@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import signal
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
@@ -94,6 +95,7 @@ def verb(
             raise typer.Exit(EXIT_TERMINATED) from None  # asked to end, and it cleaned up
 
     async def _with_session(session: Session, arguments: dict[str, Any]) -> None:
+        _wake_at_signals()
         async with session:
             # The wrapper's own parameters are `function`'s, as the signature below says.
             await function(session, **arguments)  # pyright: ignore[reportCallIssue]  # by name
@@ -113,3 +115,13 @@ def verb(
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]  # read by inspect
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _wake_at_signals() -> None:
+    """Have every signal wake the event loop, where a thread and its system can.
+
+    One that comes just before the loop goes to sleep is heard of when it wakes up, and Ctrl-C would
+    wait for the next answer of the relay. A loop that listens for any signal is woken by all.
+    """
+    with suppress(AttributeError, ValueError, RuntimeError, NotImplementedError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, lambda: None)
