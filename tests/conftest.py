@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.client import websocket
 from nodrop.testing.postgres_server import PostgresServer
 
 # What gRPC does at a fork of this process ends PostgreSQL's programs, which are started as another
@@ -16,12 +17,19 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 # Below the limit of pytest-timeout, so that a hanging command is reported with what it printed.
 COMMAND_SECONDS_MAX = 45
+PATIENCE_SECONDS = 30.0
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """Nodrop runs on asyncio alone."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients wait for a relay that is there, however long this process is kept from running."""
+    monkeypatch.setattr(websocket, "FIRST_SECONDS_MAX", PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -392,7 +392,8 @@ class Office:
         if self.door == "mcp":
             return McpTransport(self._url, token)
         channel = self._url.replace("http", "ws", 1) + "/v1/channel"
-        return WebSocketTransport(channel, FixedToken(token))
+        # A relay that is there is waited for, however long this process is kept from running.
+        return WebSocketTransport(channel, FixedToken(token), first_seconds_max=PATIENCE_SECONDS)
 
     async def person(self) -> Member:
         """Return the person `me`, who may do what an operator may."""

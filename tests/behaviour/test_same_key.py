@@ -45,7 +45,9 @@ async def opened(door: str, folder: Path) -> AsyncGenerator[list[Transport]]:
                 caller = HttpTransport(f"{url}/v1", FixedToken(TOKEN))
             else:
                 channel = f"{url.replace('http', 'ws', 1)}/v1/channel"
-                caller = WebSocketTransport(channel, FixedToken(TOKEN))
+                caller = WebSocketTransport(
+                    channel, FixedToken(TOKEN), first_seconds_max=PATIENCE_SECONDS
+                )
             stack.push_async_callback(caller.close)
             callers.append(caller)
         yield callers

@@ -12,6 +12,7 @@ from aiohttp.test_utils import unused_port
 
 import nodrop
 from nodrop import app
+from nodrop.client import websocket
 from nodrop.client.connecting import TransportName
 from nodrop.client.credentials import Credentials, CredentialsFile
 
@@ -114,7 +115,10 @@ async def test_a_token_and_another_name_do_not_go_together(up: Up, home: Path) -
                 pass
 
 
-async def test_no_relay_is_told_and_not_waited_for(home: Path) -> None:
+async def test_no_relay_is_told_and_not_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "FIRST_SECONDS_MAX", 0.1)
     address = f"http://127.0.0.1:{unused_port()}"
     CredentialsFile(home).write(Credentials(url=address, operator="nd_operator"))
     with pytest.raises(nodrop.UnreachableError):
@@ -167,7 +171,7 @@ async def test_a_restart_of_the_relay_loses_nothing(up: Up) -> None:
         AsyncExitStack() as stack,
     ):
         async with up(port) as served:
-            serving = group.create_task(agent.serve(served.url, heartbeat_seconds=1))
+            serving = group.create_task(agent.serve(served.url, heartbeat_seconds=5))
             me = await stack.enter_async_context(nodrop.connect(served.url, agent="inbox_monitor"))
             handoff = await me.hand_off("code_agent")
             result = group.create_task(handoff.result(wait=WAIT))
