@@ -19,7 +19,8 @@ def test_the_inbox_shows_what_waits(nodrop: Run, send: Send) -> None:
     assert shown.code == 0
     assert shown.out.splitlines()[0].split() == ["seq", "kind", "from", "what", "handoff", "when"]
     row = shown.out.splitlines()[1]
-    assert all(word in row for word in ("handoff", "a", "Look at this", ref, "now"))
+    assert all(word in row for word in ("handoff", "a", "Look at this", ref))
+    assert row.rstrip().endswith(("now", "ago"))
     [item] = nodrop("inbox", "--agent", "reader", "--json").json["items"]
     seq = str(item["seq"])
     assert nodrop("inbox", "--agent", "reader", "--after", seq, "--json").json["items"] == []
