@@ -48,7 +48,7 @@ async def test_sleepers_wake_in_the_order_of_their_times_and_not_before() -> Non
 
 
 async def test_a_time_that_has_come_is_not_waited_for() -> None:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await FakeClock().sleep_until(T0)
 
 
