@@ -13,9 +13,10 @@ from nodrop.proof.bench import driving
 from nodrop.proof.bench.cycle import Ask
 from nodrop.proof.bench.driving import Measure, Window
 
-SHORT = Window(warm_up_seconds=0.05, seconds=0.2, drain_seconds_max=0.1)
-LOST = 5
-"""Which cycle does not come back as it should."""
+SHORT = Window(warm_up_seconds=0.05, seconds=0.2)
+IMPATIENT = Window(warm_up_seconds=0.05, seconds=0.2, drain_seconds_max=0.1)
+LOST = 3
+"""Which cycle does not come back as it should: every caller begins at least one after the first."""
 
 
 class System:
@@ -42,7 +43,7 @@ class System:
 
     def blocking(self, key: str, asked: Ask) -> Any:
         if self._fault == "lost" and next(self._numbers) == LOST:
-            threading.Event().wait(5)  # longer than anybody waits for it
+            threading.Event().wait()  # a thread that nobody joins
         return asyncio.run(self.cycle(key, asked))
 
 
@@ -51,17 +52,17 @@ def cpu() -> Iterator[float]:
     yield from (10.0, 10.5)
 
 
-async def driven(fault: str | None, callers: int = 4) -> Measure:
+async def driven(fault: str | None, callers: int = 4, window: Window = SHORT) -> Measure:
     account = cpu()
     return await driving.drive(
-        System(fault).cycle, callers=callers, window=SHORT, cpu=lambda: next(account)
+        System(fault).cycle, callers=callers, window=window, cpu=lambda: next(account)
     )
 
 
-def driven_threads(fault: str | None) -> Measure:
+def driven_threads(fault: str | None, window: Window = SHORT) -> Measure:
     account = cpu()
     return driving.drive_threads(
-        System(fault).blocking, callers=3, window=SHORT, cpu=lambda: next(account)
+        System(fault).blocking, callers=3, window=window, cpu=lambda: next(account)
     )
 
 
@@ -103,14 +104,14 @@ async def test_a_window_lasts_until_a_cycle_has_ended() -> None:
 
 
 async def test_a_cycle_that_never_comes_back_fails_the_measurement() -> None:
-    measure = await driven("lost")
+    measure = await driven("lost", window=IMPATIENT)
     assert measure.failure is not None
     assert "never came back" in measure.failure
     assert measure.cycles == 0
 
 
 def test_a_cycle_that_a_thread_waits_for_in_vain_fails_the_measurement() -> None:
-    measure = driven_threads("lost")
+    measure = driven_threads("lost", window=IMPATIENT)
     assert measure.failure is not None
     assert "never came back" in measure.failure
     assert measure.cycles == 0
