@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from nodrop.client import websocket
 from nodrop.testing.postgres_server import PostgresServer
@@ -14,6 +15,10 @@ from nodrop.testing.postgres_server import PostgresServer
 # What gRPC does at a fork of this process ends PostgreSQL's programs, which are started as another
 # user and therefore by one. Read when grpc is imported.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
+# How fast this machine is says nothing of what is tested.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 # Below the limit of pytest-timeout, so that a hanging command is reported with what it printed.
 COMMAND_SECONDS_MAX = 45
