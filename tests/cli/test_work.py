@@ -4,13 +4,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 Run = Callable[..., Any]
 
 SECONDS_MAX = 20
+WAIT = "40s"
 
 
 class Worker:
@@ -31,7 +32,10 @@ class Worker:
 
 
 @contextmanager
-def working(home: Path, name: str, command: str, *options: str) -> Generator[Worker]:
+def working(
+    home: Path, name: str, command: str, *options: str, heartbeat: float = 3.0
+) -> Generator[Worker]:
+    """Have `nodrop work` run; it is taken for dead when it was silent for three heartbeats."""
     inherited = {name: v for name, v in os.environ.items() if not name.startswith("NODROP_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with subprocess.Popen(
@@ -44,7 +48,7 @@ def working(home: Path, name: str, command: str, *options: str) -> Generator[Wor
             "--exec",
             command,
             "--heartbeat",
-            "0.3",
+            str(heartbeat),
             *options,
         ],
         env=inherited | {"NODROP_HOME": str(home), "NO_COLOR": "1", "PATH": path},
@@ -64,7 +68,7 @@ def test_any_command_is_an_agent(nodrop: Run, home: Path) -> None:
     )
     with working(home, "adder", command) as worker:
         worker.until("adder works for")
-        sent = nodrop("send", "--to", "adder", "--payload", '{"n": 41}', "--wait", "15s")
+        sent = nodrop("send", "--to", "adder", "--payload", '{"n": 41}', "--wait", WAIT)
         assert (sent.code, sent.out) == (0, "42\n")
         assert "attempt 1" in worker.until("▶ started")
         assert worker.until("✓ done").rstrip().endswith("42")
@@ -72,7 +76,7 @@ def test_any_command_is_an_agent(nodrop: Run, home: Path) -> None:
 
 def test_a_failing_command_fails_the_handoff_with_its_last_words(nodrop: Run, home: Path) -> None:
     with working(home, "breaker", "echo no such branch >&2; exit 3") as worker:
-        sent = nodrop("send", "--to", "breaker", "--wait", "15s")
+        sent = nodrop("send", "--to", "breaker", "--wait", WAIT)
         assert (sent.code, sent.out) == (1, "")
         assert "failed by breaker (command_failed: no such branch)" in sent.err
         assert "no such branch" in worker.until("✗ failed")
@@ -84,7 +88,7 @@ def test_exit_75_is_tried_again(nodrop: Run, home: Path, tmp_path: Path) -> None
     mark = tmp_path / "mark"
     command = f"test -e {mark} && echo $NODROP_ATTEMPT || {{ touch {mark}; exit 75; }}"
     with working(home, "again", command) as worker:
-        sent = nodrop("send", offer, "--wait", "15s")
+        sent = nodrop("send", offer, "--wait", WAIT)
         assert (sent.code, sent.out) == (0, "2\n")
         worker.until("✗ try again")
         worker.until("✓ done")
@@ -93,7 +97,7 @@ def test_exit_75_is_tried_again(nodrop: Run, home: Path, tmp_path: Path) -> None
 def test_a_command_can_report_its_own_progress(nodrop: Run, home: Path) -> None:
     command = 'nodrop update "$NODROP_REF" "half way" && echo done'
     with working(home, "reporter", command):
-        sent = nodrop("send", "--to", "reporter", "--key", "progress", "--wait", "15s")
+        sent = nodrop("send", "--to", "reporter", "--key", "progress", "--wait", WAIT)
         assert (sent.code, sent.out) == (0, "done\n")
     entries = nodrop("log", "--handoff", "me/progress", "--json").out.splitlines()
     updates = [e for e in map(json.loads, entries) if e["type"] == "handoff.updated.v1"]
@@ -101,27 +105,29 @@ def test_a_command_can_report_its_own_progress(nodrop: Run, home: Path) -> None:
 
 
 def test_a_cancelled_handoff_ends_its_command(nodrop: Run, home: Path, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    with working(home, "sleeper", f"echo $$ > {pid}; echo ready >&2; sleep 60") as worker:
+    told = tmp_path / "pid"
+    os.mkfifo(told)
+    with working(home, "sleeper", f"echo $$ > {told}; sleep 60") as worker:
         nodrop("send", "--to", "sleeper", "--key", "endless")
         worker.until("▶ started")
-        nodrop("wait", "me/endless", "--until", "acknowledged", "--for", "15s")
+        pid = int(told.read_text())
+        nodrop("wait", "me/endless", "--until", "acknowledged", "--for", WAIT)
         meddled = nodrop("done", "me/endless", "--agent", "sleeper")
         assert meddled.code == 2
         assert "a process of sleeper is connected and may hold attempt 1" in meddled.err
         nodrop("cancel", "me/endless")
         # Told by the next heartbeat at the latest.
         worker.until("■ stopped")
-        assert not runs(int(pid.read_text()))
+        assert not runs(pid)
 
 
 def test_a_killed_worker_loses_nothing(nodrop: Run, home: Path) -> None:
-    with working(home, "mortal", "sleep 60") as worker:
+    with working(home, "mortal", "sleep 60", heartbeat=1.0) as worker:
         nodrop("send", "--to", "mortal", "--key", "survivor", "--title", "T")
         worker.until("▶ started")
         worker.process.kill()
     with working(home, "mortal", "echo attempt $NODROP_ATTEMPT"):
-        ended = nodrop("wait", "me/survivor", "--for", "15s")
+        ended = nodrop("wait", "me/survivor", "--for", WAIT)
         assert (ended.code, ended.out) == (0, "attempt 2\n")
 
 
@@ -144,7 +150,7 @@ def test_a_capability_is_published(nodrop: Run, home: Path) -> None:
     options = ("--capability", "shout", "--timeout", "90s", "--concurrency", "2")
     with working(home, "shouter", "echo HEY", *options) as worker:
         worker.until("works for")
-        sent = nodrop("send", "--to", "shouter", "--capability", "shout", "--wait", "15s")
+        sent = nodrop("send", "--to", "shouter", "--capability", "shout", "--wait", WAIT)
         assert sent.out == "HEY\n"
         [agent] = nodrop("agents", "--capability", "shout", "--json").json["agents"]
     [capability] = agent["manifest"]["capabilities"]
@@ -158,8 +164,7 @@ def test_a_timeout_that_is_no_duration_is_refused(nodrop: Run) -> None:
 
 
 def runs(pid: int) -> bool:
-    try:
+    with suppress(ProcessLookupError, FileNotFoundError):
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
