@@ -39,13 +39,17 @@ DRIBBLES = {
 
 
 @asynccontextmanager
-async def listening(relay: Relay, seconds: float) -> AsyncGenerator[int]:
-    """Serve a relay with so much patience; yields the port."""
+async def listening(
+    relay: Relay, seconds: float, *, head_seconds: float | None = None
+) -> AsyncGenerator[int]:
+    """Serve a relay with so much patience, for the head of a request too; yields the port."""
     gate = Gate(
         http=HTTPDoor(relay, body_seconds_max=seconds),
         websocket=WebSocketDoor(relay, new_id=SystemIds().new, hello_seconds_max=seconds),
     )
-    patience = Patience(head_seconds=seconds, parting_seconds=seconds)
+    patience = Patience(
+        head_seconds=seconds if head_seconds is None else head_seconds, parting_seconds=seconds
+    )
     async with listen(
         gate, host="127.0.0.1", port=0, frame_bytes_max=1_000_000, patience=patience
     ) as url:
@@ -105,7 +109,8 @@ async def test_who_dribbles_is_told_and_closed(victim: "Victim", first: bytes, m
 async def test_a_channel_that_never_says_hello_is_closed(
     victim: "Victim", answers: "Answers"
 ) -> None:
-    async with asyncio.timeout(SECONDS_MAX), listening(victim.relay, SHORT) as port:
+    serving = listening(victim.relay, SHORT, head_seconds=LONG)
+    async with asyncio.timeout(SECONDS_MAX), serving as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(UPGRADE)
         assert (await answers(reader)).status == 101
