@@ -80,8 +80,9 @@ def run_alone(tmp_path: Path) -> Callable[[Sequence[str | Path]], str]:
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL, one for all tests of a process. That it is missing is a failure."""
     # A crash of the machine is not what these tests are about: what was committed is read back
-    # from the same server.
-    settings = {"fsync": "off", "full_page_writes": "off"}
+    # from the same server. Nor is what a server does by itself, at times of its own choosing: tests
+    # look at plans, and at who waits for which lock.
+    settings = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
     with PostgresServer(settings=settings) as server:
         yield server
 
