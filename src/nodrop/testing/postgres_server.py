@@ -52,9 +52,9 @@ class PostgresServer:
 
         Args:
             settings: besides `SETTINGS`.
-            port: of loopback; a free one by default.
+            port: of loopback; a free one by default, known once it is started.
         """
-        self.port = port or free_port()
+        self.port = port or 0
         self._folder = Path(tempfile.mkdtemp(prefix="nodrop-postgres-"))
         self.log = self._folder / "postgres.log"
         self._data = self._folder / "data"
@@ -85,6 +85,7 @@ class PostgresServer:
         if not self._data.exists():
             self._make_folder()
             self._run("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "-U", "postgres")
+        self.port = self.port or free_port()  # no sooner: it is anybody's until it is taken
         settings = [f"-c{name}={value}" for name, value in self._settings.items()]
         command = [programs() / "postgres", "-D", self._data, f"-p{self.port}", *settings]
         with self.log.open("ab") as log:
