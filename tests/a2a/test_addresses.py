@@ -40,7 +40,7 @@ async def test_a_name_that_leads_elsewhere_later_is_not_followed(
         asked = resolving_to(monkeypatch, [PUBLIC], ["127.0.0.1"])
         addresses, hook = Addresses(), f"http://rebound.example:{port}/"
         await addresses.check(hook, path="url")  # public, so far
-        async with addresses.client(timeout_seconds=5) as client:
+        async with addresses.client(timeout_seconds=30) as client:
             with pytest.raises(httpx.ConnectError, match="not a public address"):
                 await client.get(hook)
         assert asked == ["rebound.example", "rebound.example"]
@@ -52,7 +52,7 @@ async def test_without_the_look_when_connecting_it_would_be_followed(
     async with listen(secret, host="127.0.0.1", port=0, frame_bytes_max=1_000) as url:
         hook = f"http://rebound.example:{url.rpartition(':')[2]}/"
         resolving_to(monkeypatch, ["127.0.0.1"])
-        async with Addresses({"rebound.example"}).client(timeout_seconds=5) as client:
+        async with Addresses({"rebound.example"}).client(timeout_seconds=30) as client:
             assert (await client.get(hook)).text == "only the relay can reach this"
 
 
@@ -80,7 +80,7 @@ async def test_an_answer_without_an_end_is_not_read_to_it() -> None:
 
     async with (
         listen(endless, host="127.0.0.1", port=0, frame_bytes_max=1_000) as url,
-        Addresses({"127.0.0.1"}).client(timeout_seconds=10) as client,
+        Addresses({"127.0.0.1"}).client(timeout_seconds=30) as client,
     ):
         with pytest.raises(httpx.ReadError, match="more than"):
             await client.get(url)

@@ -66,5 +66,5 @@ def test_commands_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=30)
     assert [Attempts(tmp_path, f"agent{n}").of("h1") for n in range(16)] == [1] * 16

@@ -14,7 +14,7 @@ from nodrop.client.retrying import Retrying
 from nodrop.client.worker import Pace, Worker
 from nodrop.core.errors import NodropError
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 30.0
 
 Fields = dict[str, Any]
 

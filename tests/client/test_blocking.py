@@ -154,7 +154,7 @@ def test_an_interrupted_look_at_the_log_raises_what_interrupted_it(portal: Porta
                 await asyncio.Event().wait()
                 yield
             finally:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     await released.wait()
 
     async def release() -> None:
@@ -171,9 +171,9 @@ def test_an_interrupted_look_at_the_log_raises_what_interrupted_it(portal: Porta
     twin = Twin(Waiting(), portal)
     thread = threading.Thread(target=follow)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(30)
     portal.interrupt()
-    thread.join(10)
+    thread.join(30)
     portal.call(release())
     assert [type(error) for error in caught] == [concurrent.futures.CancelledError]
 
@@ -220,10 +220,10 @@ def test_an_interrupted_wait_is_cancelled_on_the_loop(portal: Portal) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(30)
     portal.interrupt()
-    thread.join(10)
-    assert cancelled.wait(10)
+    thread.join(30)
+    assert cancelled.wait(30)
     assert len(caught) == 1
 
 
@@ -231,7 +231,7 @@ async def test_one_loop_can_await_what_another_does(portal: Portal) -> None:
     async def where() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         there = await portal.awaited(where())
         assert there is not asyncio.get_running_loop()
         assert await Portal(asyncio.get_running_loop()).awaited(where()) is not there
@@ -245,8 +245,8 @@ async def test_what_another_loop_waits_for_can_be_interrupted(portal: Portal) ->
         await asyncio.Event().wait()
 
     waiting = asyncio.ensure_future(portal.awaited(endless()))
-    async with asyncio.timeout(10):
-        assert await asyncio.to_thread(begun.wait, 10)
+    async with asyncio.timeout(30):
+        assert await asyncio.to_thread(begun.wait, 30)
         portal.interrupt()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -26,7 +26,7 @@ from nodrop.core.errors import (
 )
 from nodrop.wire.errors import document
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 30.0
 
 
 class FakeRelay:

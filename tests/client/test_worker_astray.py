@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import nodrop
 from nodrop.core.errors import StaleAttemptError
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 30.0
 
 if TYPE_CHECKING:
     from conftest import Endless, FakeTransport, Ticks, Working

@@ -9,7 +9,7 @@ from aiohttp.test_utils import unused_port
 
 import nodrop
 
-WAIT_SECONDS_MAX = 10.0
+WAIT_SECONDS_MAX = 30.0
 
 if TYPE_CHECKING:
     from conftest import Endless, FakeTransport, Soon, Ticks, Working

@@ -17,7 +17,7 @@ from nodrop.engine.relay import Relay
 
 AUTHORIZED = {"authorization": "Bearer token-code_agent"}
 JSON = {"content-type": "application/json"}
-SECONDS_MAX = 10.0
+SECONDS_MAX = 25.0
 
 
 @asynccontextmanager

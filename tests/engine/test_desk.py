@@ -64,7 +64,7 @@ def completes(attempt: int = 1) -> Asked:
 
 
 async def told(asked: Asked) -> Reply:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return await asked.answer
 
 

@@ -64,7 +64,7 @@ async def test_no_answer_leaves_before_its_commit(relay: Relay, store: FaultySto
     assert not waiting.done()
     assert not taking.done()
     store.gate.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
         await taking
 
@@ -129,7 +129,7 @@ async def test_a_takers_wait_survives_a_failed_commit(relay: Relay, store: Fault
     with pytest.raises(StoreUnavailableError):
         await relay.call(SENDER, "offer", offer(1))
     await relay.call(SENDER, "offer", offer(1))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await waiting
 
 
@@ -142,7 +142,7 @@ async def test_a_timer_that_met_a_failing_store_is_tried_again(
     finished = asyncio.ensure_future(
         relay.call(SENDER, "get_handoff", requests.GetHandoff(wait="60s"), reference=made)
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not finished.done():
             await asyncio.sleep(0)
             clock.advance(100)
@@ -198,7 +198,7 @@ async def test_a_lease_that_met_a_failing_store_lapses_all_the_same(
     await relay.call(RECIPIENT, "ack", requests.Ack(attempt=1), reference=made)
     store.fail_next(Fault.BEFORE_COMMIT)
     clock.advance(30_000)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (await _shown(relay, made)).state == "accepted":
             await asyncio.sleep(0)
             clock.advance(100)
@@ -223,7 +223,7 @@ async def test_a_delivery_nobody_was_told_of_is_pushed_when_the_store_answers_ag
     store.fail_next(Fault.BEFORE_COMMIT)  # not even that can be found out at once
     with pytest.raises(StoreUnavailableError):
         await relay.call(SENDER, "offer", offer())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not pushed:
             await asyncio.sleep(0)
             clock.advance(100)
@@ -240,7 +240,7 @@ async def test_a_take_finds_what_a_commit_gave_it_that_seemed_to_fail(
     store.fail_next(Fault.AFTER_COMMIT)
     with pytest.raises(StoreUnavailableError):
         await relay.call(SENDER, "offer", offer())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answer = (await waiting).answer
     assert isinstance(answer, DeliveriesAnswer)
     assert [d.attempt for d in answer.deliveries] == [1]

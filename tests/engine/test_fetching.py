@@ -69,7 +69,7 @@ class Started:
             return self.bodies.at_hand(KEY)
 
         waiting = self.engine.submit(Job(Wanted(), decide))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.store.asked.wait()
         return waiting
 
@@ -78,7 +78,7 @@ async def test_a_job_that_lacks_a_body_is_decided_once_the_store_gave_it() -> No
     started = Started()
     waiting = await started.submit()
     started.store.through.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await waiting == b"what was missing"
     assert started.decided == 2
     await started.engine.stop()
@@ -90,7 +90,7 @@ async def test_a_job_that_waits_for_the_store_when_the_relay_stops_is_refused() 
     await started.engine.stop()
     started.store.through.set()
     with pytest.raises(UnavailableError, match="stopping"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await waiting
     assert started.decided == 1
 
@@ -100,7 +100,7 @@ async def test_what_the_store_gives_while_the_last_commit_ends_is_refused_too() 
     waiting = await started.submit()
     stopping = asyncio.create_task(started.engine.stop())
     started.store.through.set()  # the fetch and the stop are both under way
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await stopping
         with pytest.raises(UnavailableError, match="stopping"):
             await waiting
@@ -118,7 +118,7 @@ async def test_a_store_that_cannot_give_it_is_told_to_whoever_waits(
     started.store.error = error
     waiting = await started.submit()
     started.store.through.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(told):
             await waiting
     await started.engine.stop()
@@ -131,7 +131,7 @@ async def test_a_job_whose_body_never_stays_at_hand_is_given_up(
     monkeypatch.setattr("nodrop.engine.bodies.BYTES_MAX", 0)  # a cache that keeps nothing
     started.store.through.set()
     waiting = await started.submit()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(RelayFaultError):
             await waiting
     assert 2 <= started.decided <= 20

@@ -67,7 +67,7 @@ async def test_who_waits_is_told_by_the_commit_and_sees_the_outcome(relay: Relay
     await turn()
     assert not waiting.done()
     await ended(relay, handoff_id)
-    reply = await asyncio.wait_for(waiting, 5)
+    reply = await asyncio.wait_for(waiting, 30)
     outcome = shown(reply).handoff.outcome
     assert outcome is not None
     assert outcome.result == 7
@@ -83,7 +83,7 @@ async def test_a_wait_that_runs_out_shows_how_far_it_is(relay: Relay, clock: Fak
     await turn()
     assert not waiting.done()
     clock.advance(1)
-    reply = await asyncio.wait_for(waiting, 5)
+    reply = await asyncio.wait_for(waiting, 30)
     assert (shown(reply).wait_elapsed, shown(reply).handoff.state) == (True, "offered")
 
 
@@ -113,4 +113,4 @@ async def test_a_relay_that_stops_lets_nobody_wait(relay: Relay) -> None:
     await turn()
     await relay.stop()
     with pytest.raises(UnavailableError):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)

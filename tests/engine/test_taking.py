@@ -15,7 +15,7 @@ from nodrop.wire.views import DeliveriesAnswer, DeliveryView
 
 SENDER = Caller(team="default", agent="inbox_monitor")
 RECIPIENT = Caller(team="default", agent="code_agent")
-WAIT_SECONDS_MAX = 10
+WAIT_SECONDS_MAX = 30
 
 T = TypeVar("T")
 

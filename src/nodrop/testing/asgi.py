@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
-WAIT_SECONDS_MAX: Final = 5.0
+WAIT_SECONDS_MAX: Final = 30.0
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):

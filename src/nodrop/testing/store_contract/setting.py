@@ -13,7 +13,7 @@ from nodrop.wire.log import Draft, Entry
 OTHER_TEAM: Final = "other"
 DIGEST_KEYS: Final = {TEAM: b"\x01" * 32, OTHER_TEAM: b"\x02" * 32}
 
-WAIT_SECONDS_MAX: Final = 5.0
+WAIT_SECONDS_MAX: Final = 30.0
 """More than any store takes; a test that waits longer is a test that fails."""
 
 
