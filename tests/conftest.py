@@ -32,7 +32,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients wait for a relay that is there, however long this process is kept from running."""
     monkeypatch.setattr(websocket, "FIRST_SECONDS_MAX", PATIENCE_SECONDS)
 

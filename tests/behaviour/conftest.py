@@ -21,6 +21,7 @@ from nodrop.core.errors import BY_CODE, Problem
 from nodrop.doors.a2a.extension import TERMS as OFFERED
 from nodrop.doors.a2a.extension import URI
 from nodrop.doors.inprocess import InProcessTransport
+from nodrop.doors.mcp import toolset
 from nodrop.doors.mcp.tools import HandOff
 from nodrop.engine.relay import Relay
 from nodrop.testing.clock import FakeClock
@@ -450,7 +451,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-async def office(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Office]:
+async def office(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[Office]:
+    monkeypatch.setattr(toolset, "HAND_OFF_SECONDS_MAX", PATIENCE_SECONDS)  # as with clients
     office = Office(request.param, tmp_path)
     await office.open()
     yield office

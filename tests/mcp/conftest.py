@@ -14,6 +14,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from nodrop import app
 from nodrop.doors.inprocess import InProcessTransport
+from nodrop.doors.mcp import toolset
 from nodrop.doors.mcp.server import Context, server
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory
@@ -107,10 +108,10 @@ class Office:
             headers = {"Authorization": f"Bearer {token}"}
             http = await self._stack.enter_async_context(create_mcp_http_client(headers=headers))
             return Client(streamable_http_client(f"{self.url}/mcp", http_client=http))
-        toolset = Toolset(await self.way(token), ShortMemory())
+        tools = Toolset(await self.way(token), ShortMemory())
 
         async def use(_: Context, name: str, arguments: Mapping[str, Any]) -> Answer:
-            return await toolset.call(name, arguments)
+            return await tools.call(name, arguments)
 
         return Client(server(use), mode="legacy" if self._door == "handshake" else "auto")
 
@@ -135,8 +136,17 @@ def named(told: str) -> str:
     return found[1]
 
 
+@pytest.fixture
+def patient_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tools wait for a relay that is there, however long this process is kept from running."""
+    monkeypatch.setattr(toolset, "HAND_OFF_SECONDS_MAX", PATIENCE_SECONDS)
+
+
 @pytest.fixture(params=DOORS)
-async def office(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Office]:
+async def office(
+    request: pytest.FixtureRequest, tmp_path: Path, patient_tools: None
+) -> AsyncGenerator[Office]:
+    del patient_tools  # from before it opens
     office = Office(request.param, tmp_path)
     await office.open()
     yield office
@@ -144,8 +154,9 @@ async def office(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
 
 
 @pytest.fixture
-async def quiet_office(tmp_path: Path) -> AsyncGenerator[Office]:
+async def quiet_office(tmp_path: Path, patient_tools: None) -> AsyncGenerator[Office]:
     """An office with one door, for what is the same at each."""
+    del patient_tools  # from before it opens
     office = Office("2026-07-28", tmp_path)
     await office.open()
     yield office

@@ -20,8 +20,10 @@ TOOLS = 12
 
 
 async def use(session: ClientSession, tool: str, **arguments: Any) -> str:
-    """Return what a tool says."""
+    """Return what a tool says; one that had no answer in time is used again, as it says itself."""
     said, refused = await tried(session, tool, arguments)
+    while refused and "with exactly the same arguments" in said:
+        said, refused = await tried(session, tool, arguments)
     assert not refused, said
     return said
 

@@ -16,6 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 END_SECONDS_MAX = 20
 NODROP = [sys.executable, "-m", "nodrop.cli"]
+AGAIN = "with exactly the same arguments"
 TASK = {"to": "coder", "title": "Fix the login button", "payload": {"file": "login.ts"}}
 
 
@@ -49,7 +50,10 @@ def served(home: Path, agent: str) -> Client:
 
 
 async def use(client: Client, tool: str, /, **arguments: Any) -> str:
+    """Return what a tool says; one that had no answer in time is used again, as it says itself."""
     text, is_refused = await tried(client, tool, arguments)
+    while is_refused and AGAIN in text:
+        text, is_refused = await tried(client, tool, arguments)
     assert not is_refused, text
     return text
 
@@ -111,7 +115,7 @@ async def test_a_database_of_ones_own_needs_no_relay(tmp_path: Path) -> None:
     )
     async with Client(stdio_client(parameters)) as planner:
         stored = await use(planner, "hand_off", **TASK)
-        assert stored.startswith("stored: handoff ")
+        assert stored.startswith(("stored: handoff ", "stored before"))
 
 
 def spoken(home: Path, lines: list[str], answers: int) -> list[dict[str, Any]]:
