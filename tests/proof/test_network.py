@@ -24,8 +24,8 @@ from nodrop.wire.views import HandoffsAnswer, LogAnswer
 
 pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too
 
-PATIENCE_SECONDS: Final = 20
-HEARTBEAT_SECONDS: Final = 2.0
+PATIENCE_SECONDS: Final = 40
+HEARTBEAT_SECONDS: Final = 5.0
 TRANSPORTS: Final[tuple[TransportName, ...]] = ("websocket", "http")
 ME: Final = Caller(team="default", agent="me", operator=True)
 ROUNDS_MAX: Final = 10
