@@ -9,6 +9,8 @@ from nodrop.proof.simulate import simulation
 from nodrop.proof.simulate.plan import Plan
 from nodrop.testing import mutations
 
+pytestmark = pytest.mark.timeout(180)  # seconds of work, which others may want to share
+
 SHORT: Final = ("--seed", "1", "--hours", "0.5", "--agents", "4")
 
 
@@ -16,7 +18,6 @@ def invoke(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "100"})
 
 
-@pytest.mark.timeout(180)  # seconds of work, which others may want to share
 def test_hours_are_simulated_and_told_as_one_document() -> None:
     ran = invoke("--seed", "1", "--hours", "2", "--json")
     assert ran.exit_code == 0, ran.output

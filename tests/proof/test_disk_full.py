@@ -11,6 +11,8 @@ from nodrop.proof.chaos.in_process import ANSWER_BEFORE_SYNC
 from nodrop.proof.chaos.plan import Plan
 from nodrop.testing.powercut import PowerCutDisk
 
+pytestmark = pytest.mark.timeout(240)  # seconds of work, which others may want to share
+
 FILE = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_READWRITE
 
 

@@ -37,6 +37,8 @@ from nodrop.wire import events as wire_events
 from nodrop.wire import requests
 from nodrop.wire.requests import Request
 
+pytestmark = pytest.mark.timeout(240)  # seconds of work, which others may want to share
+
 SCRIPTS: Final = int(os.environ.get("NODROP_LOCKSTEP_SCRIPTS", "8"))
 STEPS: Final = 250
 KNOWN: Final = 12
@@ -412,7 +414,6 @@ def test_every_store_answers_logs_and_keeps_alike(seed: int, tmp_path: Path, dat
     assert books.holds, books
 
 
-@pytest.mark.timeout(180)  # seconds of work, which others may want to share
 def test_the_scripts_make_every_kind_of_entry_there_is_about_a_handoff(tmp_path: Path) -> None:
     made: set[str] = set()
     for seed in range(16):
@@ -440,7 +441,6 @@ def test_a_store_that_keeps_something_else_is_noticed(
         loop.run(run())
 
 
-@pytest.mark.timeout(180)  # the same
 def test_a_store_with_another_order_of_its_queues_is_noticed(tmp_path: Path) -> None:
     claimable = Database.claimable
 

@@ -21,6 +21,8 @@ from nodrop.store import Store
 from nodrop.testing.clock import FakeClock
 from nodrop.testing.powercut import SECTOR_BYTES, Cut, PowerCutDisk
 
+pytestmark = pytest.mark.timeout(240)  # seconds of work, which others may want to share
+
 SEEDS = range(200)
 RENAME = "update handoff set json = cast(replace(cast(json as text), 'worker', 'w') as blob)"
 FILE = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_READWRITE
@@ -210,7 +212,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     host = Host(tmp_path / "worked-on.db", disk, clock=desk.clock, random=Random(0))
     colleagues = team(desk, Random(0), requesters=4, workers=2)
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         host.opened() as (store, _),
         host.relay_on(store) as relay,
         at_work(colleagues),
