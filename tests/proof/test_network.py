@@ -1,9 +1,10 @@
 """Connections fail, and nobody but the SDK does anything about it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from nodrop.client import channel
 from nodrop.client.connecting import TransportName
 from nodrop.engine.relay import Caller, Relay
 from nodrop.proof.chaos import network_cut
-from nodrop.proof.chaos.callers import KEYLESS
+from nodrop.proof.chaos.callers import KEYLESS, Callers
 from nodrop.proof.chaos.plan import Plan
 from nodrop.proof.chaos.report import Report
 from nodrop.testing.proxy import Proxy, Trouble
@@ -28,7 +29,8 @@ PATIENCE_SECONDS: Final = 40
 HEARTBEAT_SECONDS: Final = 5.0
 TRANSPORTS: Final[tuple[TransportName, ...]] = ("websocket", "http")
 ME: Final = Caller(team="default", agent="me", operator=True)
-ROUNDS_MAX: Final = 10
+UNHEARD_SECONDS: Final = 2.0
+"""Enough to commit what the relay got."""
 QUICKLY_NOTICED: Final = (Trouble.CUT, Trouble.RESET, Trouble.LATENCY)
 
 T = TypeVar("T")
@@ -114,16 +116,28 @@ async def test_nothing_is_lost_duplicated_or_run_again_although_connections_fail
     assert report.extras["connections"] > len(network_cut.TRANSPORTS) * network_cut.CONNECTIONS
 
 
-async def test_without_keys_connections_that_fail_leave_duplicates(tmp_path: Path) -> None:
-    # A cut makes duplicates of what lies between a commit and its answer: some at almost every one.
-    for seed in range(ROUNDS_MAX):
-        troubles = (Trouble.CUT, Trouble.RESET)
-        report = await cut(
-            tmp_path / str(seed), count=3, seed=seed, troubles=troubles, control=KEYLESS
-        )
-        if report.duplicated:
-            return
-    pytest.fail(f"no duplicate in {ROUNDS_MAX} rounds: the check could not fail either")
+async def test_without_keys_connections_that_fail_leave_duplicates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A cut makes duplicates of what lies between a commit and its answer. So each comes while
+    # somebody offers something, and after no answer has come through for a while.
+    flowing = Callers.flowing
+
+    async def offering(callers: Callers, answers: int) -> None:
+        await flowing(callers, answers)
+        await callers.offering()
+
+    def cut_unheard(proxy: Proxy, _: Random, __: Iterable[Trouble]) -> Trouble:
+        links = proxy.links
+        proxy.strike(Trouble.HALF_OPEN_DOWN, links)
+        asyncio.get_running_loop().call_later(UNHEARD_SECONDS, proxy.strike, Trouble.CUT, links)
+        return Trouble.CUT
+
+    monkeypatch.setattr(Callers, "flowing", offering)
+    monkeypatch.setattr(network_cut, "FLOW_SECONDS", 0)
+    monkeypatch.setattr(Proxy, "strike_at_random", cut_unheard)
+    report = await cut(tmp_path, count=2, seed=7, troubles=(Trouble.CUT,), control=KEYLESS)
+    assert report.duplicated > 0, "the check could not fail"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
