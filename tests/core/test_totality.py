@@ -85,7 +85,9 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.data_too_large])
+@settings(
+    max_examples=400, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow]
+)
 @given(steps, st.booleans(), st.none() | st.just(GROUP))
 def test_any_script_keeps_every_promise(
     script: list[tuple[Actor, Command, bool] | int],
