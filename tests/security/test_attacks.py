@@ -3,7 +3,7 @@ in the security log once, and changes nothing; and each check, taken away, lets 
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 from urllib.parse import quote
@@ -16,12 +16,22 @@ from nodrop.core import decisions
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
-from nodrop.engine import conditions, discovery, manifests, relay, roles, shows
+from nodrop.engine import conditions, discovery, following, manifests, relay, roles, shows
 from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
 from nodrop.engine.rules import Rules
-from nodrop.testing.fortress import ELSEWHERE, TEAM, UNKNOWN, Attack, Fortress
+from nodrop.testing.fortress import (
+    ELSEWHERE,
+    TEAM,
+    UNKNOWN,
+    Attack,
+    Breach,
+    Control,
+    Fortress,
+    let_in,
+    unnoticed,
+)
 from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 
@@ -184,10 +194,12 @@ RULES = requests.SetPolicy(
 )
 
 
+ALLOWED = {"to": "code_agent", "capability": "bug_triage"}
+
+
 def rules(fortress: Fortress) -> Iterator[Attack]:
     forbidden = {"status": 403, "code": "forbidden", "reason": "rule"}
     no_match = {"status": 404, "code": "no_match", "reason": "rule"}
-    ok = {"to": "code_agent", "capability": "bug_triage"}
     offers: list[tuple[str, Any, Any]] = [
         ("inbox_monitor", {"to": "bystander"}, forbidden),
         ("inbox_monitor", {"to": "bystander", "capability": "deploy"}, forbidden),
@@ -196,23 +208,23 @@ def rules(fortress: Fortress) -> Iterator[Attack]:
         ("inbox_monitor", {"to": "inbox_monitor"}, forbidden),
         ("inbox_monitor", {"to": "me"}, forbidden),
         ("inbox_monitor", {"capability": "deploy"}, no_match),
-        ("bystander", ok, forbidden),
+        ("bystander", ALLOWED, forbidden),
         ("bystander", {"capability": "bug_triage"}, no_match),
         ("code_agent", {"to": "bystander"}, forbidden),
-        ("me", ok, forbidden),
+        ("me", ALLOWED, forbidden),
         ("me", {"capability": "bug_triage"}, no_match),
-        ("me", ok | {"from": "bystander"}, forbidden),
+        ("me", ALLOWED | {"from": "bystander"}, forbidden),
         ("me", {"to": "bystander", "from": "inbox_monitor"}, forbidden),
-        ("inbox_monitor", ok | {"then": [{"to": "bystander"}]}, forbidden),
-        ("inbox_monitor", ok | {"then": [{"to": "inbox_monitor"}, {"to": "me"}]}, forbidden),
+        ("inbox_monitor", ALLOWED | {"then": [{"to": "bystander"}]}, forbidden),
+        ("inbox_monitor", ALLOWED | {"then": [{"to": "inbox_monitor"}, {"to": "me"}]}, forbidden),
         (
             "inbox_monitor",
-            ok | {"then": [{"to": "inbox_monitor"}, {"to": "code_agent"}]},
+            ALLOWED | {"then": [{"to": "inbox_monitor"}, {"to": "code_agent"}]},
             forbidden,
         ),
         (
             "inbox_monitor",
-            ok | {"then": [{"to": "inbox_monitor"}, {"capability": "deploy"}]},
+            ALLOWED | {"then": [{"to": "inbox_monitor"}, {"capability": "deploy"}]},
             forbidden,
         ),
     ]
@@ -424,42 +436,6 @@ async def test_unknown_and_foreign_ids_give_the_same_answer_to_the_letter(
     assert compared > 400
 
 
-async def test_the_channel_lets_nobody_in_who_does_not_say_who_it_is(fortress: Fortress) -> None:
-    hellos: list[tuple[str, dict[str, str], Any]] = [
-        ("/v1/channel", {}, {"id": 1, "op": "hello", "token": token})
-        for token in (None, "", "token-mE", fortress.revoked, "Bearer token-me")
-    ]
-    hellos += [
-        ("/v1/channel?token=token-me", {"cookie": "token=token-me"}, {"id": 1, "op": "hello"}),
-        ("/v1/channel", {"authorization": "Basic token-me"}, {"id": 1, "op": "hello"}),
-    ]
-    hellos += [("/v1/channel", {}, {"id": 1, "op": name}) for name in (*OPERATIONS, "credit")]
-    for path, headers, first in hellos:
-        before, counts = await fortress.state(), fortress.refused()
-        async with fortress.stranger.channel(path, headers=headers) as channel:
-            channel.tell(first)
-            assert (await channel.frame())["error"]["code"] == "unauthenticated"
-            assert await channel.closed() == 4401
-        assert await fortress.state() == before
-        assert fortress.refused() - counts == {"unauthenticated": 1}, first
-    for team in (ELSEWHERE, "nowhere"):
-        counts = fortress.refused()
-        async with fortress.stranger.channel(f"/teams/{team}/v1/channel") as channel:
-            channel.tell({"id": 1, "op": "hello", "token": "token-me"})
-            assert (await channel.frame())["error"]["code"] == "not_found"
-        assert fortress.refused() - counts == {"foreign_team": 1}
-
-
-async def test_an_observer_takes_no_work_and_hears_no_inbox(fortress: Fortress) -> None:
-    hello = {"id": 1, "op": "hello", "token": "token-watcher"}
-    async with fortress.stranger.channel() as channel:
-        channel.tell(hello, {"id": 2, "op": "credit", "n": 1}, {"id": 3, "op": "inbox"})
-        assert (await channel.frame())["ok"]["agent"] == "watcher"
-        told = {(frame := await channel.frame())["id"]: frame["error"]["code"] for _ in range(2)}
-    assert told == {2: "forbidden", 3: "forbidden"}
-    assert fortress.refused()["forbidden"] == 2
-
-
 async def test_no_secret_and_no_payload_is_in_the_security_log(fortress: Fortress) -> None:
     for family in FAMILIES:
         for attack_ in (await prepare(fortress, family))[::7]:
@@ -498,6 +474,16 @@ def teams_forgotten() -> Generator[None]:
         yield
 
 
+@contextmanager
+def sight_for_everybody() -> Generator[None]:
+    """Show every handoff to whoever asks."""
+    with (
+        mock.patch.object(shows, "may_see", return_value=True),
+        mock.patch.object(following, "may_see", return_value=True),
+    ):
+        yield
+
+
 def no_problems(*_: Any) -> Iterator[Any]:
     return iter(())
 
@@ -508,44 +494,105 @@ def everybody(
     return found
 
 
-CHECKS: list[tuple[str, str, Callable[[], AbstractContextManager[Any]]]] = [
-    ("revocation", "wrong credentials", revocation_forgotten),
-    ("teams", "foreign teams", teams_forgotten),
-    (
-        "what a manifest's schemas are",
-        "hostile schemas",
-        lambda: mock.patch.object(manifests, "schema_problems", no_problems),
+def shown(breach: Breach) -> bool:
+    """What only the parties may read was in the answer."""
+    return let_in(breach) and b"the data" in breach.body
+
+
+CONTROLS = [
+    Control(
+        check="revocation",
+        family="wrong credentials",
+        disabled=revocation_forgotten,
+        attack="a stranger: offer: revoked",
     ),
-    (
-        "what shapes asked for are",
-        "hostile schemas",
-        lambda: mock.patch.object(discovery, "schema_problems", no_problems),
+    Control(
+        check="teams",
+        family="foreign teams",
+        disabled=teams_forgotten,
+        attack=f"me: offer: {ELSEWHERE}",
     ),
-    ("roles", "roles too low", lambda: mock.patch.object(relay, "require_role")),
-    ("sight", "foreign handoffs", lambda: mock.patch.object(shows, "may_see", return_value=True)),
-    ("parties", "others' commands", lambda: mock.patch.object(decisions, "_require")),
-    ("rules", "rules", lambda: mock.patch.object(Rules, "require")),
-    ("rules for legs", "rules", lambda: mock.patch.object(Rules, "require_legs")),
-    (
-        "rules for candidates",
-        "rules",
-        lambda: mock.patch.object(Rules, "admitted", everybody),
+    Control(
+        check="what a manifest's schemas are",
+        family="hostile schemas",
+        disabled=lambda: mock.patch.object(manifests, "schema_problems", no_problems),
+        attack="code_agent: register: input_schema {'$ref': 'file:///etc/passwd'}",
     ),
-    (
-        "what a condition costs",
-        "hostile conditions",
-        lambda: mock.patch.object(conditions.Cost, "_read", return_value=()),
+    Control(
+        check="what shapes asked for are",
+        family="hostile schemas",
+        disabled=lambda: mock.patch.object(discovery, "schema_problems", no_problems),
+        attack="bystander: agents: input {'$ref': 'file:///etc/passwd'}",
+        effect=let_in,
     ),
-    ("host", "rebinding", lambda: mock.patch.object(Gate, "_names_this_relay", return_value=True)),
-    ("origin", "rebinding", lambda: mock.patch.object(Gate, "_is_own_page", return_value=True)),
-    ("the security log", "foreign teams", lambda: mock.patch.object(Refusals, "note")),
+    Control(
+        check="roles",
+        family="roles too low",
+        disabled=lambda: mock.patch.object(relay, "require_role"),
+        attack="watcher: offer: ",
+    ),
+    Control(
+        check="sight",
+        family="foreign handoffs",
+        disabled=sight_for_everybody,
+        attack="bystander: get_handoff: completed",
+        effect=shown,
+    ),
+    Control(
+        check="parties",
+        family="others' commands",
+        disabled=lambda: mock.patch.object(decisions, "_require"),
+        attack="code_agent: cancel: offered",
+    ),
+    Control(
+        check="rules",
+        family="rules",
+        disabled=lambda: mock.patch.object(Rules, "require"),
+        attack="inbox_monitor: offer: {'to': 'bystander'}",
+    ),
+    Control(
+        check="rules for legs",
+        family="rules",
+        disabled=lambda: mock.patch.object(Rules, "require_legs"),
+        attack=f"inbox_monitor: offer: {ALLOWED | {'then': [{'to': 'bystander'}]}}",
+    ),
+    Control(
+        check="rules for candidates",
+        family="rules",
+        disabled=lambda: mock.patch.object(Rules, "admitted", everybody),
+        attack="inbox_monitor: offer: {'capability': 'deploy'}",
+    ),
+    Control(
+        check="what a condition costs",
+        family="hostile conditions",
+        disabled=lambda: mock.patch.object(conditions.Cost, "_read", return_value=()),
+        attack="me: put_trigger: event.s.matches('((a{1000}){1000}){1000}')",
+    ),
+    Control(
+        check="host",
+        family="rebinding",
+        disabled=lambda: mock.patch.object(Gate, "_names_this_relay", return_value=True),
+        attack="a page: offer: host 'evil.example'",
+    ),
+    Control(
+        check="origin",
+        family="rebinding",
+        disabled=lambda: mock.patch.object(Gate, "_is_own_page", return_value=True),
+        attack="a page: offer: origin 'http://evil.example'",
+    ),
+    Control(
+        check="the security log",
+        family="foreign teams",
+        disabled=lambda: mock.patch.object(Refusals, "note"),
+        attack=f"me: offer: {ELSEWHERE}",
+        effect=unnoticed,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("check", "family", "disabled"), CHECKS, ids=[c for c, _, _ in CHECKS])
-async def test_without_one_check_something_gets_through(
-    fortress: Fortress, check: str, family: str, disabled: Callable[[], AbstractContextManager[Any]]
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.check)
+async def test_without_one_check_what_it_is_against_gets_through(
+    fortress: Fortress, control: Control
 ) -> None:
-    attacks = await prepare(fortress, family)
-    with disabled():
-        assert await fortress.withstand(attacks) != [], check
+    attacks = await prepare(fortress, control.family)
+    assert await fortress.without(control, attacks) == []

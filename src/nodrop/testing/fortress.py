@@ -5,7 +5,8 @@ For attack matrices: one generates `Attack`s, and the fortress says which of the
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Final
 
@@ -59,6 +60,59 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     reason: str | None
     """What the security log says of it; None: not a matter of who asks."""
+
+
+class Breach(msgspec.Struct, frozen=True, kw_only=True):
+    """One attack that did not come to nothing in the way it should."""
+
+    attack: str
+    status: int
+    code: str | None
+    body: bytes
+    refused: bool
+    """Whether it was answered as it should be."""
+    changed: bool
+    """Whether the relay holds something else than before."""
+    noted: dict[str, int]
+    """What the security log says of it."""
+
+
+Effect = Callable[[Breach], bool]
+"""Something bad that may have come of an attack."""
+
+
+def let_in(breach: Breach) -> bool:
+    """It was answered as if it were welcome."""
+    return breach.status < _REFUSED
+
+
+def carried_out(breach: Breach) -> bool:
+    """It was answered as if it were welcome, and what it asked for was done."""
+    return let_in(breach) and breach.changed
+
+
+def unnoticed(breach: Breach) -> bool:
+    """It was refused as it should be, and the security log does not say so."""
+    return breach.refused and not breach.noted
+
+
+_REFUSED: Final = 400
+_FAULT: Final = 500
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """One check of the relay's taken away, and what must come of that.
+
+    A control that merely breaks the relay would pass for one that lets an attack through, so it
+    says which attack that is and how one can tell.
+    """
+
+    check: str
+    family: str
+    disabled: Callable[[], AbstractContextManager[Any]]
+    attack: str
+    """The name of the attack that gets through."""
+    effect: Effect = carried_out
 
 
 class _Ids:
@@ -204,21 +258,38 @@ class Fortress:
             attack.method, attack.path, json=attack.body, headers=headers
         )
 
-    async def withstand(self, attacks: Sequence[Attack]) -> list[str]:
+    async def withstand(self, attacks: Sequence[Attack]) -> list[Breach]:
         """Make attacks; return those that came to something, and to what."""
-        failed: list[str] = []
+        breaches: list[Breach] = []
         before, counts = await self.state(), self.refused()
         for attack in attacks:
             response = await self.send(attack)
-            told = response.json().get("code")
-            if (response.status, told) != (attack.status, attack.code):
-                failed.append(f"{attack.name}: {response.status} {told}")
+            code = response.json().get("code")
             after, now = await self.state(), self.refused()
-            if after != before:
-                failed.append(f"{attack.name}: changed something")
-            noted = now - counts
-            expected = Counter({attack.reason: 1} if attack.reason else {})
-            if noted != expected:
-                failed.append(f"{attack.name}: the security log says {dict(noted)}")
+            breach = Breach(
+                attack=attack.name,
+                status=response.status,
+                code=code,
+                body=response.body,
+                refused=(response.status, code) == (attack.status, attack.code),
+                changed=after != before,
+                noted=dict(now - counts),
+            )
+            noted = {attack.reason: 1} if attack.reason else {}
+            if not breach.refused or breach.changed or breach.noted != noted:
+                breaches.append(breach)
             before, counts = after, now
-        return failed
+        return breaches
+
+    async def without(self, control: Control, attacks: Sequence[Attack]) -> list[str]:
+        """Make attacks while a check is taken away; return what speaks against the control."""
+        with control.disabled():
+            breaches = await self.withstand(attacks)
+        doubts = [
+            f"{breach.attack}: the relay failed: {breach.body!r}"
+            for breach in breaches
+            if breach.status >= _FAULT
+        ]
+        if not any(b.attack == control.attack and control.effect(b) for b in breaches):
+            doubts.append(f"{control.attack}: did not get through")
+        return doubts
