@@ -77,7 +77,7 @@ class Client(Calls):
             capability=capability,
             trigger=trigger,
             title=title,
-            payload=plain(payload),
+            payload=plain(payload, "payload"),
             priority=priority,
             expected_outcome=expected_outcome,
             accept_within=spelled_if(accept_within),
@@ -85,18 +85,18 @@ class Client(Calls):
             deadline=spelled_if(deadline),
             timeout=spelled_if(timeout),
             attempts_max=attempts_max,
-            backoff=plain(backoff),
-            escalation=plain(escalation),
-            then=plain(then),
+            backoff=plain(backoff, "backoff"),
+            escalation=plain(escalation, "escalation"),
+            then=plain(then, "then"),
             watchers=None if watchers is None else listed(watchers),
             correlation_id=correlation_id,
             parent_id=parent_id,
             idempotency_key=idempotency_key,
             traceparent=traceparent or current_traceparent(),
-            observations=plain(observations),
-            parameters=plain(parameters),
-            covariates=plain(covariates),
-            metadata=plain(metadata),
+            observations=plain(observations, "observations"),
+            parameters=plain(parameters, "parameters"),
+            covariates=plain(covariates, "covariates"),
+            metadata=plain(metadata, "metadata"),
         )
         if from_ is not None:
             fields["from"] = from_
@@ -250,7 +250,7 @@ class Client(Calls):
         The same `event_id` again is the same event, whoever tells of it.
         """
         fields = given(type=type, event_id=event_id, source=source)
-        answer = await self.call("emit", {**fields, "data": plain(data)})
+        answer = await self.call("emit", {**fields, "data": plain(data, "data")})
         return [fired["handoff_id"] for fired in answer["fired"] if "handoff_id" in fired]
 
     async def messages(
@@ -358,12 +358,14 @@ class Client(Calls):
             quorum=quorum,
             deadline=spelled_if(deadline),
             title=title,
-            then=plain(then),
+            then=plain(then, "then"),
             correlation_id=correlation_id,
             idempotency_key=idempotency_key,
             traceparent=current_traceparent(),
         )
-        fields["offers"] = {label: plain(dict(offer)) for label, offer in offers.items()}
+        fields["offers"] = {
+            label: plain(dict(offer), f"offers.{label}") for label, offer in offers.items()
+        }
         answer = await self.call("offer_group", fields)
         return Group(answer["group"], self)
 
@@ -460,7 +462,7 @@ class Client(Calls):
     async def register(self, manifest: Mapping[str, Any]) -> AgentShown:
         """Publish a manifest. A worker does this by itself."""
         answer = await self.call(
-            "register", {"manifest": plain(manifest)}, name=str(manifest["agent_id"])
+            "register", {"manifest": plain(manifest, "manifest")}, name=str(manifest["agent_id"])
         )
         return msgspec.convert(answer["agent"], AgentShown)
 

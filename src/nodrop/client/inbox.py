@@ -81,7 +81,7 @@ class Item(ItemShown):
 
     async def answer(self, value: Any) -> Handoff:
         """Answer the question it asks."""
-        return await self._say("answer", answer=plain(value))
+        return await self._say("answer", answer=plain(value, "answer"))
 
     async def agree(self) -> Handoff:
         """Take the terms it counters with."""

@@ -23,6 +23,7 @@ from nodrop.client.values import given, plain
 from nodrop.core.errors import (
     AlreadyFinishedError,
     CallerError,
+    InvalidRequestError,
     NotFoundError,
     StaleAttemptError,
     TooLargeError,
@@ -196,10 +197,14 @@ def _retrieve(work: asyncio.Task[Any]) -> None:
 
 def _plain_result(result: Any) -> Any:
     try:
-        return plain(result)
+        return plain(result, "result")
     except TooLargeError as error:
         raise Fail(f"the result: {error}", code=error.code) from error
-    except (TypeError, ValueError) as error:  # models may have rules of their own
+    except (
+        TypeError,
+        ValueError,
+        InvalidRequestError,
+    ) as error:  # models may have rules of their own
         raise Fail(f"the result: {error}", code="result_invalid") from error
 
 

@@ -117,7 +117,7 @@ class Task(TaskShown):
             Fail: it cannot be recorded. Another attempt would do it again, and get no further.
         """
         try:
-            answer = await self.command("step", name=name, value=plain(value))
+            answer = await self.command("step", name=name, value=plain(value, "value"))
         except (StaleAttemptError, AlreadyFinishedError):
             raise
         except (TypeError, ValueError) as error:
@@ -198,14 +198,14 @@ class Task(TaskShown):
             "block",
             question=question,
             park=True,
-            checkpoint=plain(checkpoint),
+            checkpoint=plain(checkpoint, "checkpoint"),
             **given(to=to, name=name),
         )
         raise Parked
 
     async def checkpoint(self, data: Any) -> None:
         """Leave what was learnt so far to whoever goes on."""
-        learnt = plain(data)
+        learnt = plain(data, "checkpoint")
         await self.command("checkpoint", checkpoint=learnt)
         self._last_checkpoint = learnt
 

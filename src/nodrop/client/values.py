@@ -9,20 +9,29 @@ from typing import Any
 
 import msgspec
 
-from nodrop.core.errors import TooLargeError
+from nodrop.core.errors import InvalidRequestError, Problem, TooLargeError
+from nodrop.wire.decoding import examine
 
 
-def plain(value: Any) -> Any:
-    """Return `value` in the terms of JSON.
+def plain(value: Any, path: str = "") -> Any:
+    """Return `value` in the terms of JSON; `path` is what a complaint calls it.
 
     Raises:
         TypeError: something in it has no JSON form.
         TooLargeError: it is nested too deep, or without end.
+        InvalidRequestError: two keys of a dict are the same in JSON.
     """
+    if value is None:  # which is most of what may be given
+        return None
     try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
+        made = msgspec.to_builtins(value, str_keys=True, enc_hook=_dumped)
+        # What is plain already, as most is, has lost nothing. The comparison meets the same
+        # objects on both sides, and is much cheaper than looking at every key.
+        if made != value:
+            _require_all_keys(value, made, path)
     except RecursionError:
         raise TooLargeError("the value is nested too deep, or without end") from None
+    return made
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -33,6 +42,26 @@ def given(**fields: Any) -> dict[str, Any]:
 def listed(words: Iterable[str]) -> list[str]:
     """Return `words` as a list. A text alone is one of them, not a row of letters."""
     return [words] if isinstance(words, str) else list(words)
+
+
+def _require_all_keys(value: Any, made: Any, path: str) -> None:
+    """Refuse a `value` of which a key went missing when it was `made` plain: 1 beside "1"."""
+    try:
+        written = msgspec.json.encode(value, enc_hook=_dumped)  # which has such a key twice
+        if len(written) == len(msgspec.json.encode(made)):
+            return
+        problem = examine(written)
+    except (TypeError, ValueError, OverflowError):
+        return  # it cannot be written: whoever sends it says what is wrong
+    if problem is None:
+        return
+    between = "." if path and not problem.path.startswith("[") else ""
+    problem = Problem(path=f"{path}{between}{problem.path}", message=problem.message)
+    raise InvalidRequestError(
+        f"{problem.path}: {problem.message}",
+        next_step="Make the keys texts that differ: 1 and '1' are one key in JSON.",
+        errors=(problem,),
+    )
 
 
 def _dumped(value: Any) -> Any:

@@ -48,7 +48,7 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
     value = _decode(data, kind)
     plain = _decode(data, object)  # also looks into fields that `kind` keeps raw
     if not _plainly_sound(data, plain):
-        problem = _examine(data)
+        problem = examine(data)
         if problem is not None:
             raise _invalid(problem)
     return value
@@ -181,7 +181,7 @@ def _explain(text: str, kind: type[Any], data: bytes) -> Problem:
     message, place = (parts[1], parts[2] or "") if parts else (text, "")
     if _SOMEWHERE in place:  # inside a payload: name the place in full, or the field at least
         with contextlib.suppress(ValueError):  # what comes after it need not be JSON
-            problem = _examine(data)
+            problem = examine(data)
             if problem is not None:
                 return problem
         place = place.split(_SOMEWHERE, 1)[0]
@@ -254,7 +254,7 @@ class _Wrong:
         self.key = key
 
 
-def _examine(data: bytes) -> Problem | None:
+def examine(data: bytes) -> Problem | None:
     """Return the first thing wrong that msgspec does not see, or does not place."""
     found: list[_Wrong] = []
 
