@@ -15,8 +15,9 @@ from typing import Any, Final, cast, get_args, get_origin, get_type_hints
 import msgspec
 
 from nodrop.client.blocking_task import BlockingTask
+from nodrop.client.constraints import UNIONS
 from nodrop.client.endings import Fail
-from nodrop.client.hints import UNIONS, Hint, document
+from nodrop.client.hints import Hint, document
 from nodrop.client.task import Task
 from nodrop.client.values import plain
 from nodrop.core.errors import NodropError
@@ -218,8 +219,9 @@ def _returned(hints: Mapping[str, Any]) -> Hint | None:
 
 def _is_task(kind: Any) -> bool:
     """Whether a hint means the task, one that may be missing included."""
-    members = set(get_args(kind)) - {type(None)} if get_origin(kind) in UNIONS else {kind}
-    return bool(members) and members <= {Task, BlockingTask}
+    members = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
+    named = [member for member in members if member is not type(None)]
+    return bool(named) and all(member in (Task, BlockingTask) for member in named)
 
 
 def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,19 +2,18 @@
 
 msgspec knows dataclasses, structs, typed dicts, enums, dates and the rest of the standard types.
 A pydantic model, or anything else with `model_json_schema` and `model_validate`, speaks for
-itself. No schema refers to anything outside of itself.
+itself; bounds in an `Annotated` are kept, pydantic's among them. No schema refers to anything outside of itself.
 """
 
-import types
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Union, cast, get_args, get_origin
+from typing import Any, Final, Literal, cast, get_args, get_origin
 
 import msgspec
 
+from nodrop.client.constraints import UNIONS, understood
+
 DEFS: Final = "$defs"
 _LOCAL: Final = f"#/{DEFS}/"
-UNIONS: Final = frozenset({Union, types.UnionType})
-"""The origins of a hint with several members."""
 Mode = Literal["validation", "serialization"]
 
 
@@ -31,7 +30,7 @@ class Hint:
         Raises:
             TypeError: it has no JSON form.
         """
-        self.kind = Any if kind is object else kind
+        self.kind = Any if kind is object else understood(kind)
         self.anything = self.kind is Any
         self._members = _members(self.kind, mode)
         self._mode: Mode = mode
