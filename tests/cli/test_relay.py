@@ -111,6 +111,38 @@ def test_a_port_that_is_taken_is_exit_75(tmp_path: Path) -> None:
     assert "Traceback" not in second.stderr
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--store",
+        "--host",
+        "--hostname",
+        "--tls-cert",
+        "--tls-key",
+        "--keep",
+        "--limit",
+        "--allow-address",
+        "--checkpoints",
+        "--checkpoints-every",
+        "--home",
+    ],
+)
+def test_an_option_that_says_nothing_is_refused(nodrop: Run, tmp_path: Path, option: str) -> None:
+    # As from a script whose variable is not set: it meant another store than the default one.
+    for empty in ("", " "):
+        refused = nodrop("up", "--home", tmp_path / "new", "--port", "0", option, empty)
+        assert (refused.code, refused.out) == (2, "")
+        assert option in refused.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("option", ["--url", "--token", "--agent", "--team", "--home"])
+def test_who_asks_whom_is_not_left_empty(nodrop: Run, option: str) -> None:
+    refused = nodrop("inbox", option, "")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"Invalid value for '{option}': it is empty" in refused.err
+
+
 def test_a_full_disk_is_exit_75_and_says_what_to_do(
     nodrop: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

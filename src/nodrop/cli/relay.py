@@ -17,6 +17,7 @@ from rich.text import Text
 from nodrop.cli import screen, service, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
+from nodrop.cli.verb import path, text
 from nodrop.client.settings import find_home, written_checkpoints, written_triggers
 from nodrop.core.errors import InvalidRequestError, Problem, StoreInUseError
 from nodrop.core.limits import SECOND
@@ -34,13 +35,15 @@ async def up(
     store: Annotated[
         str | None,
         typer.Option(
+            parser=text,
             metavar="ADDRESS",
             envvar="NODROP_STORE",
             help="A PostgreSQL database to serve, postgresql://…, beside other relays.",
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; 127.0.0.1 by default.")
+        str | None,
+        typer.Option(parser=text, help="Address to listen on; 127.0.0.1 by default."),
     ] = None,
     port: Annotated[
         int | None,
@@ -48,13 +51,13 @@ async def up(
     ] = None,
     hostname: Annotated[
         list[str] | None,
-        typer.Option(help="Another name that the relay is reached by; repeatable."),
+        typer.Option(parser=text, help="Another name that the relay is reached by; repeatable."),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Serve TLS with this certificate (PEM).")
+        Path | None, typer.Option(parser=path, help="Serve TLS with this certificate (PEM).")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(help="Its key (PEM), if not in the same file.")
+        Path | None, typer.Option(parser=path, help="Its key (PEM), if not in the same file.")
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="Prune what was settled longer ago, such as 90d.")
@@ -66,6 +69,7 @@ async def up(
     allow_address: Annotated[
         list[str] | None,
         typer.Option(
+            parser=text,
             metavar="HOST[:PORT]",
             help="Let webhooks be called there although it is not a public address; repeatable.",
         ),
@@ -77,12 +81,14 @@ async def up(
     checkpoints: Annotated[
         str | None,
         typer.Option(
+            parser=text,
             metavar="FILE|URL",
             help="Send signed checkpoints of the log there, so that changes to it can be found.",
         ),
     ] = None,
     checkpoints_every: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How often; every hour by default.")
+        str | None,
+        typer.Option(parser=text, metavar="DURATION", help="How often; every hour by default."),
     ] = None,
     as_service: Annotated[
         bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
@@ -95,7 +101,7 @@ async def up(
     if as_service:
         options = _spelled(
             {
-                "--store": store or None,
+                "--store": store,
                 "--host": host,
                 "--port": port,
                 "--tls-cert": tls_cert and tls_cert.resolve(),
@@ -156,10 +162,10 @@ def _spelled(options: Mapping[str, str | int | Path | list[str] | None]) -> list
 def _checked(store: str | None) -> str | None:
     from nodrop import app  # noqa: PLC0415  # the same
 
-    if store and not app.is_address(store):
+    if store is not None and not app.is_address(store):
         problem = Problem(path="--store", message="expected postgresql://user@host/database")
         raise InvalidRequestError("no such store", errors=(problem,))
-    return store or None
+    return store
 
 
 def _checkpoints(to: str | None, every: str | None) -> "Checkpoints | None":

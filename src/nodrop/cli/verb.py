@@ -25,28 +25,48 @@ P = ParamSpec("P")
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 _PANEL: Final = "Every verb"
 
+
+def text(said: str) -> str:
+    """Return what an option says. An empty one is a variable that was not set, and no default."""
+    if not said.strip():
+        raise typer.BadParameter("it is empty: say something, or leave the option out")
+    return said
+
+
+def path(said: str) -> Path:
+    """Return the path that an option says; an empty one is not the current directory."""
+    return Path(text(said))
+
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print the answer as JSON.", rich_help_panel=_PANEL)
 ]
 Home = Annotated[
     Path | None,
-    typer.Option("--home", help="Directory of database and credentials.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--home",
+        parser=path,
+        help="Directory of database and credentials.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 _OPTIONS: Final[dict[str, Any]] = {
     "as_json": Json,
     "agent": Annotated[
         str | None,
-        typer.Option("--agent", help="Act as this agent.", rich_help_panel=_PANEL),
+        typer.Option("--agent", parser=text, help="Act as this agent.", rich_help_panel=_PANEL),
     ],
     "url": Annotated[
         str | None,
-        typer.Option("--url", help="Address of the relay.", rich_help_panel=_PANEL),
+        typer.Option("--url", parser=text, help="Address of the relay.", rich_help_panel=_PANEL),
     ],
     "team": Annotated[
-        str | None, typer.Option("--team", help="The agent's team.", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option("--team", parser=text, help="The agent's team.", rich_help_panel=_PANEL),
     ],
     "token": Annotated[
-        str | None, typer.Option("--token", help="The agent's token.", rich_help_panel=_PANEL)
+        str | None,
+        typer.Option("--token", parser=text, help="The agent's token.", rich_help_panel=_PANEL),
     ],
     "home": Home,
 }
