@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from nodrop.core.errors import (
     InvalidRequestError,
     NodropError,
     NotInstalledError,
+    TooLargeError,
     UnavailableError,
 )
 from nodrop.doors.mcp.toolset import Answer, Toolset
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _CALLER: Final = "nodrop.caller"
 _ALLOW: Final = (b"allow", b"POST")
+_CLOSE: Final = (b"connection", b"close")
 
 
 class MCPDoor:
@@ -95,7 +97,8 @@ class MCPDoor:
         except NodropError as error:
             await refuse(send, error)
         else:
-            await sessions.handle_request({**scope, _CALLER: caller}, receive, send)
+            answer = _bounded(send, self._relay.limits.frame_bytes_max)
+            await sessions.handle_request({**scope, _CALLER: caller}, receive, answer)
 
     async def _use(self, scope: Scope, name: str, arguments: Mapping[str, Any]) -> Answer:
         caller: Caller = scope[_CALLER]
@@ -114,3 +117,19 @@ class MCPDoor:
             self._used.discard(task)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _bounded(send: Send, bytes_max: int) -> Send:
+    """Return a `send` that says of too large a body what every door says, and not the SDK's words."""
+    refused = False
+
+    async def answer(message: Message) -> None:
+        nonlocal refused
+        if message.get("status") == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            refused = True
+            error = TooLargeError(f"the body is larger than {bytes_max} bytes")
+            await refuse(send, error, headers=[_CLOSE])  # the rest of it is not read
+        elif not refused:
+            await send(message)
+
+    return answer
