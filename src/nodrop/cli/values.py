@@ -110,11 +110,7 @@ def decode(text: str, *, path: str) -> Any:
 
 def waiting(duration: str, *, option: str) -> Wait:
     """Return a wait as long as `duration`; `option` names it in the refusal."""
-    try:
-        return Wait(duration)
-    except ValueError as error:
-        problem = Problem(path=option, message=str(error))
-        raise InvalidRequestError("it cannot be read", errors=(problem,)) from error
+    return Wait(duration, path=option)
 
 
 def parse_json(text: str) -> Any:

@@ -55,7 +55,7 @@ class Agent:
         """
         self.name = name
         self._description = description
-        self._tags = listed(tags)
+        self._tags = listed(tags, "tags")
         self._concurrency = concurrency
         self._availability = plain(availability)
         self._discovery_endpoint = discovery_endpoint

@@ -6,7 +6,8 @@ from typing import Any, Final, Protocol
 
 from nodrop.client.ids import new_id
 from nodrop.client.transport import Transport
-from nodrop.core.errors import InvalidRequestError, NodropError, Problem, SignatureStaleError
+from nodrop.client.values import require
+from nodrop.core.errors import InvalidRequestError, NodropError, SignatureStaleError
 from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Command
 
@@ -70,8 +71,9 @@ class Calls:
             if operation not in OPERATIONS:
                 raise InvalidRequestError(f"there is no operation {operation}")
             self._require_its_loop()
-            _require_text("handoff_id", handoff)
-            _require_text("name", name)
+            # Such as a handoff in the place of its id: neither can stand in a path.
+            require("handoff_id", "" if handoff is None else handoff, str)
+            require("name", "" if name is None else name, str)
             sent = dict(fields or {})
             if operation in _COMMANDS and sent.get("command_id") is None:
                 sent["command_id"] = self.new_id()
@@ -129,13 +131,6 @@ class Calls:
         """Ask for an operation on a handoff and return the handoff as it is then."""
         answer = await self.call(operation, fields, handoff=handoff)
         return answer["handoff"]
-
-
-def _require_text(path: str, said: object) -> None:
-    """Refuse what cannot stand in a path, such as a handoff in the place of its id."""
-    if said is not None and not isinstance(said, str):
-        problem = Problem(path=path, message=f"Expected str, got {type(said).__name__}")
-        raise InvalidRequestError(f"{path}: {problem.message}", errors=(problem,))
 
 
 def _annotate(error: NodropError) -> None:

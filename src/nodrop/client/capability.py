@@ -32,7 +32,7 @@ class Capability:
         self._description = description or _first_line(function)
         self._timeout_seconds = None if timeout is None else seconds(timeout)
         self._reliability_sla = reliability_sla
-        self._tags = listed(tags)
+        self._tags = listed(tags, "tags")
         self._input_schema = _schema(input_schema, "validation") or self.handler.input_schema()
         self._output_schema = _schema(output_schema, "serialization") or (
             self.handler.output_schema()

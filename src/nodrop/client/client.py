@@ -18,7 +18,7 @@ from nodrop.client.shown import AgentShown, Contract, Entry, KeyShown
 from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
-from nodrop.client.values import given, listed, plain
+from nodrop.client.values import fields_of, given, listed, plain, require
 from nodrop.wire.decoding import encode_strict
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
@@ -88,7 +88,7 @@ class Client(Calls):
             backoff=plain(backoff, "backoff"),
             escalation=plain(escalation, "escalation"),
             then=plain(then, "then"),
-            watchers=None if watchers is None else listed(watchers),
+            watchers=None if watchers is None else listed(watchers, "watchers"),
             correlation_id=correlation_id,
             parent_id=parent_id,
             idempotency_key=idempotency_key,
@@ -101,6 +101,7 @@ class Client(Calls):
         if from_ is not None:
             fields["from"] = from_
         if contract is not None:
+            require("contract", contract, Contract, "what `contract` returned")
             fields = {**contract.terms, **fields}
         answer = await self.call("offer", fields)
         return Handoff(answer["handoff"], self)
@@ -363,8 +364,9 @@ class Client(Calls):
             idempotency_key=idempotency_key,
             traceparent=current_traceparent(),
         )
+        require("offers", offers, Mapping, "offers by labels of your own")
         fields["offers"] = {
-            label: plain(dict(offer), f"offers.{label}") for label, offer in offers.items()
+            label: fields_of(offer, f"offers.{label}") for label, offer in offers.items()
         }
         answer = await self.call("offer_group", fields)
         return Group(answer["group"], self)
@@ -411,7 +413,7 @@ class Client(Calls):
         """
         fields = given(
             capability=capability,
-            tags=",".join(listed(tags)) or None,
+            tags=",".join(listed(tags, "tags")) or None,
             input=_text(shape(input, mode="serialization")),
             output=_text(shape(output, mode="validation")),
             timeout=spelled_if(timeout),
@@ -461,9 +463,10 @@ class Client(Calls):
 
     async def register(self, manifest: Mapping[str, Any]) -> AgentShown:
         """Publish a manifest. A worker does this by itself."""
-        answer = await self.call(
-            "register", {"manifest": plain(manifest, "manifest")}, name=str(manifest["agent_id"])
-        )
+        published = fields_of(manifest, "manifest")
+        agent = published.get("agent_id")
+        require("manifest.agent_id", agent, str)
+        answer = await self.call("register", {"manifest": published}, name=agent)
         return msgspec.convert(answer["agent"], AgentShown)
 
     # --- keys and rules ---
@@ -498,7 +501,9 @@ class Client(Calls):
         self, *, signatures: str = "optional", allow: Sequence[Mapping[str, str]] = ()
     ) -> dict[str, Any]:
         """Set the rules of the team, in the place of those before. For operators."""
-        return await self.call("set_policy", {"signatures": signatures, "allow": list(allow)})
+        return await self.call(
+            "set_policy", {"signatures": signatures, "allow": plain(allow, "allow")}
+        )
 
     async def close(self) -> None:
         """Give up the connection. `async with nodrop.connect(...)` does this."""

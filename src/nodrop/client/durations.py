@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import SECOND
 from nodrop.wire.times import parse_duration
 
@@ -39,17 +40,42 @@ def seconds(duration: Duration) -> float:
     Raises:
         ValueError: it is not a duration.
     """
-    return parse_duration(spelled(duration)) / SECOND
+    written = spelled(duration)
+    if not isinstance(written, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody has types checked
+        raise ValueError(f"a {type(written).__name__} is no duration")  # noqa: TRY004  # as for any other
+    return parse_duration(written) / SECOND
+
+
+def asked_seconds(duration: Duration, path: str) -> float:
+    """Return a duration that belongs to a request, in seconds; `path` is what it is called.
+
+    Raises:
+        InvalidRequestError: it is not a duration.
+    """
+    try:
+        return seconds(duration)
+    except ValueError as error:
+        problem = Problem(path=path, message=str(error))
+        raise InvalidRequestError(f"{path}: {error}", errors=(problem,)) from None
 
 
 class Wait:
     """A wait that may be longer than one request: None waits until cancelled."""
 
     def __init__(
-        self, duration: Duration | None, *, now: Callable[[], float] = time.monotonic
+        self,
+        duration: Duration | None,
+        *,
+        path: str = "wait",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin to wait; `path` is what a duration that is none is called.
+
+        Raises:
+            InvalidRequestError: it is none.
+        """
         self._now = now
-        self._until = None if duration is None else now() + seconds(duration)
+        self._until = None if duration is None else now() + asked_seconds(duration, path)
 
     def piece(self) -> float:
         """Return how many seconds the next request may wait."""

@@ -16,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from nodrop.client import retrying
-from nodrop.client.durations import seconds
+from nodrop.client.durations import asked_seconds
 from nodrop.client.ids import new_id
 from nodrop.client.retrying import Retrying
 from nodrop.client.statuses import refusal
@@ -235,7 +235,7 @@ class _Request:
         self.headers: dict[str, str] = {}
         self.query: dict[str, str] | None = None
         self.body: bytes | None = None
-        self.wait_seconds = seconds(fields.get("wait") or 0)
+        self.wait_seconds = asked_seconds(fields.get("wait") or 0, "wait")
         if operation.method == "GET":
             self.query = {key: _text(value) for key, value in fields.items() if value is not None}
             return

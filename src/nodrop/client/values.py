@@ -4,8 +4,8 @@ Dataclasses, msgspec structs, enums, dates and the like become what JSON has; a 
 anything else with `model_dump`, dumps itself, so that no framework has to be imported here.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 
@@ -39,9 +39,38 @@ def given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def listed(words: Iterable[str]) -> list[str]:
-    """Return `words` as a list. A text alone is one of them, not a row of letters."""
-    return [words] if isinstance(words, str) else list(words)
+def listed(words: Iterable[str], path: str) -> list[str]:
+    """Return `words` as a list. A text alone is one of them, not a row of letters.
+
+    Raises:
+        InvalidRequestError: they are no words; `path` is what they are called.
+    """
+    if isinstance(words, str):
+        return [words]
+    require(path, words, Iterable, "texts")
+    found = list(words)
+    for index, word in enumerate(found):
+        require(f"{path}[{index}]", word, str)
+    return found
+
+
+def fields_of(said: Any, path: str) -> dict[str, Any]:
+    """Return a mapping, or anything else that is a JSON object, in plain values.
+
+    Raises:
+        InvalidRequestError: it is neither; `path` is what it is called.
+    """
+    made: Any = plain(dict(cast("Any", said)) if isinstance(said, Mapping) else said, path)
+    require(path, made, dict, "object")
+    return made
+
+
+def require(path: str, said: object, kind: type[Any], expected: str = "") -> None:
+    """Refuse an argument that is not of its kind: not everybody has types checked."""
+    if not isinstance(said, kind):
+        got = f"Expected {expected or kind.__name__}, got {type(said).__name__}"
+        problem = Problem(path=path, message=got)
+        raise InvalidRequestError(f"{path}: {got}", errors=(problem,))
 
 
 def _require_all_keys(value: Any, made: Any, path: str) -> None:
