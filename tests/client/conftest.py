@@ -115,6 +115,7 @@ class FakeStream:
     """Deliveries that the test hands over."""
 
     def __init__(self) -> None:
+        self.breaks = 0
         self.granted: list[int] = []
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()

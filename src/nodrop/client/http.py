@@ -75,6 +75,8 @@ class HttpTransport:
         self._first_seconds_max = first_seconds_max
         self._policy = policy
         self._reached = False
+        self.breaks = 0
+        """How often no relay answered."""
         self._heartbeat_seconds: float | None = None
         self._closed = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
@@ -128,6 +130,7 @@ class HttpTransport:
             try:
                 return await self._authenticated(request)
             except _UNREACHED as error:
+                self.breaks += 1
                 self._require_open()
                 if give_up_at is not None and self._policy.now() >= give_up_at:
                     raise UnreachableError(
@@ -287,6 +290,11 @@ class _Polled:
         self._changed = asyncio.Event()
         self._closed = False
         self._poll: asyncio.Task[dict[str, Any]] | None = None
+
+    @property
+    def breaks(self) -> int:
+        """How often no relay answered."""
+        return self._transport.breaks
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._closed:

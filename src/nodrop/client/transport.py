@@ -10,6 +10,11 @@ class DeliveryStream(Protocol):
     After a reconnect a delivery may come again; whoever reads knows it by (handoff id, attempt).
     """
 
+    @property
+    def breaks(self) -> int:
+        """How often the relay was out of reach. It may have come back knowing less than before."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         """Yield deliveries, as `wire.views.DeliveryView` in plain values, until closed."""
         ...

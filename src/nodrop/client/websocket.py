@@ -312,6 +312,8 @@ class _Pushed:
         self._something = asyncio.Event()
         self._closed = False
         self._refusal: NodropError | None = None
+        self.breaks = 0
+        """How many connections there were after the first."""
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while not self._closed:
@@ -335,6 +337,7 @@ class _Pushed:
 
     def resumed(self) -> int:
         """Return the credit to begin a new connection with."""
+        self.breaks += 1
         self._owed = max(-self._unspent, 0)
         return 0 if self._closed else max(self._unspent, 0)
 

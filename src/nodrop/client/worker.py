@@ -16,7 +16,7 @@ from nodrop.client.client import Client
 from nodrop.client.retrying import Retrying
 from nodrop.client.running import Key, Running, key_of
 from nodrop.client.transport import DeliveryStream
-from nodrop.core.errors import NodropError, UnavailableError
+from nodrop.core.errors import NodropError, NotFoundError, UnavailableError
 
 CANCEL_SECONDS_MAX: Final = 2.0
 """How long cancelled handlers may take to clean up before their work is given back."""
@@ -66,6 +66,10 @@ class Worker:
         self._slots: dict[Capability | None, asyncio.Semaphore] = {}
         self._stirred = True
         """Whether anything may be here that no heartbeat has told of; an earlier life may have left some."""
+        self._version = 0
+        """Of the manifest that was published."""
+        self._breaks = 0
+        """After how many breaks of the connection the relay was last seen to know it."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set or we are cancelled; then finish, and give back the rest.
@@ -91,14 +95,16 @@ class Worker:
                     task.cancel()
 
     async def _take(self) -> None:
-        await self._pace.policy.endlessly(
+        published = await self._pace.policy.endlessly(
             lambda: self._client.register(self._able.manifest()), what="register"
         )
+        self._version = published.version
         self._stream = stream = await self._client.transport.deliveries(
             process=self._process,
             heartbeat_seconds=self._pace.heartbeat_seconds,
             credit=self._able.slots,
         )
+        self._breaks = stream.breaks
         async for delivery in stream:
             self._begin(delivery, lambda: stream.grant(1))
         raise AssertionError("a stream of deliveries ends only after us")
@@ -143,6 +149,7 @@ class Worker:
         astray: set[Key] = set()
         while True:
             await self._pace.policy.sleep(self._pace.heartbeat_seconds)
+            await self._stay_known()
             if not (self._running or astray or self._stirred):
                 continue  # who holds nothing has nothing to keep
             self._stirred = False
@@ -167,6 +174,33 @@ class Worker:
         """Keep what this process holds, and return it."""
         answer = await self._client.call("heartbeat", {"process": self._process})
         return {(handoff_id, attempt) for handoff_id, attempt in answer["held"]}
+
+    async def _stay_known(self) -> None:
+        """Publish the manifest again where the relay came back without it: empty, or restored.
+
+        A later version than ours is somebody's newer manifest, and stays.
+        """
+        breaks = 0 if self._stream is None else self._stream.breaks
+        if breaks == self._breaks:
+            return
+        manifest = self._able.manifest()
+        try:
+            if await self._known_version(manifest["agent_id"]) < self._version:
+                _LOG.warning("the relay no longer knows our manifest, which is published again")
+                self._version = (await self._client.register(manifest)).version
+        except UnavailableError as error:
+            _LOG.warning("whether the relay knows our manifest will be asked again: %s", error)
+            return
+        except NodropError as error:
+            _LOG.error("our manifest cannot be published again: %s", error)  # it says it all
+        self._breaks = breaks
+
+    async def _known_version(self, agent_id: str) -> int:
+        try:
+            answer = await self._client.call("get_agent", name=agent_id)
+        except NotFoundError:
+            return 0
+        return answer["agent"].get("version", 0)
 
     # --- the end --------------------------------------------------------------------------------
 
