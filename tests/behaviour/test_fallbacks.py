@@ -322,6 +322,38 @@ async def test_what_is_below_is_cancelled_though_what_lies_between_has_ended(
     }  # fmt: skip
 
 
+async def test_nothing_more_is_handed_on_below_what_ended_without_success(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    withdrawn = await offer(inbox_monitor)
+    await take(code_agent)
+    part = {"to": "support_agent", "parent_id": withdrawn["id"]}
+    before = await offer(code_agent, **part, idempotency_key="part")
+    await inbox_monitor("cancel", withdrawn["id"])
+    # Who is at work has not heard of it yet.
+    with pytest.raises(AlreadyFinishedError):
+        await offer(code_agent, **part, title="another part")
+    # What was done before is answered as the first time, and what is on its own goes on.
+    assert (await offer(code_agent, **part, idempotency_key="part"))["id"] == before["id"]
+    for own in ({"detached": True}, {"correlation_id": "another"}):
+        apart = await offer(code_agent, **part, **own)
+        assert (apart["state"], apart["parent_id"]) == ("offered", withdrawn["id"])
+
+    failed = await offer(inbox_monitor, title="another bug")
+    await break_off(code_agent)
+    with pytest.raises(AlreadyFinishedError):
+        await offer(inbox_monitor, to="support_agent", parent_id=failed["id"])
+
+
+async def test_what_comes_of_a_completed_handoff_may_be_handed_on_below_it(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    done = await offer(inbox_monitor)
+    await finish(code_agent, "fixed")
+    after = await offer(inbox_monitor, to="support_agent", parent_id=done["id"])
+    assert (after["state"], after["correlation_id"]) == ("offered", done["correlation_id"])
+
+
 async def test_a_detached_leg_goes_on_when_the_handoff_above_it_is_withdrawn(
     office: Any, inbox_monitor: Any, code_agent: Any
 ) -> None:

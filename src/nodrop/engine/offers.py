@@ -15,13 +15,14 @@ import msgspec
 from nodrop.core import commands, events, lineage
 from nodrop.core.commands import Actor
 from nodrop.core.errors import (
+    AlreadyFinishedError,
     CallerError,
     ForbiddenError,
     NodropError,
     PayloadInvalidError,
     Problem,
 )
-from nodrop.core.model import Handoff, Leg, Terms
+from nodrop.core.model import Handoff, Leg, State, Terms
 from nodrop.engine.batch import Batch
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.done import Done, DoneBefore, Existing
@@ -125,6 +126,7 @@ class Offers:
             while isinstance(done, Unloaded):
                 loaded.add(done.handoff_id)
                 handoffs = frozenset({(caller.team, done.handoff_id)})
+                handoffs |= job.wanted.handoffs
                 wanted = msgspec.structs.replace(job.wanted, handoffs=handoffs)
                 done = await self._engine.submit(Job(wanted, job.run))
             return done
@@ -300,6 +302,7 @@ class Offers:
             if isinstance(offer, CallerError):
                 raise offer
             self._signing.recheck(batch, team, proved)
+            _require_wanted_above(batch, team, offer)
             if full is not None:
                 raise full
             self._engine.retries.earn(team, sender)
@@ -321,7 +324,9 @@ class Offers:
             return Done(handoff=made)
 
         command_id = request.command_id
+        above = None if isinstance(offer, CallerError) else offer.parent_id
         wanted = Wanted(
+            handoffs=frozenset() if above is None else frozenset({(team, above)}),
             keys=frozenset() if key is None else frozenset({(team, sender, key)}),
             commands=frozenset()
             if command_id is None
@@ -335,6 +340,22 @@ def _unless_repeated(asked: Asked, error: CallerError) -> CallerError:
     if asked.request.command_id is None and asked.key is None:
         raise error
     return error
+
+
+def _require_wanted_above(batch: Batch, team: str, offer: commands.Offer) -> None:
+    """Refuse what is for a handoff that ended without success.
+
+    Its end cancelled what was below it. Whoever hands on a part has not heard of that yet, and
+    nothing would cancel the part any more.
+    """
+    above = None if offer.parent_id is None else batch.find(team, offer.parent_id)
+    if above is None or offer.detached or above.correlation_id != offer.correlation_id:
+        return
+    if above.final and above.state is not State.COMPLETED:
+        raise AlreadyFinishedError(
+            f"{above.id}, which it would be for, is {above.state}",
+            next_step="Hand it off below the successor, if there is one, or `detached`.",
+        )
 
 
 def _recipient(asked: Asked, offer: commands.Offer | CallerError) -> str:
