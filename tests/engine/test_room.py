@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from nodrop.core.errors import QueueFullError, RateLimitedError
-from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.limits import DAY, DEFAULT, MINUTE, Limits
 from nodrop.engine.relay import Caller, Relay
 from nodrop.engine.room import Room
 from nodrop.stores.memory import MemoryStore
@@ -94,6 +95,49 @@ async def test_a_leg_for_a_full_inbox_is_born_rejected(tight: Relay) -> None:
     done = await ask(tight, "b", "complete", requests.Complete(attempt=1), made)
     leg = await ask(tight, "a", "get_handoff", requests.GetHandoff(), done.handoff.next_leg)
     assert (leg.handoff.state, leg.handoff.outcome.code) == ("rejected", "queue_full")
+
+
+async def routed(relay: Relay, clock: FakeClock) -> str:
+    """Return a handoff that `a` has, and that `b`, whose inbox is full, would be asked for next."""
+    for agent in ("a", "b", "c"):
+        manifest = msgspec.Raw(
+            msgspec.json.encode({"agent_id": agent, "capabilities": [{"name": "triage"}]})
+        )
+        caller = Caller(team="default", agent=agent)
+        request = requests.Register(agent=agent, manifest=manifest)
+        await relay.call(caller, "register", request, name=agent)
+    clock.advance(3 * DAY)
+    for agent in ("a", "b"):  # while nobody has heard of `c` for long
+        await ask(relay, agent, "heartbeat", requests.Heartbeat())
+    for sender in "defghij":
+        await offer(relay, sender, "b")
+    answer = await ask(relay, "k", "offer", requests.Offer(capability="triage"))
+    assert answer.handoff.to == "a"
+    return answer.handoff.id
+
+
+async def holder(relay: Relay, handoff_id: str) -> str:
+    found = await ask(relay, "k", "get_handoff", requests.GetHandoff(), handoff_id)
+    return found.handoff.to
+
+
+async def test_who_has_a_full_inbox_is_not_asked_next_if_there_is_another(
+    tight: Relay, clock: FakeClock
+) -> None:
+    handoff = await routed(tight, clock)
+    await ask(tight, "a", "reject", requests.Reject(), handoff)
+    assert await holder(tight, handoff) == "c"
+    # What is stored already is not dropped because everybody has much to do.
+    await ask(tight, "c", "reject", requests.Reject(), handoff)
+    assert await holder(tight, handoff) == "b"
+
+
+async def test_nor_where_nobody_accepts_in_time(tight: Relay, clock: FakeClock) -> None:
+    handoff = await routed(tight, clock)
+    clock.advance(15 * MINUTE)
+    moved = requests.GetLog(handoff_id=handoff, type="handoff.reassigned.v1", wait="1s")
+    assert (await ask(tight, "k", "log", moved)).entries
+    assert await holder(tight, handoff) == "c"
 
 
 async def test_the_counts_are_exact_after_a_restart(

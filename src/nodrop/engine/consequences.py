@@ -129,7 +129,8 @@ class Consequences:
         if not others:
             return ()
         payload = await self._payload(batch, handoff)
-        return self._register.who_take(handoff.team, others, handoff.capability, payload)
+        able = self._register.who_take(handoff.team, others, handoff.capability, payload)
+        return self._room.fullest_last(handoff.team, able)
 
     async def _payload(self, batch: Batch, handoff: Handoff) -> Any:
         content = decode_content(await self._content(batch, handoff))

@@ -11,6 +11,7 @@ from typing import Final
 
 from nodrop.core import budget
 from nodrop.core.budget import Bucket
+from nodrop.core.commands import Candidate
 from nodrop.core.errors import QueueFullError, RateLimitedError
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
@@ -54,6 +55,15 @@ class Room:
             return None
         waiting = self._inboxes[team, recipient]
         return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
+
+    def fullest_last(self, team: str, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+        """Return whom to ask next, those with a full inbox after all others.
+
+        They are still asked where nobody else is left: what was stored is not dropped because
+        somebody has much to do.
+        """
+        most = self._limits.inbox_handoffs_max
+        return tuple(sorted(candidates, key=lambda c: self._inboxes[team, c.agent] >= most))
 
     def waiting(self, team: str) -> dict[str, int]:
         """Return how many unfinished handoffs each agent of a team is the recipient of."""

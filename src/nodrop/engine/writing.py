@@ -446,7 +446,8 @@ class Writing:
                 team, capability, sender=handoff.sender, asked=handoff.asked
             )
             payload = self._payload(handoff)
-            candidates = self._register.who_take(team, others, capability, payload)
+            able = self._register.who_take(team, others, capability, payload)
+            candidates = self._room.fullest_last(team, able)
         return self._engine.surroundings(
             candidates=candidates, position=self._queues.position(handoff)
         )
