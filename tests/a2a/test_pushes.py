@@ -321,3 +321,25 @@ async def test_a_push_goes_on_after_the_store_could_not_be_reached(
     told = [_short((await hook.next())[1]) for _ in range(5)]
     # What was not known to have arrived is told again.
     assert told == ["submitted", "submitted", "working", "artifact", "completed"]
+
+
+async def test_what_is_to_be_pushed_is_asked_for_again_where_the_store_did_not_say(
+    office: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, task_id = await asked_at(office, hook)
+    await (await office.member("coder"))("take")
+    assert await hook.told(1) == ["submitted"]
+    pending, failed = Webhooks.pending, asyncio.Event()
+
+    async def fail_once(self: Webhooks, handoff: Any = None) -> list[Webhook]:
+        if not failed.is_set():
+            failed.set()
+            raise StoreUnavailableError("away")
+        return await pending(self, handoff)
+
+    monkeypatch.setattr(Webhooks, "pending", fail_once)
+    await office.restart()
+    coder = await office.member("coder")
+    await coder("ack", task_id, attempt=1)
+    assert await hook.told(1) == ["working"]
+    assert failed.is_set()

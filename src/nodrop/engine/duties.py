@@ -43,13 +43,14 @@ class Duties:
         finally:
             await _turned(doing, None)
 
-    async def pause(self, changed: asyncio.Event) -> None:
-        """Return when `changed` is set, or when it is time to claim again.
+    async def pause(self, changed: asyncio.Event, *, failed: bool = False) -> None:
+        """Return when `changed` is set, or when it is time to claim again, or to try again.
 
         Another engine may have gone, and left what it did to whoever asks for it.
         """
+        alone = self._fleet is None and not failed
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if self._fleet is None else CLAIM_SECONDS):
+            async with asyncio.timeout(None if alone else CLAIM_SECONDS):
                 await changed.wait()
 
 

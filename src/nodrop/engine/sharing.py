@@ -106,7 +106,7 @@ class Sharing:
                 self._bodies.forget_handoff(news.team, entry.handoff_id)
                 self._shows.forget_handoff(news.team, entry.handoff_id)
             if entry.type in {SET, REMOVED} and entry.handoff_id is not None:
-                self._webhooks.touch((news.team, entry.handoff_id))
+                self._webhooks.changed((news.team, entry.handoff_id))
         # Read together: whoever is shown one of them would read it alone.
         await self._bodies.fetch(
             key

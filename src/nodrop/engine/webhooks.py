@@ -9,7 +9,6 @@ are records of their own, so that whoever sends cannot bring back what was dropp
 something was asked for is in the log, so that whoever sends hears of it.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -76,12 +75,11 @@ class Webhooks:
     """The webhooks of every handoff."""
 
     def __init__(self, engine: Engine, store: Store, *, ids: Ids) -> None:
-        self.changed = asyncio.Event()
-        """Set when a webhook was set or dropped, here or elsewhere."""
+        self.changed: Callable[[Key], None] = _ignored
+        """Called when a webhook of a handoff was set or dropped, here or elsewhere."""
         self._engine = engine
         self._store = store
         self._ids = ids
-        self._touched: set[Key] = set()
 
     # --- what there is ---
 
@@ -108,16 +106,6 @@ class Webhooks:
         """Return how far a webhook has come; None: it has ended, is gone, or was set anew."""
         pending = {(each.id, each.setting): each for each in await self.pending(hook.handoff)}
         return pending.get((hook.id, hook.setting))
-
-    def touched(self) -> Sequence[Key]:
-        """Return the handoffs whose webhooks were set or dropped since this was asked last."""
-        touched, self._touched = sorted(self._touched), set()
-        return touched
-
-    def touch(self, handoff: Key) -> None:
-        """Know that a webhook of a handoff was set or dropped."""
-        self._touched.add(handoff)
-        self.changed.set()
 
     # --- what callers ask for ---
 
@@ -197,7 +185,11 @@ class Webhooks:
         try:
             await self._engine.submit(Job(Wanted(), run))
         finally:
-            self.touch(hook.handoff)  # also where nobody knows whether it was kept
+            self.changed(hook.handoff)  # also where nobody knows whether it was kept
+
+
+def _ignored(handoff: Key) -> None:
+    """Nobody sends anything."""
 
 
 def _under(handoff: Key) -> Key:

@@ -3,6 +3,7 @@
 Needs nothing of the SDK, which is loaded when there is something to push.
 """
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -36,29 +37,40 @@ class Pushers:
         self._load = pushing
         self._pushing: Pushing | None = None
         self._on_duty = False
+        self._changed: set[Key] = set()
+        self._news = asyncio.Event()
 
     async def watch(self) -> None:
         """Push what there is to push whenever that falls to this relay."""
-        changed = self._webhooks.changed
-        while True:
-            changed.clear()
-            try:
-                await self._look()
-            except NotInstalledError:
-                return  # it falls to another
-            except NodropError as error:
-                self._on_duty = False  # what was missed is seen when everything is looked at again
-                log.warning("what is to be pushed is not known: %s", error)
-            await self._duties.pause(changed)
+        before, self._webhooks.changed = self._webhooks.changed, self._heard
+        try:
+            while True:
+                self._news.clear()
+                failed = False
+                try:
+                    await self._look()
+                except NotInstalledError:
+                    return  # it falls to another
+                except NodropError as error:
+                    failed = True
+                    self._on_duty = False  # what was missed is seen when everything is looked at
+                    log.warning("what is to be pushed is not known: %s", error)
+                await self._duties.pause(self._news, failed=failed)
+        finally:
+            self._webhooks.changed = before
+
+    def _heard(self, handoff: Key) -> None:
+        self._changed.add(handoff)
+        self._news.set()
 
     async def _look(self) -> None:
+        changed, self._changed = self._changed, set()
         if not await self._duties.claim((DUTY,)):
             self._on_duty = False
             await self._look_after({}, self._about())
             return
-        touched = self._webhooks.touched()
         if self._on_duty:
-            for handoff in touched:
+            for handoff in changed:
                 pending = await self._webhooks.pending(handoff)
                 await self._look_after({handoff: pending}, {handoff})
             return

@@ -63,11 +63,13 @@ class Sender:
         changed = self._relay.outlets.changed
         while True:
             changed.clear()
+            failed = False
             try:
                 await self._share_out()
             except NodropError as error:
+                failed = True
                 log.warning("whose outlets are to be looked after is not known: %s", error)
-            await self._relay.duties.pause(changed)
+            await self._relay.duties.pause(changed, failed=failed)
 
     async def _share_out(self) -> None:
         """Look after every outlet that is this relay's to look after, and no other."""
