@@ -132,6 +132,16 @@ async def test_who_has_a_full_inbox_is_not_asked_next_if_there_is_another(
     assert await holder(tight, handoff) == "b"
 
 
+async def test_nor_asked_first(tight: Relay, clock: FakeClock) -> None:
+    handoff = await routed(tight, clock)
+    await ask(tight, "a", "reject", requests.Reject(), handoff)
+    for sender in "defghij":
+        await offer(tight, sender, "a")
+    # Those who were heard of lately both have too much waiting.
+    answer = await ask(tight, "l", "offer", requests.Offer(capability="triage"))
+    assert answer.handoff.to == "c"
+
+
 async def test_nor_where_nobody_accepts_in_time(tight: Relay, clock: FakeClock) -> None:
     handoff = await routed(tight, clock)
     clock.advance(15 * MINUTE)

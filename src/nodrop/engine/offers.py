@@ -249,13 +249,14 @@ class Offers:
     def _meant(self, draft: _Draft, problems: tuple[Problem, ...]) -> commands.Offer:
         team, sender, request = draft.team, draft.sender, draft.request
         target, parent = draft.target, draft.parent
-        if problems and target.routed:  # somebody else may take it
+        if target.routed and (problems or self._room.is_full(team, target.candidate)):
             others = self._register.candidates(
                 team, target.capability, sender=sender, asked=(target.candidate.agent,)
             )
             able = self._register.who_take(team, others, target.capability, request.payload)
-            if able:
-                target, problems = msgspec.structs.replace(target, candidate=able[0]), ()
+            first = next(iter(self._room.fullest_last(team, able)), None)
+            if first is not None and (problems or not self._room.is_full(team, first)):
+                target, problems = msgspec.structs.replace(target, candidate=first), ()
         if problems:
             detail = f"{target.candidate.agent} does not take this payload"
             raise PayloadInvalidError(detail, errors=problems)

@@ -51,9 +51,9 @@ class Room:
 
     def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff in an inbox would be too many; None if it is not."""
-        if self._inboxes[team, recipient] < self._limits.inbox_handoffs_max:
-            return None
         waiting = self._inboxes[team, recipient]
+        if waiting < self._limits.inbox_handoffs_max:
+            return None
         return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
 
     def fullest_last(self, team: str, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -62,8 +62,11 @@ class Room:
         They are still asked where nobody else is left: what was stored is not dropped because
         somebody has much to do.
         """
-        most = self._limits.inbox_handoffs_max
-        return tuple(sorted(candidates, key=lambda c: self._inboxes[team, c.agent] >= most))
+        return tuple(sorted(candidates, key=lambda candidate: self.is_full(team, candidate)))
+
+    def is_full(self, team: str, candidate: Candidate) -> bool:
+        """Whether an inbox has no room for one more."""
+        return self._inboxes[team, candidate.agent] >= self._limits.inbox_handoffs_max
 
     def waiting(self, team: str) -> dict[str, int]:
         """Return how many unfinished handoffs each agent of a team is the recipient of."""
