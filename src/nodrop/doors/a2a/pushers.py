@@ -7,9 +7,10 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from nodrop.core.errors import NodropError, NotInstalledError
+from nodrop.core.errors import NodropError
 from nodrop.engine.relay import Relay
 from nodrop.engine.webhooks import Webhook
 from nodrop.store import Key
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("nodrop.a2a")
 
 DUTY: Final = "webhooks"
+AGAIN_SECONDS: Final = 1.0
+"""How long a store that did not say is left alone. By the time that really passes, like the claims."""
 
 
 class Pushers:
@@ -36,49 +39,44 @@ class Pushers:
         self._duties = relay.duties
         self._load = pushing
         self._pushing: Pushing | None = None
-        self._on_duty = False
         self._changed: set[Key] = set()
         self._news = asyncio.Event()
 
     async def watch(self) -> None:
         """Push what there is to push whenever that falls to this relay."""
+        if find_spec("a2a") is not None:  # else it is for another
+            await self._duties.hold(DUTY, self._push)
+
+    async def _push(self) -> None:
         before, self._webhooks.changed = self._webhooks.changed, self._heard
         try:
             while True:
-                self._news.clear()
-                failed = False
                 try:
-                    await self._look()
-                except NotInstalledError:
-                    return  # it falls to another
+                    await self._keep_up()
                 except NodropError as error:
-                    failed = True
-                    self._on_duty = False  # what was missed is seen when everything is looked at
                     log.warning("what is to be pushed is not known: %s", error)
-                await self._duties.pause(self._news, failed=failed)
+                    await asyncio.sleep(AGAIN_SECONDS)
         finally:
             self._webhooks.changed = before
+            await self._look_after({}, self._about())
 
     def _heard(self, handoff: Key) -> None:
         self._changed.add(handoff)
         self._news.set()
 
-    async def _look(self) -> None:
-        changed, self._changed = self._changed, set()
-        if not await self._duties.claim((DUTY,)):
-            self._on_duty = False
-            await self._look_after({}, self._about())
-            return
-        if self._on_duty:
-            for handoff in changed:
-                pending = await self._webhooks.pending(handoff)
-                await self._look_after({handoff: pending}, {handoff})
-            return
+    async def _keep_up(self) -> None:
+        """Look after everything, and from then on after what has changed."""
         hooks: defaultdict[Key, list[Webhook]] = defaultdict(list)
         for hook in await self._webhooks.pending():
             hooks[hook.handoff].append(hook)
         await self._look_after(hooks, self._about() | hooks.keys())
-        self._on_duty = True
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            changed, self._changed = self._changed, set()
+            for handoff in changed:
+                pending = await self._webhooks.pending(handoff)
+                await self._look_after({handoff: pending}, {handoff})
 
     async def _look_after(self, hooks: dict[Key, list[Webhook]], handoffs: set[Key]) -> None:
         if self._pushing is None and any(hooks.values()):
