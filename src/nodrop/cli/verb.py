@@ -138,10 +138,12 @@ def verb(
 
 
 def _wake_at_signals() -> None:
-    """Have every signal wake the event loop, where a thread and its system can.
+    """Have every signal wake the event loop.
 
     One that comes just before the loop goes to sleep is heard of when it wakes up, and Ctrl-C would
     wait for the next answer of the relay. A loop that listens for any signal is woken by all.
     """
-    with suppress(AttributeError, ValueError, RuntimeError, NotImplementedError):
+    # Elsewhere than in the main thread, or on Windows (which has no such signal), signals are
+    # somebody else's.
+    with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, lambda: None)

@@ -149,8 +149,8 @@ class Worker:
         astray: set[Key] = set()
         while True:
             await self._pace.policy.sleep(self._pace.heartbeat_seconds)
-            await self._stay_known()
             if not (self._running or astray or self._stirred):
+                await self._stay_known()
                 continue  # who holds nothing has nothing to keep
             self._stirred = False
             # Only what was here before: the relay may deliver more before it answers.
@@ -169,6 +169,7 @@ class Worker:
             unknown = held - self._running.keys()
             await self._give_back(unknown & astray, "it never arrived")
             astray = unknown
+            await self._stay_known()  # what is held comes first: its time runs out
 
     async def _heartbeat(self) -> set[Key]:
         """Keep what this process holds, and return it."""
