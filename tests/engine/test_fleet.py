@@ -432,6 +432,17 @@ async def test_a_relay_that_is_far_behind_reads_everything(
     assert (await there.authenticate(made.token)).agent == "last"
 
 
+async def test_what_everybody_has_heard_of_is_not_kept(
+    here: Relay, postgres: PostgresServer
+) -> None:
+    for _ in range(3):
+        await ask(here, PERSON, "create_token", requests.CreateToken(agent="code_agent"))
+    assert int(postgres.run("select count(*) from change")) >= 3
+    postgres.run("update change set at = 0")
+    await ask(here, PERSON, "create_token", requests.CreateToken(agent="code_agent"))
+    assert postgres.run("select count(*) from change").strip() == "1"
+
+
 async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(
     here: Relay, there: Relay
 ) -> None:

@@ -13,6 +13,7 @@ from nodrop.stores.postgres.place import NOW
 from nodrop.stores.postgres.records import read_agent, transposed, value_of
 
 KEPT_MS: Final = 600_000
+"""By then every node that serves has heard of it."""
 TOGETHER_MAX: Final = 2_000
 """Where more has changed than this, it is quicker to read everything."""
 _AGENT: Final = "agent"
@@ -23,7 +24,7 @@ _RECORD: Final = "record/"
 async def tell_changes(
     connection: Connection, changes: Changes, *, told: Mapping[str, int], heard: Mapping[str, int]
 ) -> None:
-    """Write down what `changes` are about, in the transaction that makes them.
+    """Write down what `changes` are about, in the transaction that makes them; forget what is old.
 
     Args:
         connection: inside of that transaction, which holds the teams.
@@ -40,21 +41,17 @@ async def tell_changes(
         kinds, ids = transposed(about, 2)
         rows.append((team, seq, heard.get(team, 0), list(kinds), list(ids)))
     await connection.executemany(_TELL, rows)
+    await connection.execute(_FORGET, KEPT_MS)
 
 
 _TELL: Final = (
     "insert into change (team, seq, before, at, kinds, ids)"  # noqa: S608  # constants
     f" values ($1, $2, $3, {NOW}, $4, $5)"
 )
-
-
-async def forget_changes(connection: Connection) -> None:
-    """Forget what every node has heard of long ago."""
-    await connection.execute(
-        "delete from change where (team, seq) in (select team, seq from change"  # noqa: S608  # constants
-        f" where at < {NOW} - $1 order by at limit 10000 for update skip locked)",
-        KEPT_MS,
-    )
+_FORGET: Final = (
+    "delete from change where (team, seq) in (select team, seq from change"  # noqa: S608  # constants
+    f" where at < {NOW} - $1 order by at limit 10000 for update skip locked)"
+)
 
 
 async def learn_changes(ask: Ask, team: str, *, after: int, until: int) -> Changes | None:

@@ -14,7 +14,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
-from nodrop.stores.postgres.changed import forget_changes, learn_changes
+from nodrop.stores.postgres.changed import learn_changes
 from nodrop.stores.postgres.connection import Broken, address_of, connect
 from nodrop.stores.postgres.driver import Connection
 from nodrop.stores.postgres.elsewhere import Elsewhere, Told
@@ -132,7 +132,6 @@ class PostgresFleet:
             f"delete from node where seen_at < {NOW} - $1",  # noqa: S608  # constants
             GONE_AFTER_MS * 12,
         )
-        await forget_changes(connection)
         assert row is not None, "it was inserted or updated"
         return row[0], told[1], told[2]
 
