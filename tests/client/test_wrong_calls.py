@@ -93,6 +93,7 @@ async def test_whom_to_connect_to_as_whom_is_not_left_empty(
     # An agent that is a variable not set was `me`, the operator.
     [name] = said
     settings: dict[str, Any] = {"address": ":memory:", "home": tmp_path, **said}
-    with pytest.raises(InvalidRequestError, match=f"^{name}: Expected "):
+    with pytest.raises(InvalidRequestError, match=f"^{name}: Expected ") as refused:
         async with nodrop.connect(**settings):
             pass
+    assert "nd_a" not in str(refused.value)  # a token is nobody's to read, in a traceback either

@@ -18,7 +18,8 @@ from nodrop.client.retrying import Retrying
 from nodrop.client.settings import Address, Settings, load
 from nodrop.client.tokens import OPERATOR, FixedToken, MintedToken, Tokens
 from nodrop.client.transport import Transport
-from nodrop.core.errors import InvalidRequestError, Problem, StoreInUseError
+from nodrop.client.values import require, unexpected
+from nodrop.core.errors import StoreInUseError
 
 if TYPE_CHECKING:
     from nodrop.client.keys import AgentKey
@@ -131,13 +132,13 @@ async def open_client(
     process: Process | None = None,
 ) -> Client:
     """Return a client that is connected, and must be closed; see `connect`."""
-    _require_said("address", address, (str, os.PathLike))
-    for name, said in (("agent", agent), ("token", token), ("team", team)):
-        _require_said(name, said, str)
+    named = os.fspath(address) if isinstance(address, os.PathLike) else address
+    for name, said in (("address", named), ("agent", agent), ("token", token), ("team", team)):
+        _require_said(name, said)
     if transport is not None and not isinstance(transport, str):
         return Client(transport, agent=agent)
     if transport not in (None, "websocket", "http"):
-        raise _unsaid("transport", "websocket, http or a transport that is open", transport)
+        raise unexpected("transport", "websocket, http or one that is open", f"{transport!r:.100}")
     settings = load(address, agent=agent, token=token, team=team, home=home)
     place = parse(settings.address, team=settings.team)
     if isinstance(place, Embedded):
@@ -151,15 +152,12 @@ async def open_client(
     return await _open_remote(place, settings, transport or "websocket", process)
 
 
-def _require_said(path: str, said: object, kind: type | tuple[type, ...]) -> None:
+def _require_said(path: str, said: object) -> None:
     """Refuse what says nothing: an empty agent is a variable not set, and not the person `me`."""
-    if said is not None and (not isinstance(said, kind) or said == ""):
-        raise _unsaid(path, "a text", said)
-
-
-def _unsaid(path: str, expected: str, said: object) -> InvalidRequestError:
-    problem = Problem(path=path, message=f"Expected {expected}, got {said!r:.100}")
-    return InvalidRequestError(f"{path}: {problem.message}", errors=(problem,))
+    if said is not None:
+        require(path, said, str, "a text")
+    if said == "":
+        raise unexpected(path, "a text", "an empty one")
 
 
 async def _open_embedded(place: Embedded, settings: Settings) -> Client:

@@ -68,9 +68,13 @@ def fields_of(said: Any, path: str) -> dict[str, Any]:
 def require(path: str, said: object, kind: type[Any], expected: str = "") -> None:
     """Refuse an argument that is not of its kind: not everybody has types checked."""
     if not isinstance(said, kind):
-        got = f"Expected {expected or kind.__name__}, got {type(said).__name__}"
-        problem = Problem(path=path, message=got)
-        raise InvalidRequestError(f"{path}: {got}", errors=(problem,))
+        raise unexpected(path, expected or kind.__name__, type(said).__name__)
+
+
+def unexpected(path: str, expected: str, got: str) -> InvalidRequestError:
+    """Return the refusal of an argument; `got` says what it was like, and no secret."""
+    problem = Problem(path=path, message=f"Expected {expected}, got {got}")
+    return InvalidRequestError(f"{path}: {problem.message}", errors=(problem,))
 
 
 def _require_all_keys(value: Any, made: Any, path: str) -> None:
