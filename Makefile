@@ -33,11 +33,11 @@ test: lint imports ## Set up, then check everything
 	@$(MAKE) --no-print-directory -j2 types unit
 
 test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with each (about 1.4 GB the first time)
-	.venv-frameworks/bin/basedpyright --project tests_frameworks
-	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests_frameworks
+	.venv-frameworks/bin/basedpyright --project tests/frameworks
+	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests/frameworks
 
 test-servers: $(SERVERS) ## Behind a real PgBouncer, and deployment files (needs the system's `pgbouncer`, systemd)
-	$(BIN)/pytest --timeout 300 $(ARGS) tests_servers
+	$(BIN)/pytest --timeout 300 $(ARGS) tests/servers
 
 lint: $(DEV) ## Formatting, lint, spelling
 	$(BIN)/ruff format --check
@@ -70,32 +70,32 @@ openclaw: $(DEV) ## OpenClaw for real, over A2A and MCP (needs npm; ARGS="--fold
 	$(BIN)/python tests/conformance/openclaw.py $(ARGS)
 
 # Seeds are fixed, so that a finding can be looked at again. A quiet machine takes about three hours.
-PROVE := $(BIN)/nodrop chaos
+PROVE := $(BIN)/nodrop prove
 prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
-	$(PROVE) mix --seconds 3600 --seed 20261115 --json
-	$(PROVE) six-hours --seed 20261116 --json
-	$(BIN)/nodrop simulate --six-hours --seed 20261116 --json
-	$(PROVE) relay-kill --count 1050 --seed 20261115 --json
-	$(PROVE) relay-kill --count 100 --open 100000 --seed 20261115 --json
-	$(PROVE) worker-kill --count 500 --seed 20261115 --json
-	$(PROVE) network-cut --count 200 --seed 20261115 --json
-	$(PROVE) node-kill --count 300 --nodes 3 --seed 20261115 --json
-	$(PROVE) node-kill --count 60 --nodes 2 --seed 20261116 --json
-	$(PROVE) failover --count 20 --seed 20261115 --json
-	$(PROVE) store-cut --count 100 --seed 20261115 --json
-	$(PROVE) disk-full --count 100 --seed 20261115 --json
-	$(PROVE) slow-consumer --count 5 --seed 20261115 --json
-	$(PROVE) power-cut --count 20000 --seed 20261115 --json
-	$(BIN)/python -m nodrop.proof.sync_order --commits 1000
-	$(BIN)/nodrop simulate --seed 1 --hours 24 --runs 100 --json
+	$(PROVE) chaos mix --seconds 3600 --seed 20261115 --json
+	$(PROVE) chaos six-hours --seed 20261116 --json
+	$(PROVE) simulate --six-hours --seed 20261116 --json
+	$(PROVE) chaos relay-kill --count 1050 --seed 20261115 --json
+	$(PROVE) chaos relay-kill --count 100 --open 100000 --seed 20261115 --json
+	$(PROVE) chaos worker-kill --count 500 --seed 20261115 --json
+	$(PROVE) chaos network-cut --count 200 --seed 20261115 --json
+	$(PROVE) chaos node-kill --count 300 --nodes 3 --seed 20261115 --json
+	$(PROVE) chaos node-kill --count 60 --nodes 2 --seed 20261116 --json
+	$(PROVE) chaos failover --count 20 --seed 20261115 --json
+	$(PROVE) chaos store-cut --count 100 --seed 20261115 --json
+	$(PROVE) chaos disk-full --count 100 --seed 20261115 --json
+	$(PROVE) chaos slow-consumer --count 5 --seed 20261115 --json
+	$(PROVE) chaos power-cut --count 20000 --seed 20261115 --json
+	$(PROVE) sync-order --commits 1000
+	$(PROVE) simulate --seed 1 --hours 24 --runs 100 --json
 	NODROP_MODEL_RUNS=500 NODROP_LOCKSTEP_SCRIPTS=300 NODROP_SAME_KEY_ROUNDS=2000 \
 	  $(BIN)/pytest --timeout 7200 tests/proof/test_model.py tests/proof/test_lockstep.py tests/behaviour/test_same_key.py
-	$(BIN)/python -m nodrop.proof.fuzz http --requests 10000 --seed 7
-	$(BIN)/python -m nodrop.proof.fuzz decoders --runs 1000000 --seed 7
-	$(PROVE) patroni --count 12 --seed 20261115 --json  # needs `patroni` and `etcd-server`
+	$(PROVE) fuzz http --requests 10000 --seed 7
+	$(PROVE) fuzz decoders --runs 1000000 --seed 7
+	$(PROVE) chaos patroni --count 12 --seed 20261115 --json  # needs `patroni` and `etcd-server`
 
 bench: $(DEV) $(PEERS) ## Nodrop beside its peers (ARGS="--only nats,..." picks, ARGS="growth" is another)
-	$(BIN)/nodrop bench $(ARGS)
+	$(BIN)/nodrop prove bench $(ARGS)
 
 fmt: $(DEV) ## Format, and fix what lint can fix
 	$(BIN)/ruff format
@@ -106,18 +106,18 @@ docs: $(DEV) ## Renew the pages and schemas that are made from the code
 
 # A fresh environment, so that nothing but our own bounds decides. The oldest supported Python
 # makes it: its pins suit the later ones, the reverse need not hold.
-constraints: ## Renew constraints.txt within the bounds of pyproject.toml (with Python 3.11)
+constraints: ## Renew constraints.txt within the bounds of both pyproject.toml (with Python 3.11)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "make constraints needs Python 3.11: set PYTHON=")'
 	rm -rf $(PINNING)
 	$(PYTHON) -m venv $(PINNING)
-	$(PINNING)/bin/python $(PIP_INSTALL) '.[dev]'
-	$(PINNING)/bin/python -m pip freeze --exclude nodrop > $(PINNING)/pins
+	$(PINNING)/bin/python $(PIP_INSTALL) '.[dev]' './proof[postgres,fuzz]'
+	$(PINNING)/bin/python -m pip freeze --exclude nodrop --exclude nodrop-proof > $(PINNING)/pins
 	{ echo '# Versions the tests ran with. Made by `make constraints`; do not edit.'; cat $(PINNING)/pins; } > constraints.txt
 	rm -rf $(PINNING)
 
 clean: ## Remove the environment and everything generated
-	rm -rf .venv .venv-bench .venv-frameworks $(PINNING) dist build .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .venv .venv-bench .venv-frameworks $(PINNING) dist build proof/dist .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src proof tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodrop needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.11")'
@@ -133,10 +133,10 @@ $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 # the only one there is reports the installation.
 RESTATE := @restatedev/restate-server
 NPM_INSTALL := npm install --loglevel error --no-audit --no-fund --ignore-scripts
-$(PEERS): pyproject.toml
+$(PEERS): pyproject.toml proof/pyproject.toml
 	@echo "Installing the peers ..."
 	@$(PYTHON) -m venv .venv-bench
-	@.venv-bench/bin/python $(PIP_INSTALL) -e '.[bench]'
+	@.venv-bench/bin/python $(PIP_INSTALL) -e . -e './proof[bench]'
 	@if command -v npm >/dev/null; then \
 	  $(NPM_INSTALL) --prefix .venv-bench '$(RESTATE)@>=1.7.12 <2' >/dev/null && \
 	  cd .venv-bench/bin && ln -sf ../node_modules/$(RESTATE)-*/bin/restate-server .; \
@@ -151,7 +151,7 @@ $(FRAMEWORKS): pyproject.toml
 
 $(SERVERS): $(DEV)
 	@echo "Installing what checks deployment files ..."
-	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,servers]'
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,servers]' -e './proof[postgres,fuzz]'
 	@touch $@
 
 $(MCP_1): Makefile | $(BIN)/python
@@ -159,7 +159,7 @@ $(MCP_1): Makefile | $(BIN)/python
 	@$(BIN)/python $(PIP_INSTALL) --no-deps --target $@ mcp==1.30.0 httpx-sse==0.4.3
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt $(MCP_1) | $(BIN)/python
+$(DEV): pyproject.toml proof/pyproject.toml constraints.txt $(MCP_1) | $(BIN)/python
 	@echo "Installing Nodrop and its development tools ..."
-	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]' -e './proof[postgres,fuzz]'
 	@touch $@ $(RUNTIME)

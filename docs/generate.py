@@ -117,7 +117,7 @@ def limits() -> str:
         "A retry is not refused but waits. Every first attempt earns its requester a tenth of a retry\n"
         "(`retry_percent`); who has none left draws on its team's allowance (`retries_per_second`); when\n"
         "that is used up too, lapsed leases, retryable failures and redrives wait their turn, behind their\n"
-        "backoff, until the deadline. `python -m nodrop.proof.storm` shows what that is for.\n\n"
+        "backoff, until the deadline. `nodrop prove storm` shows what that is for.\n\n"
         "| bound | default | what it bounds |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from nodrop.client import websocket
-from nodrop.testing.postgres_server import PostgresServer
+from nodrop_proof.kit.postgres_server import PostgresServer
 
 # What gRPC does at a fork of this process ends PostgreSQL's programs, which are started as another
 # user and therefore by one. Read when grpc is imported.

@@ -11,7 +11,7 @@ import msgspec
 
 import nodrop
 from nodrop.client.credentials import CredentialsFile
-from nodrop.proof.chaos.relay_process import RelayProcess
+from nodrop_proof.chaos.relay_process import RelayProcess
 
 PATIENCE_SECONDS = 40
 AGENT = "/agents/coder"

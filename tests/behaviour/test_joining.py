@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from kit.keyholder import KeyHolder
 from nodrop.core.errors import NodropError
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.keyholder import KeyHolder
 
 HOUR = 3_600_000
 MINUTE = 60_000

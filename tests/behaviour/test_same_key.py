@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pytest
 
+from kit import mutations
 from nodrop import app
 from nodrop.client.http import HttpTransport
 from nodrop.client.tokens import FixedToken
 from nodrop.client.transport import Transport
 from nodrop.client.websocket import WebSocketTransport
 from nodrop.doors.inprocess import InProcessTransport
-from nodrop.testing import mutations
 
 CALLERS: Final = 50
 ROUNDS: Final = int(os.environ.get("NODROP_SAME_KEY_ROUNDS", "40"))

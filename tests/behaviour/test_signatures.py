@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from kit.keyholder import KeyHolder
 from nodrop.core.errors import NodropError
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.keyholder import KeyHolder
 
 MINUTE = 60_000
 WINDOW = 5 * MINUTE

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.asgi import WAIT_SECONDS_MAX, Visitor
 from nodrop.app import KeyFile, SystemIds
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.gate import Gate
@@ -12,7 +13,6 @@ from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.alarms import Alarm, Alarms
 from nodrop.engine.relay import Relay
 from nodrop.stores.memory import MemoryStore
-from nodrop.testing.asgi import WAIT_SECONDS_MAX, Visitor
 from nodrop.testing.clock import FakeClock
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kit.asgi import Visitor
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Caller, Relay
-from nodrop.testing.asgi import Visitor
 from nodrop.wire.operations import OPERATIONS
 
 Told = tuple[str, list[str]]

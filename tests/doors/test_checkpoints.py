@@ -12,14 +12,14 @@ import aiohttp.web
 import pytest
 import rfc8785
 
+from nodrop.audit.verify.chain import Checkpoint
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.outlets.checkpoints import AtAddress, InFile, Keeper, place_of
 from nodrop.doors.outlets.ways import UnsentError
 from nodrop.engine.relay import Relay
-from nodrop.proof.chaos.relay_process import RelayProcess, environment
-from nodrop.proof.verify.chain import Checkpoint
 from nodrop.testing.clock import FakeClock
 from nodrop.wire.views import CheckpointAnswer
+from nodrop_proof.chaos.relay_process import RelayProcess, environment
 
 HOUR = 3_600_000
 PATIENCE_SECONDS = 20

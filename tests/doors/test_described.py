@@ -4,9 +4,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from nodrop.testing.asgi import Response, Visitor
+from kit.asgi import Response, Visitor
+from kit.keyholder import KeyHolder
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire.openapi import document
 from nodrop.wire.operations import OPERATIONS
 

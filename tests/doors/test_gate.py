@@ -3,8 +3,8 @@ from collections.abc import Collection
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from kit.asgi import Visitor
 from nodrop.doors.gate import LOOPBACK, Gate
-from nodrop.testing.asgi import Visitor
 
 
 async def inside(scope: Scope, _: Receive, send: Send) -> None:

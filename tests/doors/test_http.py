@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from kit.asgi import WAIT_SECONDS_MAX, Visitor
 from nodrop.core.errors import QueueFullError
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.http.answers import RefusedError
 from nodrop.doors.http.bodies import Bodies
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.engine.relay import Relay
-from nodrop.testing.asgi import WAIT_SECONDS_MAX, Visitor
 from nodrop.testing.clock import FakeClock
 
 OFFER = {"to": "code_agent", "title": "Login button", "idempotency_key": "msg_123"}

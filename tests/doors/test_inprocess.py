@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kit.asgi import WAIT_SECONDS_MAX
 from nodrop.client.transport import DeliveryStream, Transport
 from nodrop.core.errors import (
     InvalidRequestError,
@@ -14,7 +15,6 @@ from nodrop.core.errors import (
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.inprocess import InProcessDeliveries, InProcessTransport
 from nodrop.engine.relay import Caller, Relay
-from nodrop.testing.asgi import WAIT_SECONDS_MAX
 
 Waits = Callable[[int], Awaitable[None]]
 

@@ -3,9 +3,9 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from kit.asgi import WAIT_SECONDS_MAX, Exchange, Visitor
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.http.stream import HEARTBEAT_SECONDS
-from nodrop.testing.asgi import WAIT_SECONDS_MAX, Exchange, Visitor
 from nodrop.testing.clock import FakeClock
 
 STREAM = {"accept": "text/event-stream"}

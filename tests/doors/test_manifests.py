@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodrop.testing.asgi import Visitor
+from kit.asgi import Visitor
 
 MANIFEST = b"""{
   "agent_id": "code_agent",

@@ -1,7 +1,7 @@
 """`/metrics`: what is counted, for who may see all of a team."""
 
+from kit.asgi import Visitor
 from nodrop.engine.relay import Relay
-from nodrop.testing.asgi import Visitor
 
 
 async def test_an_operator_sees_what_was_counted(stranger: Visitor) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kit.asgi import Channel, Visitor
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.engine.relay import Subscription
-from nodrop.testing.asgi import Channel, Visitor
 
 OFFER = {"to": "code_agent", "title": "Login button"}
 PROCESS = {"resume": "p1", "heartbeat_seconds": 10}

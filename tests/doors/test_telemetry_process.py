@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 import nodrop
-from nodrop.proof.chaos.relay_process import RelayProcess
+from nodrop_proof.chaos.relay_process import RelayProcess
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"

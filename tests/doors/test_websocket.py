@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from kit.asgi import WAIT_SECONDS_MAX, Channel, Visitor
+from kit.keyholder import KeyHolder
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
-from nodrop.testing.asgi import WAIT_SECONDS_MAX, Channel, Visitor
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire.requests import AddKey, RevokeToken
 
 OFFER = {"op": "offer", "to": "code_agent", "title": "Login button"}

@@ -12,7 +12,7 @@ from nodrop.engine.relay import Relay
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.faulty import FaultyStore
+from nodrop_proof.kit.faulty import FaultyStore
 
 
 class CountedIds:

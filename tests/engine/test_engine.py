@@ -13,7 +13,6 @@ from nodrop.core.errors import (
 )
 from nodrop.engine.relay import Caller, Relay
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.faulty import Fault, FaultyStore
 from nodrop.wire import requests
 from nodrop.wire.views import (
     DeliveriesAnswer,
@@ -24,6 +23,7 @@ from nodrop.wire.views import (
     LogAnswer,
     View,
 )
+from nodrop_proof.kit.faulty import Fault, FaultyStore
 
 SENDER = Caller(team="default", agent="inbox_monitor")
 RECIPIENT = Caller(team="default", agent="code_agent")

@@ -23,8 +23,8 @@ from nodrop.engine.relay import Asking, Caller, Relay, Reply
 from nodrop.store import Attending, Changes, ConflictError, Record, Roll, Token
 from nodrop.stores.postgres import PostgresFleet, PostgresStore, transaction
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.postgres_server import PostgresServer
 from nodrop.wire import requests, trigger_requests, views
+from nodrop_proof.kit.postgres_server import PostgresServer
 
 SECONDS_MAX: Final = 30.0
 """More than any of this takes; who waits longer has found something."""

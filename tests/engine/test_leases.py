@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from nodrop.engine.relay import Caller
-from nodrop.proof.simulate import loop
-from nodrop.proof.simulate.plan import Plan
-from nodrop.proof.simulate.world import World
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import T0
-from nodrop.testing.faulty import Fault
 from nodrop.wire import requests
+from nodrop_proof.kit.faulty import Fault
+from nodrop_proof.simulate import loop
+from nodrop_proof.simulate.plan import Plan
+from nodrop_proof.simulate.world import World
 
 SECOND, HOUR = 1_000, 3_600_000
 SENDER = Caller(team="default", agent="inbox_monitor")

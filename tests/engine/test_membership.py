@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from kit.keyholder import KeyHolder
 from nodrop.core.errors import (
     InvitationUsedError,
     SignatureInvalidError,
@@ -13,10 +14,9 @@ from nodrop.core.errors import (
 )
 from nodrop.engine.relay import Caller, Relay
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.faulty import Fault, FaultyStore
-from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire import key_views, requests, signatures
 from nodrop.wire.views import LogAnswer
+from nodrop_proof.kit.faulty import Fault, FaultyStore
 
 ME = Caller(team="default", agent="me", operator=True)
 

@@ -13,9 +13,9 @@ from nodrop.engine.relay import Caller, Relay
 from nodrop.engine.retries import Retries
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import T0, FakeClock
-from nodrop.testing.unbudgeted import no_retry_budget
 from nodrop.wire import requests
 from nodrop.wire.times import parse_time
+from nodrop_proof.kit.unbudgeted import no_retry_budget
 
 Started = Callable[[Any, Limits], Awaitable[Relay]]
 

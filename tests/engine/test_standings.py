@@ -13,8 +13,8 @@ from nodrop.engine.contracts import Contracts
 from nodrop.engine.observations import KIND, Observations
 from nodrop.engine.relay import Caller, Relay, Reply
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.faulty import Fault, FaultyStore
 from nodrop.wire import requests as r
+from nodrop_proof.kit.faulty import Fault, FaultyStore
 
 REQUESTER = Caller(team="default", agent="inbox_monitor")
 

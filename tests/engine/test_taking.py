@@ -9,9 +9,9 @@ import pytest
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.engine.relay import Caller, Relay, Reply
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.faulty import Fault, FaultyStore
 from nodrop.wire import requests
 from nodrop.wire.views import DeliveriesAnswer, DeliveryView
+from nodrop_proof.kit.faulty import Fault, FaultyStore
 
 SENDER = Caller(team="default", agent="inbox_monitor")
 RECIPIENT = Caller(team="default", agent="code_agent")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from nodrop.client.credentials import CredentialsFile
-from nodrop.proof.chaos.relay_process import RelayProcess
+from nodrop_proof.chaos.relay_process import RelayProcess
 
 STORY = Path(__file__).with_name("story_of_any_sdk.py")
 MCP_1 = Path(sys.prefix) / "mcp-1"

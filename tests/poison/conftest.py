@@ -18,9 +18,9 @@ import pytest
 from nodrop import app
 from nodrop.client.credentials import CredentialsFile
 from nodrop.engine.relay import Caller, Relay
-from nodrop.proof.chaos.relay_process import environment
 from nodrop.wire import requests
 from nodrop.wire.views import LogAnswer
+from nodrop_proof.chaos.relay_process import environment
 
 HERE = Path(__file__).parent
 SECONDS_MAX = 20.0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kit import buffering
+
 if TYPE_CHECKING:
     from conftest import Answers, Serve, Served
 
@@ -18,7 +20,7 @@ MB = 1_000_000
 LARGE = 50 * MB
 AT_ONCE = 2
 RELAY = ("-m", "nodrop.cli", "up", "--json", "--port", "0")
-BUFFERING = ("-m", "nodrop.testing.buffering")
+BUFFERING = (buffering.__file__,)
 
 
 def declared() -> Iterator[bytes]:

@@ -17,19 +17,19 @@ from unittest import mock
 import msgspec
 import pytest
 
+from kit import mutations
 from nodrop.app import SystemClock
 from nodrop.core.errors import AlreadyFinishedError
 from nodrop.engine.engine import Engine
 from nodrop.engine.ports import Clock
 from nodrop.engine.relay import Caller, Relay
-from nodrop.proof.simulate import loop
-from nodrop.proof.simulate.ids import NoSigner, SeededIds
 from nodrop.store import LogPage
 from nodrop.stores.memory import MemoryStore
-from nodrop.testing import mutations
 from nodrop.testing.clock import T0
 from nodrop.wire import requests
 from nodrop.wire.requests import Request
+from nodrop_proof.simulate import loop
+from nodrop_proof.simulate.ids import NoSigner, SeededIds
 
 STEPS: Final = int(os.environ.get("NODROP_JUMP_STEPS", "10000"))
 

@@ -6,10 +6,10 @@ from random import Random
 import apsw
 import pytest
 
-from nodrop.proof.chaos import disk_full
-from nodrop.proof.chaos.in_process import ANSWER_BEFORE_SYNC
-from nodrop.proof.chaos.plan import Plan
-from nodrop.testing.powercut import PowerCutDisk
+from nodrop_proof.chaos import disk_full
+from nodrop_proof.chaos.in_process import ANSWER_BEFORE_SYNC
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.kit.powercut import PowerCutDisk
 
 pytestmark = pytest.mark.timeout(240)  # seconds of work, which others may want to share
 

@@ -21,8 +21,8 @@ from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.listener import listen
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
-from nodrop.proof.fuzz import decoders, guided, mutated
-from nodrop.proof.fuzz.findings import Findings
+from nodrop_proof.fuzz import decoders, guided, mutated
+from nodrop_proof.fuzz.findings import Findings
 
 pytestmark = pytest.mark.timeout(240)  # real processes, on a machine that does other things too
 
@@ -134,7 +134,7 @@ async def fuzz(folder: Path, *arguments: str) -> tuple[int, Any]:
 
 def _fuzz(folder: Path, *arguments: str) -> tuple[int, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "nodrop.proof.fuzz", "http", "--json", *arguments],
+        [sys.executable, "-m", "nodrop.cli", "prove", "fuzz", "http", "--json", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         check=False,

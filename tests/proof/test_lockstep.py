@@ -15,27 +15,27 @@ from unittest import mock
 import msgspec
 import pytest
 
+from kit import mutations
+from kit.elsewhere import StoreElsewhere
+from kit.inline import InlineSQLiteStore
+from kit.mutations import UntrustworthyStore
+from nodrop.audit import ledger
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import Limits
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff
 from nodrop.engine.relay import Caller
-from nodrop.proof import ledger
-from nodrop.proof.simulate import loop
-from nodrop.proof.simulate.plan import Plan
-from nodrop.proof.simulate.world import TEAM, World
 from nodrop.store import Changes, LogPage, Page, Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.postgres import PostgresStore
 from nodrop.stores.sqlite.database import Database
-from nodrop.testing import mutations
-from nodrop.testing.elsewhere import StoreElsewhere
-from nodrop.testing.faulty import Fault
-from nodrop.testing.inline import InlineSQLiteStore
-from nodrop.testing.mutations import UntrustworthyStore
 from nodrop.wire import events as wire_events
 from nodrop.wire import requests
 from nodrop.wire.requests import Request
+from nodrop_proof.kit.faulty import Fault
+from nodrop_proof.simulate import loop
+from nodrop_proof.simulate.plan import Plan
+from nodrop_proof.simulate.world import TEAM, World
 
 pytestmark = pytest.mark.timeout(240)  # seconds of work, which others may want to share
 

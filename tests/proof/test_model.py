@@ -25,18 +25,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kit import model, mutations
+from kit.model import Leg, Model, RefusedError, Rules, Shown
+from kit.unfenced import unfenced
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import Limits
 from nodrop.engine.relay import Caller
-from nodrop.proof.simulate import loop
-from nodrop.proof.simulate.plan import Plan
-from nodrop.proof.simulate.world import TEAM, World
 from nodrop.stores.memory import MemoryStore
-from nodrop.testing import model, mutations
-from nodrop.testing.model import Leg, Model, RefusedError, Rules, Shown
-from nodrop.testing.unfenced import unfenced
 from nodrop.wire import requests
 from nodrop.wire.views import HandoffView
+from nodrop_proof.simulate import loop
+from nodrop_proof.simulate.plan import Plan
+from nodrop_proof.simulate.world import TEAM, World
 
 T = TypeVar("T")
 
@@ -595,5 +595,5 @@ def test_the_model_shares_nothing_with_what_it_is_compared_to() -> None:
         for line in ast.walk(ast.parse(module.read_text())):
             names = [alias.name for alias in line.names] if isinstance(line, ast.Import) else []
             names += [line.module or ""] if isinstance(line, ast.ImportFrom) else []
-            ours = {name for name in names if name.startswith("nodrop")}
-            assert all(name.startswith("nodrop.testing.model") for name in ours), module
+            ours = {name for name in names if name.startswith(("nodrop", "kit"))}
+            assert all(name.startswith("kit.model") for name in ours), module

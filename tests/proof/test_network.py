@@ -15,13 +15,13 @@ from nodrop import app
 from nodrop.client import channel
 from nodrop.client.connecting import TransportName
 from nodrop.engine.relay import Caller, Relay
-from nodrop.proof.chaos import network_cut
-from nodrop.proof.chaos.callers import KEYLESS, Callers
-from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.report import Report
-from nodrop.testing.proxy import Proxy, Trouble
 from nodrop.wire import requests
 from nodrop.wire.views import HandoffsAnswer, LogAnswer
+from nodrop_proof.chaos import network_cut
+from nodrop_proof.chaos.callers import KEYLESS, Callers
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.chaos.report import Report
+from nodrop_proof.kit.proxy import Proxy, Trouble
 
 pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too
 

@@ -15,19 +15,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from kit import mutations
+from kit.inline import InlineSQLiteStore
+from nodrop.audit import ledger
 from nodrop.core.limits import Limits
 from nodrop.engine.relay import Caller
-from nodrop.proof import ledger
-from nodrop.proof.simulate import loop
-from nodrop.proof.simulate.plan import Plan
-from nodrop.proof.simulate.world import TEAM, World
 from nodrop.store import LogPage, Store
 from nodrop.stores.memory import MemoryStore
-from nodrop.testing import mutations
-from nodrop.testing.inline import InlineSQLiteStore
 from nodrop.wire import requests
 from nodrop.wire.log import Entry
 from nodrop.wire.requests import EscalationSpec, Request
+from nodrop_proof.simulate import loop
+from nodrop_proof.simulate.plan import Plan
+from nodrop_proof.simulate.world import TEAM, World
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 LIMITS: Final = Limits(outcome_within_ms=2 * HOUR)  # so that it fires within the six hours

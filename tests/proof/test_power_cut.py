@@ -10,16 +10,16 @@ import apsw
 import pytest
 
 from nodrop.core.errors import StoreUnavailableError
-from nodrop.proof.chaos import power_cut
-from nodrop.proof.chaos.colleagues import Desk, at_work, team
-from nodrop.proof.chaos.in_process import ANSWER_BEFORE_SYNC, SYNCHRONOUS_NORMAL, Host
-from nodrop.proof.chaos.memory import Memory
-from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.remains import Connection, examine
-from nodrop.proof.chaos.report import Report
 from nodrop.store import Store
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.powercut import SECTOR_BYTES, Cut, PowerCutDisk
+from nodrop_proof.chaos import power_cut
+from nodrop_proof.chaos.colleagues import Desk, at_work, team
+from nodrop_proof.chaos.in_process import ANSWER_BEFORE_SYNC, SYNCHRONOUS_NORMAL, Host
+from nodrop_proof.chaos.memory import Memory
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.chaos.remains import Connection, examine
+from nodrop_proof.chaos.report import Report
+from nodrop_proof.kit.powercut import SECTOR_BYTES, Cut, PowerCutDisk
 
 pytestmark = pytest.mark.timeout(240)  # seconds of work, which others may want to share
 

@@ -12,21 +12,21 @@ from typing import Any, Final, cast
 
 import pytest
 
+from kit import mutations
+from kit.inline import InlineSQLiteStore
+from kit.mutations import UntrustworthyStore
+from kit.unfenced import unfenced
 from nodrop.engine.relay import Caller
-from nodrop.proof.simulate import loop, simulation
-from nodrop.proof.simulate.nemesis import Nemesis
-from nodrop.proof.simulate.plan import Plan
-from nodrop.proof.simulate.report import Report
-from nodrop.proof.simulate.world import TEAM, World
 from nodrop.store import Changes, Store
 from nodrop.stores.memory import MemoryStore
-from nodrop.testing import mutations
-from nodrop.testing.faulty import Fault
-from nodrop.testing.inline import InlineSQLiteStore
-from nodrop.testing.mutations import UntrustworthyStore
-from nodrop.testing.unfenced import unfenced
 from nodrop.wire import events as wire_events
 from nodrop.wire import requests
+from nodrop_proof.kit.faulty import Fault
+from nodrop_proof.simulate import loop, simulation
+from nodrop_proof.simulate.nemesis import Nemesis
+from nodrop_proof.simulate.plan import Plan
+from nodrop_proof.simulate.report import Report
+from nodrop_proof.simulate.world import TEAM, World
 
 pytestmark = pytest.mark.timeout(300)  # seconds of work, which others may want to share
 
@@ -49,7 +49,7 @@ def head() -> str:
 
 @pytest.mark.parametrize("hash_seed", ["1", "4242"])
 def test_the_same_plan_gives_the_same_log_in_every_process(head: str, hash_seed: str) -> None:
-    command = [sys.executable, "-m", "nodrop.cli", "simulate", "--json"]
+    command = [sys.executable, "-m", "nodrop.cli", "prove", "simulate", "--json"]
     command += ["--seed", str(SHORT.seed), "--hours", str(SHORT.hours)]
     command += ["--agents", str(SHORT.agents)]
     ran = subprocess.run(

@@ -1,8 +1,8 @@
-"""A quarter of the storm that `python -m nodrop.proof.storm` shows, and its control."""
+"""A quarter of the storm that `nodrop prove storm` shows, and its control."""
 
 import pytest
 
-from nodrop.proof import storm
+from nodrop_proof import storm
 
 pytestmark = pytest.mark.timeout(240)  # four seconds of one core each; not every core is ours
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos.in_process import ANSWER_BEFORE_SYNC, SYNCHRONOUS_NORMAL
-from nodrop.proof.sync_order import Load, What, count, happenings_of, in_process
+from nodrop_proof.chaos.in_process import ANSWER_BEFORE_SYNC, SYNCHRONOUS_NORMAL
+from nodrop_proof.sync_order import Load, What, count, happenings_of, in_process
 
 HANDOFFS = 60
 ANSWERS = 2 * HANDOFFS * Load.COMMANDS

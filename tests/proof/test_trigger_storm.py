@@ -18,11 +18,11 @@ from nodrop.core.errors import NodropError
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.batch import Batch
 from nodrop.engine.relay import Relay
-from nodrop.proof.chaos.callers import connected
-from nodrop.proof.chaos.relay_process import RelayProcess
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
-from nodrop.testing.faulty import Fault, FaultyStore
+from nodrop_proof.chaos.callers import connected
+from nodrop_proof.chaos.relay_process import RelayProcess
+from nodrop_proof.kit.faulty import Fault, FaultyStore
 
 EVENTS = 1_000
 RULES = ("all", "even")

@@ -2,7 +2,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from nodrop.testing.fortress import Fortress
+from kit.fortress import Fortress
 
 
 @pytest.fixture

@@ -12,16 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from nodrop.core import decisions
-from nodrop.core.roles import Role
-from nodrop.doors.gate import Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.engine import conditions, discovery, following, manifests, relay, roles, shows
-from nodrop.engine.access import Access, hashed
-from nodrop.engine.refusals import Refusals
-from nodrop.engine.relay import Caller
-from nodrop.engine.rules import Rules
-from nodrop.testing.fortress import (
+from kit.fortress import (
     ELSEWHERE,
     TEAM,
     UNKNOWN,
@@ -32,6 +23,15 @@ from nodrop.testing.fortress import (
     let_in,
     unnoticed,
 )
+from nodrop.core import decisions
+from nodrop.core.roles import Role
+from nodrop.doors.gate import Gate
+from nodrop.doors.http.door import HTTPDoor
+from nodrop.engine import conditions, discovery, following, manifests, relay, roles, shows
+from nodrop.engine.access import Access, hashed
+from nodrop.engine.refusals import Refusals
+from nodrop.engine.relay import Caller
+from nodrop.engine.rules import Rules
 from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 

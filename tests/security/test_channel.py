@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nodrop.testing.fortress import ELSEWHERE, Fortress
+from kit.fortress import ELSEWHERE, Fortress
 from nodrop.wire.operations import OPERATIONS
 
 

@@ -8,12 +8,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from nodrop.core.errors import WrongStateError
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.engine.access import Access
-from nodrop.engine.refusals import Refusals
-from nodrop.engine.relay import Caller
-from nodrop.testing.fortress import (
+from kit.fortress import (
     TEAM,
     Attack,
     Control,
@@ -23,6 +18,11 @@ from nodrop.testing.fortress import (
     let_in,
     unnoticed,
 )
+from nodrop.core.errors import WrongStateError
+from nodrop.doors.http.door import HTTPDoor
+from nodrop.engine.access import Access
+from nodrop.engine.refusals import Refusals
+from nodrop.engine.relay import Caller
 
 ATTACK = Attack(
     name="a stranger offers",

@@ -13,10 +13,10 @@ from unittest import mock
 import msgspec
 import pytest
 
+from kit.fortress import ELSEWHERE, UNKNOWN, Attack, Control, Fortress, let_in
+from kit.keyholder import KeyHolder
 from nodrop.engine.keys import Key
 from nodrop.engine.signing import Signing
-from nodrop.testing.fortress import ELSEWHERE, UNKNOWN, Attack, Control, Fortress, let_in
-from nodrop.testing.keyholder import KeyHolder
 from nodrop.wire import bearer, keys, requests, signatures
 from nodrop.wire.bearer import Claims
 from nodrop.wire.keys import PublicKey, encode

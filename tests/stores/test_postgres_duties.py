@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nodrop.stores.postgres import PostgresFleet, PostgresStore
-from nodrop.testing.postgres_server import PostgresServer
+from nodrop_proof.kit.postgres_server import PostgresServer
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from nodrop.store import Changes, ConflictError, KeyUse, Store, Team, Wanted
 from nodrop.stores.postgres import PostgresStore, connection, doubt
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import TEAM, handoff_id, offered, story
-from nodrop.testing.postgres_server import PostgresServer
-from nodrop.testing.proxy import Proxy, Trouble
 from nodrop.testing.store_contract.setting import commit, read_log
 from nodrop.wire import requests
+from nodrop_proof.kit.postgres_server import PostgresServer
+from nodrop_proof.kit.proxy import Proxy, Trouble
 
 SECONDS_MAX: Final = 30.0
 SENDER = Caller(team="default", agent="inbox_monitor")

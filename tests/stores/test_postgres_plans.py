@@ -11,8 +11,8 @@ from nodrop.stores.postgres.connection import connect
 from nodrop.stores.postgres.driver import Connection
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import SENDER, TEAM, offered, story
-from nodrop.testing.postgres_server import PostgresServer
 from nodrop.testing.store_contract.setting import commit
+from nodrop_proof.kit.postgres_server import PostgresServer
 
 ENTRIES: Final = 2_000
 LOOKS: Final = 10

@@ -15,21 +15,21 @@ from typing import Final
 import pytest
 
 from nodrop.core.errors import SchemaInUseError, SchemaTooNewError, StoreUnavailableError
-from nodrop.proof.chaos import export
-from nodrop.proof.chaos.between import balance, behind_proxy
-from nodrop.proof.chaos.callers import calling
-from nodrop.proof.chaos.record import Record
-from nodrop.proof.chaos.relay_process import RelayProcess
-from nodrop.proof.chaos.worker import worker, working
 from nodrop.store import Team
 from nodrop.stores.postgres import PostgresFleet, PostgresStore, migrations
 from nodrop.stores.postgres.connection import connect
 from nodrop.stores.postgres.driver import Connection
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import TEAM, offered, story
-from nodrop.testing.postgres_server import PostgresServer
-from nodrop.testing.proxy import Trouble
 from nodrop.testing.store_contract.setting import commit
+from nodrop_proof.chaos import export
+from nodrop_proof.chaos.between import balance, behind_proxy
+from nodrop_proof.chaos.callers import calling
+from nodrop_proof.chaos.record import Record
+from nodrop_proof.chaos.relay_process import RelayProcess
+from nodrop_proof.chaos.worker import worker, working
+from nodrop_proof.kit.postgres_server import PostgresServer
+from nodrop_proof.kit.proxy import Trouble
 
 FROZEN: Final = Path(__file__).parent / "frozen"
 SECONDS_MAX: Final = 60.0

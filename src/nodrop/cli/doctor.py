@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 import typer
 
+from nodrop.audit import ledger
 from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
@@ -19,7 +20,6 @@ from nodrop.client.credentials import CredentialsFile
 from nodrop.client.private_file import FILE_MODE
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import SECOND
-from nodrop.proof import ledger
 from nodrop.wire import openapi
 from nodrop.wire.errors import EXIT_FAILED
 from nodrop.wire.log import Head

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from nodrop.analysis import debrief_page, parquet
-from nodrop.analysis.debrief import Debrief
-from nodrop.analysis.debrief import debrief as report_on
-from nodrop.analysis.rows import Rows
+from nodrop.audit import debrief_page, parquet
+from nodrop.audit.debrief import Debrief
+from nodrop.audit.debrief import debrief as report_on
+from nodrop.audit.rows import Rows
 from nodrop.cli import screen
 from nodrop.cli.session import Session
 from nodrop.cli.values import duration_ms

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from nodrop.cli import (
-    bench,
-    chaos,
     deadletters,
     doctor,
     finding,
@@ -18,13 +16,13 @@ from nodrop.cli import (
     mcp,
     migrate,
     notifying,
+    prove,
     publishing,
     reach,
     receiving,
     relay,
     reporting,
     requesting,
-    simulate,
     talking,
     tracing,
     triggers,
@@ -135,11 +133,7 @@ def _tree() -> typer.Typer:
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))
     tree.command("verify", rich_help_panel=_PROOF)(verb(verify.verify))
-    tree.command("chaos", rich_help_panel=_PROOF)(verb(chaos.chaos, options=ALONE))
-    tree.command("simulate", rich_help_panel=_PROOF)(
-        verb(simulate.simulate, options=ALONE, runner=simulate.in_virtual_time)
-    )
-    tree.command("bench", rich_help_panel=_PROOF)(verb(bench.bench, options=ALONE))
+    tree.add_typer(prove.app, name=prove.NAME, rich_help_panel=_PROOF)
     letters = typer.Typer(no_args_is_help=True, help="Dead letters: decide what becomes of them.")
     for name, function in _DEAD_LETTERS.items():
         letters.command(name)(verb(function))

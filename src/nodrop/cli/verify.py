@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from nodrop.audit.verify.chain import Checkpoint
+from nodrop.audit.verify.finding import Verdict
+from nodrop.audit.verify.verifier import Verifier
 from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import decode, file_text
 from nodrop.core.errors import ForbiddenError, InvalidRequestError, Problem
-from nodrop.proof.verify.chain import Checkpoint
-from nodrop.proof.verify.finding import Verdict
-from nodrop.proof.verify.verifier import Verifier
 from nodrop.wire.errors import EXIT_FAILED
 from nodrop.wire.keys import decode as decode_base64
 

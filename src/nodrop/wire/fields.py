@@ -1,7 +1,7 @@
 """What the OpenAPI document says about fields beyond their types: patterns, bounds, choices.
 
 Described, not enforced: requests are checked by `engine.intake`, which tells more about what is
-wrong than a schema could. The fuzzer of `nodrop.proof` holds the two against each other.
+wrong than a schema could. `nodrop prove fuzz` holds the two against each other.
 """
 
 from collections.abc import Iterable, Mapping

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.bench import growth, idle
-from nodrop.proof.bench.driving import Window
-from nodrop.proof.bench.growth import GrowthPlan
-from nodrop.proof.bench.idle import IdlePlan
-from nodrop.proof.bench.past import DATABASE
-from nodrop.proof.bench.system import Load
 from nodrop.testing.clock import T0
+from nodrop_proof.bench import growth, idle
+from nodrop_proof.bench.driving import Window
+from nodrop_proof.bench.growth import GrowthPlan
+from nodrop_proof.bench.idle import IdlePlan
+from nodrop_proof.bench.past import DATABASE
+from nodrop_proof.bench.system import Load
 
 
 async def test_the_cycle_goes_on_on_a_store_with_a_past(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from nodrop.proof.bench.cpu import used_seconds
+from nodrop_proof.bench.cpu import used_seconds
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
 PARENT = """

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.proof.bench import cycle as cycles
-from nodrop.proof.bench import driving
-from nodrop.proof.bench.cycle import Ask
-from nodrop.proof.bench.driving import Measure, Window
+from nodrop_proof.bench import cycle as cycles
+from nodrop_proof.bench import driving
+from nodrop_proof.bench.cycle import Ask
+from nodrop_proof.bench.driving import Measure, Window
 
 SHORT = Window(warm_up_seconds=0.05, seconds=0.2)
 IMPATIENT = Window(warm_up_seconds=0.05, seconds=0.2, drain_seconds_max=0.1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodrop.proof.bench.figures import Spread, quantile, ratios
+from nodrop_proof.bench.figures import Spread, quantile, ratios
 
 TEN = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 100.0]
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from nodrop.proof.bench import finding
-from nodrop.proof.bench.finding import FindingPlan
+from nodrop_proof.bench import finding
+from nodrop_proof.bench.finding import FindingPlan
 
 
 async def test_a_small_team_is_measured() -> None:

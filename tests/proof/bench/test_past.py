@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from nodrop.core.model import State
-from nodrop.proof.bench import past
 from nodrop.store import LogPage, Page
 from nodrop.stores.sqlite import SQLiteStore
 from nodrop.testing.clock import T0
 from nodrop.wire.log import GENESIS, hash_of
+from nodrop_proof.bench import past
 
 TYPES = ["offered", "delivered", "accepted", "completed", "outcome_delivered", "settled"]
 NOW = T0 + 1_000_000

@@ -2,12 +2,12 @@
 
 import pytest
 
-from nodrop.proof.bench.driving import Measure, Window
-from nodrop.proof.bench.figures import Spread
-from nodrop.proof.bench.growth import Growth, GrowthSample
-from nodrop.proof.bench.machine import Machine
-from nodrop.proof.bench.report import Line, Report, Sample
-from nodrop.proof.bench.system import MANY, ONE, About, Load
+from nodrop_proof.bench.driving import Measure, Window
+from nodrop_proof.bench.figures import Spread
+from nodrop_proof.bench.growth import Growth, GrowthSample
+from nodrop_proof.bench.machine import Machine
+from nodrop_proof.bench.report import Line, Report, Sample
+from nodrop_proof.bench.system import MANY, ONE, About, Load
 
 MACHINE = Machine(
     processor="abacus", cores=2, system="Linux", python="3", sync_p50_ms=1.0, load_average=0.5

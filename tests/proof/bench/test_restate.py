@@ -3,7 +3,7 @@
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from nodrop.proof.bench.system import Load, load
+from nodrop_proof.bench.system import Load, load
 
 KEYS_UNKNOWN = 2
 """How often the ingress has not heard of the worker yet."""

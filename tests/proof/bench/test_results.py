@@ -6,15 +6,15 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from nodrop.proof.bench import results
-from nodrop.proof.bench.driving import Measure, Window
-from nodrop.proof.bench.finding import Finding, Timings
-from nodrop.proof.bench.growth import Growth, GrowthSample
-from nodrop.proof.bench.idle import Idle
-from nodrop.proof.bench.machine import Machine
-from nodrop.proof.bench.report import Report, Sample
-from nodrop.proof.bench.results import CHART, DATA, PAGE, Results
-from nodrop.proof.bench.system import MANY, ONE, About
+from nodrop_proof.bench import results
+from nodrop_proof.bench.driving import Measure, Window
+from nodrop_proof.bench.finding import Finding, Timings
+from nodrop_proof.bench.growth import Growth, GrowthSample
+from nodrop_proof.bench.idle import Idle
+from nodrop_proof.bench.machine import Machine
+from nodrop_proof.bench.report import Report, Sample
+from nodrop_proof.bench.results import CHART, DATA, PAGE, Results
+from nodrop_proof.bench.system import MANY, ONE, About
 
 MACHINE = Machine(
     processor="abacus", cores=2, system="Linux", python="3", sync_p50_ms=1.25, load_average=0.5

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from nodrop.core.errors import UnavailableError
-from nodrop.proof.bench import rounds, system
-from nodrop.proof.bench.driving import Window
-from nodrop.proof.bench.plan import Plan
-from nodrop.proof.bench.report import Report
-from nodrop.proof.bench.stage import Environment
-from nodrop.proof.bench.system import Load
+from nodrop_proof.bench import rounds, system
+from nodrop_proof.bench.driving import Window
+from nodrop_proof.bench.plan import Plan
+from nodrop_proof.bench.report import Report
+from nodrop_proof.bench.stage import Environment
+from nodrop_proof.bench.system import Load
 
 SHORT = Window(warm_up_seconds=0.1, seconds=0.3)
 IMPATIENT = Window(warm_up_seconds=0.1, seconds=0.3, drain_seconds_max=1.0)
@@ -24,8 +24,8 @@ APART = Load(callers=3, connections=3)
 STRANGER = '''
 """A system that forgets the cycle {forgotten}."""
 import asyncio, contextlib, itertools
-from nodrop.proof.bench import cycle as cycles
-from nodrop.proof.bench.system import About
+from nodrop_proof.bench import cycle as cycles
+from nodrop_proof.bench.system import About
 
 ABOUT = About(title="stranger", durability="none", cycle="none")
 numbers = itertools.count(1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nodrop import app
-from nodrop.proof.chaos.relay_process import ServedRelay
+from nodrop_proof.chaos.relay_process import ServedRelay
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.proof.chaos.check import Checker, Verdict
-from nodrop.proof.chaos.record import AnyLine, Asked, Ran, Recorded, Refused, Stored, Told
+from nodrop_proof.chaos.check import Checker, Verdict
+from nodrop_proof.chaos.record import AnyLine, Asked, Ran, Recorded, Refused, Stored, Told
 
 Line = dict[str, Any]
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.core.errors import NotInstalledError
-from nodrop.proof.chaos import callers, failover, patroni
-from nodrop.proof.chaos.plan import Plan
+from nodrop_proof.chaos import callers, failover, patroni
+from nodrop_proof.chaos.plan import Plan
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import mix
-from nodrop.proof.chaos.callers import KEYLESS
-from nodrop.proof.chaos.plan import Plan
-from nodrop.testing.proxy import Trouble
+from nodrop_proof.chaos import mix
+from nodrop_proof.chaos.callers import KEYLESS
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.kit.proxy import Trouble
 
 ROUNDS_MAX = 5
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import node_kill
-from nodrop.proof.chaos.callers import KEYLESS
-from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.report import Report
+from nodrop_proof.chaos import node_kill
+from nodrop_proof.chaos.callers import KEYLESS
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.chaos.report import Report
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
 

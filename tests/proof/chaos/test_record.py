@@ -2,13 +2,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodrop.proof.chaos import record
-from nodrop.proof.chaos.record import Asked, Record, Stored
+from nodrop_proof.chaos import record
+from nodrop_proof.chaos.record import Asked, Record, Stored
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from nodrop.proof.chaos.record import Asked, Record
+from nodrop_proof.chaos.record import Asked, Record
 kept = Record(Path(sys.argv[1]))
 kept.write(Asked(ask=sys.argv[2]))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.proof.chaos import FAULTS, load
-from nodrop.proof.chaos.report import Report, Restarts, quantile
+from nodrop_proof.chaos import FAULTS, load
+from nodrop_proof.chaos.report import Report, Restarts, quantile
 
 
 def report(**counted: Any) -> Report:

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import six_hours, staff
-from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.six_hours import Chain, Leg
-from nodrop.proof.chaos.staff import ASKS, FAILS, FORGETFUL
+from nodrop_proof.chaos import six_hours, staff
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.chaos.six_hours import Chain, Leg
+from nodrop_proof.chaos.staff import ASKS, FAILS, FORGETFUL
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
 

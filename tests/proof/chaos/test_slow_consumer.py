@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import slow_consumer
-from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.relay_process import ServedRelay
-from nodrop.testing.one_line import one_line
+from kit.one_line import one_line
+from nodrop_proof.chaos import slow_consumer
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.chaos.relay_process import ServedRelay
 
 pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import store_cut
-from nodrop.proof.chaos.plan import Plan
-from nodrop.testing.proxy import Trouble
+from nodrop_proof.chaos import store_cut
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.kit.proxy import Trouble
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
 

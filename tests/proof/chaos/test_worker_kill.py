@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.proof.chaos import worker_kill
-from nodrop.proof.chaos.plan import Plan
-from nodrop.proof.chaos.relay_process import ServedRelay
-from nodrop.testing.unfenced import unfenced
+from kit.unfenced import unfenced
+from nodrop_proof.chaos import worker_kill
+from nodrop_proof.chaos.plan import Plan
+from nodrop_proof.chaos.relay_process import ServedRelay
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from nodrop.audit import ledger
+from nodrop.audit.ledger import Ledger
 from nodrop.cli import picture, screen
 from nodrop.cli.demo.stage import Stage
 from nodrop.cli.entries import Lines
@@ -21,8 +23,6 @@ from nodrop.cli.session import Session
 from nodrop.client.client import Client
 from nodrop.client.connecting import connect
 from nodrop.core.errors import UnavailableError
-from nodrop.proof import ledger
-from nodrop.proof.ledger import Ledger
 from nodrop.wire import text
 from nodrop.wire.errors import EXIT_FAILED
 from nodrop.wire.times import parse_time

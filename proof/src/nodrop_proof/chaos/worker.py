@@ -1,0 +1,98 @@
+"""The worker that runs are made with: steps with an effect outside the relay, then a result.
+
+`python -m nodrop_proof.chaos.worker` is a process that is one; who starts and kills those is `crew`.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from nodrop.client.agent import Agent
+from nodrop.client.task import Task
+from nodrop_proof.chaos.record import Ran, Record, Recorded
+from nodrop_proof.chaos.relay_process import ServedRelay
+
+NAME: Final = "worker"
+CONCURRENCY: Final = 64
+PROCESS_CONCURRENCY: Final = 8
+PROCESS_STEPS: Final = 2
+PAUSE_SECONDS_MAX: Final = 0.1
+"""How long a worker process takes after a step, so that a kill finds it in the middle."""
+
+
+def worker(
+    record: Record,
+    *,
+    name: str = NAME,
+    steps: int = 1,
+    pause: Callable[[], float] = lambda: 0.0,
+    concurrency: int = CONCURRENCY,
+) -> Agent:
+    """Return an agent that does `steps` steps, pauses after each, and answers what was asked."""
+    agent = Agent(name, concurrency=concurrency)
+
+    @agent.handler
+    async def work(task: Task) -> dict[str, Any]:
+        for number in range(steps):
+            await step(task, record, f"step-{number}")
+            await asyncio.sleep(pause())
+        payload: dict[str, Any] = task.payload
+        origin: dict[str, Any] = payload.get("origin") or payload
+        return {"ask": origin["ask"], "attempt": task.attempt}
+
+    return agent
+
+
+async def step(task: Task, record: Record, name: str) -> None:
+    """Do a step that is recorded, and write both down; not what an earlier attempt has done."""
+    did = False
+
+    def effect() -> int:
+        nonlocal did
+        did = True
+        record.write(Ran(handoff_id=task.id, step=name, attempt=task.attempt))
+        return task.attempt
+
+    await task.once(name, effect)
+    if did:
+        record.write(Recorded(handoff_id=task.id, step=name, attempt=task.attempt))
+
+
+@asynccontextmanager
+async def working(agent: Agent, relay: ServedRelay) -> AsyncGenerator[None]:
+    """Have `agent` work in this process."""
+    serving = asyncio.create_task(agent.serve(relay.url, home=relay.home))
+    await asyncio.sleep(0)  # it would not hear a stop before it began
+    try:
+        yield
+        agent.stop()
+        await serving
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def main() -> None:
+    """Work until killed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--record", type=Path, required=True)
+    parser.add_argument("--heartbeat-seconds", type=float, required=True)
+    asked = parser.parse_args()
+    chance = random.Random(os.getpid())  # noqa: S311  # how long work takes is no secret
+
+    def pause() -> float:
+        return chance.uniform(0, PAUSE_SECONDS_MAX)
+
+    with Record(asked.record) as record:
+        agent = worker(record, steps=PROCESS_STEPS, pause=pause, concurrency=PROCESS_CONCURRENCY)
+        agent.run(asked.url, heartbeat_seconds=asked.heartbeat_seconds)
+
+
+if __name__ == "__main__":
+    main()

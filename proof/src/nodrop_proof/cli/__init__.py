@@ -1,0 +1,1 @@
+"""The verbs of `nodrop prove`: parse, run a proof, print. `tree` has all of them."""

@@ -1,0 +1,30 @@
+"""Every verb of `nodrop prove`, in the order of the help. The command line finds it as an entry point."""
+
+from typing import Final
+
+import typer
+
+from nodrop.cli.verb import ALONE, verb
+from nodrop_proof.cli import bench, chaos, fuzz, simulate, storm, sync_order, tampering
+
+
+def _tree() -> typer.Typer:
+    tree = typer.Typer()
+    tree.command("chaos")(verb(chaos.chaos, options=ALONE))
+    tree.command("simulate")(
+        verb(simulate.simulate, options=ALONE, runner=simulate.in_virtual_time)
+    )
+    tree.command("bench")(verb(bench.bench, options=ALONE))
+    inputs = typer.Typer(
+        no_args_is_help=True, help="Bad input in bulk; exit 1 if any was mishandled."
+    )
+    inputs.command("http")(fuzz.http)
+    inputs.command("decoders")(fuzz.decoders)
+    tree.add_typer(inputs, name="fuzz")
+    tree.command("sync-order")(sync_order.sync_order)
+    tree.command("storm")(storm.storm)
+    tree.command("tampering")(tampering.tampering)
+    return tree
+
+
+app: Final = _tree()

@@ -1,9 +1,0 @@
-"""Bad input in bulk: requests made from the OpenAPI document, and bytes for the decoders.
-
-    python -m nodrop.proof.fuzz http --requests 10000 --seed 7
-    python -m nodrop.proof.fuzz decoders --runs 1000000 --seed 7
-
-The first needs schemathesis, the second atheris; neither is needed to run a relay. What must never
-happen: an answer of 5xx, an answer that is not what the document says, or a decoder that raises
-anything but a refusal.
-"""
