@@ -156,6 +156,21 @@ class Ticks:
         future.set_result(None)
 
 
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
 @pytest.fixture
 def relay() -> FakeTransport:
     return FakeTransport()
@@ -176,13 +191,13 @@ Working = Callable[..., AbstractAsyncContextManager[asyncio.Event]]
 
 
 @pytest.fixture
-def working(relay: FakeTransport, ticks: Ticks) -> Working:
+def working(relay: FakeTransport, ticks: Ticks, clock: Clock) -> Working:
     """A worker that works while the block runs, and is stopped at its end."""
 
     @asynccontextmanager
     async def working(agent: nodrop.Agent, *, grace: float = 10) -> AsyncGenerator[asyncio.Event]:
         policy = Retrying(sleep=ticks.sleep, random=lambda: 1.0)
-        pace = Pace(heartbeat_seconds=5, grace_seconds=grace, policy=policy)
+        pace = Pace(heartbeat_seconds=5, grace_seconds=grace, policy=policy, now=clock)
         client = Client(relay, agent=agent.name)
         worker = Worker(agent, client, process="p", pace=pace)
         stopping = asyncio.Event()

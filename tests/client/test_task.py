@@ -7,6 +7,7 @@ import pytest
 
 from nodrop.client.client import Client
 from nodrop.client.endings import Fail, Parked, WaitElapsed
+from nodrop.client.lease import Lease
 from nodrop.client.task import Task
 from nodrop.core.errors import AlreadyBlockedError, NodropError, StaleAttemptError, TooLargeError
 
@@ -37,6 +38,17 @@ def question(text: str = "Which version?", **more: Any) -> "Fields":
     return {"seq": 17, "kind": "question", "asked": "a", "asked_at": "", "question": text, **more}
 
 
+async def _never() -> None:
+    pytest.fail("a lease that was just confirmed is not asked for")
+
+
+def a_lease() -> Lease:
+    """Confirmed now, and for ever."""
+    lease = Lease(heartbeat_seconds=5, now=lambda: 0.0, renew=_never, renewing=asyncio.Lock())
+    lease.confirmed(0.0)
+    return lease
+
+
 @pytest.fixture
 def task(relay: "FakeTransport", lost: Lost) -> Task:
     return make(relay, lost)
@@ -44,7 +56,7 @@ def task(relay: "FakeTransport", lost: Lost) -> Task:
 
 def make(relay: "FakeTransport", lost: Lost, **left: Any) -> Task:
     delivery = {"handoff": view(payload={"n": 1}), "attempt": 2, "checkpoint": None, **left}
-    return Task(delivery, Client(relay, agent="code_agent"), lost)
+    return Task(delivery, Client(relay, agent="code_agent"), a_lease(), lost)
 
 
 def blocked_then(relay: "FakeTransport", *views: "Fields") -> None:
@@ -278,7 +290,8 @@ async def test_a_task_shows_its_handoff(relay: "FakeTransport", lost: Lost) -> N
         correlation_id="c", payload=[1], **{"from": "inbox_monitor"},
         chain={"origin": "inbox_monitor", "done": [], "here": 0, "next": ["support_agent"]},
     )  # fmt: skip
-    task = Task({"handoff": shown, "attempt": 2}, Client(relay, agent="code_agent"), lost)
+    delivered = {"handoff": shown, "attempt": 2}
+    task = Task(delivered, Client(relay, agent="code_agent"), a_lease(), lost)
     assert (task.id, task.ref, task.attempt, task.title) == ("h1", "a/1", 2, "Login button")
     assert (task.trigger, task.priority, task.deadline) == ("Bug report", "high", "d")
     assert (task.sender, task.origin, task.payload) == ("inbox_monitor", "inbox_monitor", [1])

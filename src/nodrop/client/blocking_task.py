@@ -1,5 +1,6 @@
 """The blocking twin of a task, for handlers that are plain functions and run in a thread."""
 
+import concurrent.futures
 import inspect
 import threading
 from collections import defaultdict
@@ -7,8 +8,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from nodrop.client.blocking import BlockingClient
+from nodrop.client.lease import lapsed
 from nodrop.client.portal import Portal, Twin, blocking
-from nodrop.client.task import Action, Task, TaskShown, act
+from nodrop.client.task import Action, Task, TaskShown, bound
 
 
 class BlockingTask(Twin, TaskShown):
@@ -65,14 +67,27 @@ class BlockingTask(Twin, TaskShown):
     record = blocking(Task.record)
 
     def once(self, name: str, fn: Action) -> Any:
-        """Do a step, here in this thread, that no later attempt shall repeat; see `Task.once`."""
+        """Do a step, here in this thread, that no other attempt shall repeat; see `Task.once`."""
         with self._stepping[name]:
             if name not in self.steps:
-                value = act(fn, self.inner.step_key(name))
+                action = bound(fn, self.inner.step_key(name))
+                self._require_lease()
+                value = action()
                 if inspect.isawaitable(value):
                     value = self.portal.call(_awaited(value))
                 self.record(name, value)
             return self.steps[name]
+
+    def _require_lease(self) -> None:
+        """Ask the relay unless the lease is sure; see `Lease.require`."""
+        lease = self.inner.lease
+        try:
+            while not lease.sure:  # again: this thread may stall before it has the answer
+                self.portal.call(lease.require())
+        except concurrent.futures.CancelledError:
+            if lease.lost:  # which is why the wait was interrupted
+                raise lapsed() from None
+            raise
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -16,6 +16,7 @@ from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.client import Client
 from nodrop.client.endings import Fail, Parked, Reject
 from nodrop.client.handlers import Handler
+from nodrop.client.lease import Lease
 from nodrop.client.portal import Portal
 from nodrop.client.retrying import Retrying
 from nodrop.client.task import Task
@@ -52,6 +53,7 @@ class Running:
         client: Client,
         handler: Handler | None,
         *,
+        lease: Lease,
         slot: AbstractAsyncContextManager[Any],
         policy: Retrying = retrying.DEFAULT,
     ) -> None:
@@ -61,19 +63,24 @@ class Running:
             delivery: the delivery as it came.
             client: the worker's connection.
             handler: who does it; None: nobody here can.
+            lease: the delivery's.
             slot: entered while the handler runs: the capability's bound on how many do.
             policy: how to report again what the relay could not take.
         """
         self.key = key_of(delivery)
-        self.task = Task(delivery, client, self.lose)
-        self.lost = False
-        """It is no longer ours."""
+        self.lease = lease
+        self.task = Task(delivery, client, lease, self.lose)
         self.reporting = False
         """The relay is being told something that may end it: its answer counts, nothing else."""
         self._handler = handler
         self._slot = slot
         self._policy = policy
         self._work: asyncio.Task[Any] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is no longer ours."""
+        return self.lease.lost
 
     def lose(self) -> None:
         """Stop the work: somebody else has it, or nobody wants it any more.
@@ -82,7 +89,7 @@ class Running:
         """
         if not self.lost and self._work is not None:
             self._work.cancel()
-        self.lost = True
+        self.lease.lost = True
 
     async def run(self) -> None:
         """Do the work and report it. Raises nothing but its own cancellation."""
@@ -91,8 +98,10 @@ class Running:
             what = f"the capability {capability}" if capability else "handoffs without a capability"
             await self._report("reject", reason=f"no handler for {what}")
             return
+        asked_at = self.lease.now()
         if not await self._report("ack"):
             return
+        self.lease.confirmed(asked_at)
         self.reporting = False
         async with self._slot:
             if self.lost:
@@ -166,11 +175,11 @@ class Running:
             await self._told(operation, fields)
         except _GONE as error:
             _LOG.info("%s went on without us: %s", self.task.ref, error)
-            self.lost = True
+            self.lease.lost = True
         except CallerError as error:
             if operation == "ack" or fields.get("code") == error.code:
                 _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error)
-                self.lost = True
+                self.lease.lost = True
             else:
                 # It will not get better by doing it again, and an ending that is never told
                 # would bring the delivery back for that.

@@ -1,6 +1,7 @@
 """A delivery in the hands of its handler."""
 
 import asyncio
+import functools
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, Final, cast
 from nodrop.client.client import Client
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
 from nodrop.client.endings import Fail, Parked, WaitElapsed
+from nodrop.client.lease import Lease
 from nodrop.client.shown import HandoffShown
 from nodrop.client.values import given, plain
 from nodrop.core.errors import (
@@ -70,8 +72,11 @@ class Task(TaskShown):
     the handoff ended), every call raises and the handler is cancelled.
     """
 
-    def __init__(self, delivery: dict[str, Any], client: Client, lose: Callable[[], None]) -> None:
+    def __init__(
+        self, delivery: dict[str, Any], client: Client, lease: Lease, lose: Callable[[], None]
+    ) -> None:
         super().__init__(delivery)
+        self.lease = lease
         self.client = client
         """The worker's own connection: to hand off further, pass `parent_id=task.id`."""
         self._lose = lose
@@ -97,14 +102,22 @@ class Task(TaskShown):
         self._view = answer["handoff"]
 
     async def once(self, name: str, fn: Action) -> Any:
-        """Do a step that no later attempt shall repeat, and return its value in plain JSON.
+        """Do a step that no other attempt shall repeat, and return its value in plain JSON.
 
         `fn` may be async. If it needs an argument, or has one called `key`, that is a key which
         stays the same for this step whoever attempts it, for systems that recognise a repeat by one.
+
+        `fn` is called only while the lease is confirmed: after a stall the relay is asked first. It
+        runs again elsewhere if this process dies, or stalls past its lease, inside `fn`.
+
+        Raises:
+            StaleAttemptError: the delivery is no longer this process's; `fn` was not called.
         """
         async with self._stepping[name]:
             if name not in self.steps:
-                value = act(fn, self.step_key(name))
+                action = bound(fn, self.step_key(name))
+                await self.lease.require()
+                value = action()
                 if inspect.isawaitable(value):
                     value = await value
                 await self.record(name, value)
@@ -262,8 +275,8 @@ class Task(TaskShown):
         self._view = view
 
 
-def act(fn: Action, key: str) -> Any:
-    """Call `fn`, with the key if it is meant to get one.
+def bound(fn: Action, key: str) -> Callable[[], Any]:
+    """Return `fn` as a call without arguments: with the key if it is meant to get one.
 
     An argument with a default is not: `lambda n=n: ...` binds what the caller has there.
     """
@@ -273,5 +286,5 @@ def act(fn: Action, key: str) -> Any:
         parameters = ()
     taken = next((p for p in parameters if p.kind in _BY_POSITION), None)
     if taken is None or (taken.default is not taken.empty and taken.name != "key"):
-        return cast("Callable[[], Any]", fn)()
-    return cast("Callable[[str], Any]", fn)(key)
+        return cast("Callable[[], Any]", fn)
+    return functools.partial(cast("Callable[[str], Any]", fn), key)

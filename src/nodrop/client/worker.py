@@ -13,6 +13,7 @@ import msgspec
 from nodrop.client import retrying
 from nodrop.client.capability import Capability
 from nodrop.client.client import Client
+from nodrop.client.lease import Lease, seconds_since_boot
 from nodrop.client.retrying import Retrying
 from nodrop.client.running import Key, Running, key_of
 from nodrop.client.transport import DeliveryStream
@@ -50,6 +51,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float
     """How long running handlers may go on once the worker is to stop."""
     policy: Retrying = retrying.DEFAULT
+    now: Callable[[], float] = seconds_since_boot
+    """What leases are counted by."""
 
 
 class Worker:
@@ -64,6 +67,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stream: DeliveryStream | None = None
         self._slots: dict[Capability | None, asyncio.Semaphore] = {}
+        self._renewing = asyncio.Lock()
         self._stirred = True
         """Whether anything may be here that no heartbeat has told of; an earlier life may have left some."""
         self._version = 0
@@ -122,6 +126,12 @@ class Worker:
             delivery,
             self._client,
             asked.handler if asked else None,
+            lease=Lease(
+                heartbeat_seconds=self._pace.heartbeat_seconds,
+                now=self._pace.now,
+                renew=self._renew,
+                renewing=self._renewing,
+            ),
             slot=self._slot(asked),
             policy=self._pace.policy,
         )
@@ -153,23 +163,35 @@ class Worker:
                 await self._stay_known()
                 continue  # who holds nothing has nothing to keep
             self._stirred = False
-            # Only what was here before: the relay may deliver more before it answers.
-            known = [running for running in self._running.values() if not running.reporting]
             try:
-                held = await self._heartbeat()
+                held = await self._keep()
             except UnavailableError as error:
                 _LOG.warning("no heartbeat: %s", error)
                 self._stirred = True
                 continue
-            for running in known:
-                if running.key not in held and not running.reporting:
-                    _LOG.info("%s is no longer ours", running.task.ref)
-                    running.lose()
             # What is merely on its way is here by the next time.
             unknown = held - self._running.keys()
             await self._give_back(unknown & astray, "it never arrived")
             astray = unknown
             await self._stay_known()  # what is held comes first: its time runs out
+
+    async def _renew(self) -> None:
+        """Renew the leases of this process, however long the relay is away."""
+        await self._pace.policy.endlessly(self._keep, what="heartbeat")
+
+    async def _keep(self) -> set[Key]:
+        """Give a sign of life; return what this process holds, and stop the work on the rest."""
+        # Only what was here before: the relay may deliver more before it answers.
+        known = [running for running in self._running.values() if not running.reporting]
+        asked_at = self._pace.now()
+        held = await self._heartbeat()
+        for running in known:
+            if running.key in held:
+                running.lease.confirmed(asked_at)
+            elif not running.reporting:
+                _LOG.info("%s is no longer ours", running.task.ref)
+                running.lose()
+        return held
 
     async def _heartbeat(self) -> set[Key]:
         """Keep what this process holds, and return it."""
