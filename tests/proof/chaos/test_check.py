@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop_proof.chaos.check import Checker, Verdict
+from nodrop_proof.chaos.crew import HEARTBEAT_SECONDS
 from nodrop_proof.chaos.record import AnyLine, Asked, Ran, Recorded, Refused, Stored, Told
 
 Line = dict[str, Any]
@@ -256,9 +257,15 @@ def test_an_effect_repeats_if_its_worker_died_before_the_record() -> None:
     verdict = judged(log, records)
     assert counts(verdict) == (0, 0, 0, 0)
     assert verdict.figures["effects_repeated"] == 1
-    # Nor is it the relay's doing if the first attempt stood still and runs on now.
+    # The first attempt stood still, and goes on now that the step is recorded.
     stalled = Ran(handoff_id="h1", step=STEP, attempt=1)
-    assert counts(judged(log, [*records, stalled])) == (0, 0, 0, 0)
+    again = judged(log, [*records, stalled])
+    assert again.steps_rerun == ("h1: step-0 run again by attempt 1",)
+    # It stood still inside the step: that no check before it can prevent.
+    inside = Ran(handoff_id="h1", step=STEP, attempt=1, after_seconds=HEARTBEAT_SECONDS)
+    excused = judged(log, [*records, inside])
+    assert counts(excused) == (0, 0, 0, 0)
+    assert excused.figures["effects_stalled"] == 1
 
 
 # --- wrong --------------------------------------------------------------------------------------

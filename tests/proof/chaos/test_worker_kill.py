@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from kit.unfenced import unfenced
-from nodrop_proof.chaos import worker_kill
+from nodrop_proof.chaos import crew, worker_kill
 from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.relay_process import ServedRelay
+from nodrop_proof.chaos.worker import UNASKED
 
 pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that does other things too
 
@@ -34,4 +35,22 @@ async def test_without_fencing_a_stalled_worker_acts_on_what_others_have(
             )
             if report.duplicated or report.steps_rerun:
                 return
+    pytest.fail(f"nothing found in {ROUNDS_MAX} rounds: the check could not fail either")
+
+
+async def test_without_asking_first_a_stalled_worker_runs_recorded_steps_again(
+    relay: ServedRelay, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_kill, "STALL_SHARE", 1.0)
+    monkeypatch.setattr(crew, "STALL_SECONDS", (1.0, 2.0))
+    for seed in range(ROUNDS_MAX):
+        folder = tmp_path_factory.mktemp("round")
+        controls = frozenset([UNASKED])
+        plan = Plan(fault="worker-kill", count=6, seed=seed, folder=folder, controls=controls)
+        report = await worker_kill.torment(
+            plan, lambda _done, _of: None, relay, workers=3, name=f"round-{seed}"
+        )
+        assert (report.lost, report.duplicated) == (0, 0), report.findings
+        if report.steps_rerun:
+            return
     pytest.fail(f"nothing found in {ROUNDS_MAX} rounds: the check could not fail either")

@@ -6,13 +6,13 @@ section 6 of the protocol:
 - lost: something a client was told is done, and is not there; or stored, and neither open nor ended;
 - duplicated: two handoffs for one ask, two outcomes for one handoff, or a result of an attempt that
   had been superseded;
-- run again: a step that an attempt did although the record of it was there before;
+- run again: the effect of a step that happened after the step was recorded, whichever attempt did it;
 - wrong: whatever else does not add up, such as a broken chain or a caller without an outcome.
 
 What a client asked for and was never answered is unknown, and counts as nothing. An effect that
 repeats because its worker died before the step was recorded is no step run again, nor is one of a
-stalled process that no longer may act: effects outside the relay cannot be exactly-once. Both are
-told as figures.
+process that stalled after it had begun the step: effects outside the relay cannot be exactly-once.
+Both are told as figures.
 """
 
 from collections import Counter, defaultdict
@@ -24,6 +24,7 @@ import msgspec
 from nodrop.audit import ledger
 from nodrop.audit.ledger import ENDINGS
 from nodrop.wire.log import Head
+from nodrop_proof.chaos.crew import HEARTBEAT_SECONDS
 from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.record import AnyLine, Asked, Ran, Recorded, Refused, Stored, Told
 from nodrop_proof.chaos.report import Report, Restarts
@@ -241,7 +242,7 @@ class Checker:
             for line in lines:
                 if isinstance(line, Recorded):
                     told_by = told_by or line.attempt
-                elif (told_by is not None and line.attempt >= told_by) or (
+                elif (told_by is not None and not _excused(line, told_by)) or (
                     in_log and line.attempt > in_log[0]
                 ):
                     yield f"{handoff_id}: {step} run again by attempt {line.attempt}"
@@ -304,6 +305,7 @@ class Checker:
             "steps_recorded": self._types["handoff.step_recorded.v1"],
             "effects": len(runs),
             "effects_repeated": len(runs) - len(first_runs),
+            "effects_stalled": sum(1 for line in runs if line.after_seconds >= HEARTBEAT_SECONDS),
         }
 
 
@@ -376,6 +378,14 @@ class _Handoff(msgspec.Struct, kw_only=True):
         self.keys = ((correlation_id, f"leg {self.leg}"),)
         if data.get("key") is not None:
             self.keys += ((data["sender"], data["key"]),)
+
+
+def _excused(ran: Ran, told_by: int) -> bool:
+    """Whether an earlier attempt stalled in the middle of the step: too late to be held back.
+
+    A step begins with a heartbeat of its lease left, so nothing shorter is an excuse.
+    """
+    return ran.attempt < told_by and ran.after_seconds >= HEARTBEAT_SECONDS
 
 
 def _result(told: Told) -> Mapping[str, Any]:

@@ -16,8 +16,8 @@ from nodrop_proof.chaos.relay_process import ServedRelay, environment
 
 HEARTBEAT_SECONDS: Final = 0.2
 """Short, so that leases are: six tenths of a second once acknowledged."""
-STALL_SECONDS: Final = (0.4, 1.2)
-"""Around that: some wake in time, some while somebody else has their work, some when it is done."""
+STALL_SECONDS: Final = (0.4, 2.0)
+"""Some wake in time, some while another worker has their work, some when it is done."""
 
 
 class Crew:

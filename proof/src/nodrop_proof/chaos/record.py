@@ -57,6 +57,8 @@ class Ran(Line, frozen=True, kw_only=True):
     handoff_id: str
     step: str
     attempt: int
+    after_seconds: float = 0.0
+    """How long ago the worker had asked for the step, by its own clock."""
 
 
 class Recorded(Line, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ import argparse
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,11 @@ PROCESS_CONCURRENCY: Final = 8
 PROCESS_STEPS: Final = 2
 PAUSE_SECONDS_MAX: Final = 0.1
 """How long a worker process takes after a step, so that a kill finds it in the middle."""
+UNASKED: Final = "unasked"
+"""CONTROL: after a stall a step is run without asking the relay first."""
+
+Once = Callable[[Task, str, Callable[[], int]], Awaitable[object]]
+"""Runs a step unless it is recorded, and records it."""
 
 
 def worker(
@@ -32,6 +38,7 @@ def worker(
     steps: int = 1,
     pause: Callable[[], float] = lambda: 0.0,
     concurrency: int = CONCURRENCY,
+    once: Once = Task.once,
 ) -> Agent:
     """Return an agent that does `steps` steps, pauses after each, and answers what was asked."""
     agent = Agent(name, concurrency=concurrency)
@@ -39,7 +46,7 @@ def worker(
     @agent.handler
     async def work(task: Task) -> dict[str, Any]:
         for number in range(steps):
-            await step(task, record, f"step-{number}")
+            await step(task, record, f"step-{number}", once=once)
             await asyncio.sleep(pause())
         payload: dict[str, Any] = task.payload
         origin: dict[str, Any] = payload.get("origin") or payload
@@ -48,19 +55,26 @@ def worker(
     return agent
 
 
-async def step(task: Task, record: Record, name: str) -> None:
+async def step(task: Task, record: Record, name: str, *, once: Once = Task.once) -> None:
     """Do a step that is recorded, and write both down; not what an earlier attempt has done."""
     did = False
+    asked_at = time.monotonic()
 
     def effect() -> int:
         nonlocal did
         did = True
-        record.write(Ran(handoff_id=task.id, step=name, attempt=task.attempt))
+        after = round(time.monotonic() - asked_at, 3)
+        record.write(Ran(handoff_id=task.id, step=name, attempt=task.attempt, after_seconds=after))
         return task.attempt
 
-    await task.once(name, effect)
+    await once(task, name, effect)
     if did:
         record.write(Recorded(handoff_id=task.id, step=name, attempt=task.attempt))
+
+
+async def _once_unasked(task: Task, name: str, effect: Callable[[], int]) -> None:
+    if name not in task.steps:
+        await task.record(name, effect())
 
 
 @asynccontextmanager
@@ -83,6 +97,7 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--heartbeat-seconds", type=float, required=True)
+    parser.add_argument("--control", default="")
     asked = parser.parse_args()
     chance = random.Random(os.getpid())  # noqa: S311  # how long work takes is no secret
 
@@ -90,7 +105,13 @@ def main() -> None:
         return chance.uniform(0, PAUSE_SECONDS_MAX)
 
     with Record(asked.record) as record:
-        agent = worker(record, steps=PROCESS_STEPS, pause=pause, concurrency=PROCESS_CONCURRENCY)
+        agent = worker(
+            record,
+            steps=PROCESS_STEPS,
+            pause=pause,
+            concurrency=PROCESS_CONCURRENCY,
+            once=_once_unasked if asked.control == UNASKED else Task.once,
+        )
         agent.run(asked.url, heartbeat_seconds=asked.heartbeat_seconds)
 
 

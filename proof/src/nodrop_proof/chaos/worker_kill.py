@@ -1,8 +1,8 @@
 """Workers are killed with -9 in the middle of their work; now and then one stalls instead.
 
 Each step of a worker appends a line to a file: the effect outside the relay. A stalled worker stands
-still for longer than its lease and then goes on as if nothing had been: fencing is what keeps it
-from acting on what somebody else has by then.
+still for longer than its lease and then goes on as if nothing had been: fencing keeps it from acting
+on what another worker has by then, and asking the relay first keeps it from running a recorded step.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.record import Record
 from nodrop_proof.chaos.relay_process import RelayProcess, ServedRelay
 from nodrop_proof.chaos.report import Report
+from nodrop_proof.chaos.worker import UNASKED
 
 WORKERS: Final = 4
 FLOW_ANSWERS: Final = 16
@@ -43,9 +44,10 @@ async def torment(
     """Kill, and stall, the workers of `relay`; `name` is for what they are asked."""
     began = time.monotonic()
     chance = random.Random(plan.seed)  # noqa: S311  # to be repeated, not to be secret
+    control = next(iter(plan.controls & {UNASKED}), "")
     with Record(plan.folder / "records.jsonl") as record:
         async with (
-            Crew(relay, record.path, size=workers) as crew,
+            Crew(relay, record.path, roles=[{"--control": control}] * workers) as crew,
             calling(relay, record, callers=plan.callers, name=name) as callers,
         ):
             for number in range(plan.count):
