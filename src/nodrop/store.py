@@ -65,6 +65,8 @@ class Place(Value, frozen=True, kw_only=True):
     handoff_id: str | None
     version: int | None
     type: str
+    request: bytes | None = None
+    """The digest of the request whose command id it has; None: it was not kept."""
 
 
 class KeyUse(Value, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.core.errors import IdempotencyConflictError, NoMatchError, NotFinishedError
+from nodrop.testing import mutations
 
 
 def offer(**changed: Any) -> dict[str, Any]:
@@ -161,3 +162,98 @@ async def test_a_repeated_offer_is_answered_though_nobody_could_take_it_any_more
         await inbox_monitor("offer", **{**wanted, "command_id": "c3", "title": "another"})
     with pytest.raises(NoMatchError):
         await inbox_monitor("offer", capability="bug_triage", command_id="c4")
+
+
+async def test_another_request_under_a_used_command_id_is_refused(office: Any) -> None:
+    """Every command of the cycle: sent, sent with another body, and sent again as it was."""
+
+    async def compared(
+        name: str, operation: str, handoff: str | None = None, *, other: dict[str, Any], **sent: Any
+    ) -> Any:
+        agent = await office.join(name)
+        said = {"command_id": f"c-{operation}", **sent}
+        first = await agent(operation, handoff, **said)
+        with pytest.raises(IdempotencyConflictError, match=f"c-{operation}"):
+            await agent(operation, handoff, **said | other)
+        again = await agent(operation, handoff, **said)
+        again.pop("replayed", None)
+        assert _but_for_leases(again) == _but_for_leases(first)
+        return first
+
+    offered = await compared(
+        "inbox_monitor", "offer", to="code_agent", title="one", other={"title": "two"}
+    )
+    handoff_id = offered["handoff"]["id"]
+    await compared("code_agent", "take", process="p", heartbeat_seconds=10, other={"max": 7})
+    await compared("code_agent", "ack", handoff_id, attempt=1, other={"eta": "2h"})
+    await compared(
+        "code_agent", "update", handoff_id, attempt=1, status="half", other={"status": "done"}
+    )
+    await compared(
+        "code_agent", "step", handoff_id, named="s", attempt=1, value=1, other={"value": 2}
+    )
+    await compared(
+        "code_agent", "checkpoint", handoff_id, attempt=1, checkpoint=[1], other={"checkpoint": [2]}
+    )
+    blocked = await compared(
+        "code_agent", "block", handoff_id, attempt=1, question="A?", other={"question": "B?"}
+    )
+    seq = blocked["handoff"]["question"]["seq"]
+    await compared(
+        "inbox_monitor", "answer", handoff_id, seq=seq, answer="yes", other={"answer": "no"}
+    )
+    await compared("code_agent", "note", handoff_id, text="this", other={"text": "that"})
+    await compared(
+        "code_agent", "complete", handoff_id, attempt=1, result={"a": 1}, other={"result": {"a": 2}}
+    )
+    await compared("inbox_monitor", "note_team", text="this", other={"text": "that"})
+    thread = {"to": "code_agent", "thread": "t"}
+    await compared("inbox_monitor", "say", **thread, text="hi", other={"text": "ho"})
+    await compared("inbox_monitor", "tell_status", status="working", other={"status": "stuck"})
+    members = {"a": {"to": "code_agent", "title": "a"}}
+    await compared(
+        "inbox_monitor",
+        "offer_group",
+        offers=members,
+        other={"offers": {**members, "b": members["a"]}},
+    )
+
+
+async def test_another_event_under_a_used_command_id_is_refused(inbox_monitor: Any) -> None:
+    first = await inbox_monitor("emit", type="t", data={"n": 1}, command_id="c1")
+    with pytest.raises(IdempotencyConflictError):
+        await inbox_monitor("emit", type="t", data={"n": 2}, command_id="c1")
+    again = await inbox_monitor("emit", type="t", data={"n": 1}, command_id="c1")
+    assert again["seq"] == first["seq"]
+
+
+async def test_a_request_is_compared_with_the_first_after_a_restart(office: Any) -> None:
+    said = {"to": "code_agent", "command_id": "c1", "payload": {"a": 1, "b": [2]}}
+    first = await (await office.join("inbox_monitor"))("offer", title="one", **said)
+    await office.restart(down_ms=1_000)
+    inbox_monitor = await office.join("inbox_monitor")
+    with pytest.raises(IdempotencyConflictError):
+        await inbox_monitor("offer", title="two", **said)
+    said["payload"] = {"b": [2], "a": 1}
+    again = await inbox_monitor("offer", title="one", **said)
+    assert again["handoff"]["id"] == first["handoff"]["id"]
+
+
+async def test_without_the_comparison_the_second_piece_of_work_does_not_exist(
+    inbox_monitor: Any,
+) -> None:
+    first = await inbox_monitor("offer", to="code_agent", title="one", command_id="c1")
+    with mutations.any_request():
+        second = await inbox_monitor("offer", to="code_agent", title="two", command_id="c1")
+    assert second["handoff"]["id"] == first["handoff"]["id"]
+
+
+async def test_two_requests_at_once_under_one_command_id_are_one_and_a_refusal(
+    inbox_monitor: Any,
+) -> None:
+    said = [inbox_monitor("say", to="code_agent", text=text, command_id="c1") for text in "ab"]
+    answers = await asyncio.gather(*said, return_exceptions=True)
+    assert sorted(isinstance(answer, IdempotencyConflictError) for answer in answers) == [
+        False,
+        True,
+    ]

@@ -47,6 +47,19 @@ async def test_the_idempotency_key_header_is_the_command_id(
     assert taken[1].headers["idempotency-replayed"] == "true"
 
 
+async def test_another_body_under_the_idempotency_key_header_is_refused(requester: Visitor) -> None:
+    async def post(body: bytes) -> Any:
+        headers = {"idempotency-key": '"zz9"', "content-type": "application/json"}
+        return await requester.request("POST", "/v1/handoffs", body, headers=headers)
+
+    first = await post(b'{"to":"code_agent","title":"one","payload":{"a":1,"b":2}}')
+    spelled = await post(b'{ "title":"one", "payload":{"b":2, "a":1}, "to":"code_agent" }')
+    another = await post(b'{"to":"code_agent","title":"two","payload":{"a":1,"b":2}}')
+    assert (first.status, spelled.status, another.status) == (201, 200, 409)
+    assert spelled.json()["handoff"]["id"] == first.json()["handoff"]["id"]
+    assert another.json()["code"] == "idempotency_conflict"
+
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 

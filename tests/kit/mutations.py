@@ -26,7 +26,7 @@ from nodrop.core.events import Event, Fact
 from nodrop.core.limits import HOUR
 from nodrop.core.model import FINAL, ClockName, Handoff, State
 from nodrop.core.surroundings import Surroundings
-from nodrop.engine import batch, engine
+from nodrop.engine import batch, engine, repeats
 from nodrop.engine.batch import Batch
 from nodrop.engine.engine import Engine
 from nodrop.engine.leases import Leases
@@ -103,6 +103,13 @@ def clocks_out_of_order() -> Generator[None]:
 def no_repeats() -> Generator[None]:
     """Commands are not remembered: every repeat is carried out again."""
     with mock.patch.object(Batch, "places", return_value=()):
+        yield
+
+
+@contextmanager
+def any_request() -> Generator[None]:
+    """A command id stands for whatever it was first used for, whatever is asked for now."""
+    with mock.patch.object(repeats, "_differ", return_value=False):
         yield
 
 

@@ -287,11 +287,11 @@ class AlreadyDecidedError(ConflictError):
 
 
 class IdempotencyConflictError(ConflictError):
-    """The key was used for another request."""
+    """The key or the command id was used for another request."""
 
     code = "idempotency_conflict"
-    title = "That idempotency key belongs to another handoff"
-    next = "Use another key for another request, or send the same request again."
+    title = "That idempotency key or command id belongs to another request"
+    next = "Use another one for another request, or send the same request again."
 
 
 class InvitationUsedError(ConflictError):

@@ -65,6 +65,7 @@ class Batch:
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
         self._commands: dict[tuple[str, str, str], list[Place]] = {}
         self._written: dict[tuple[str, str, str], int] = {}
+        self._requests: dict[tuple[str, str, str], bytes] = {}
         self._processes: dict[Key, Process] = {}
         self._processes_gone: set[Key] = set()
         self._agents: list[tuple[Agent, bytes]] = []
@@ -121,6 +122,15 @@ class Batch:
         """Return the index of what a command of this id wrote about the team in this batch."""
         return None if command_id is None else self._written.get((team, actor, command_id))
 
+    def written_by(self, team: str, actor: str, command_id: str) -> Draft | None:
+        """Return what a command of this id wrote about the team in this batch."""
+        index = self._written.get((team, actor, command_id))
+        return None if index is None else self._drafts[index]
+
+    def asked(self, team: str, actor: str, command_id: str, request: bytes) -> None:
+        """Keep the digest of a request with whatever its command writes in this batch."""
+        self._requests[team, actor, command_id] = request
+
     def entry(self, team: str, seq: int) -> Place | None:
         """Return the entry at `seq`, if it was asked for and exists."""
         return self._loaded.entries.get((team, seq))
@@ -167,6 +177,13 @@ class Batch:
     ) -> None:
         name, data = wire_events.encode(event)
         items = mail.items(event, after)
+        request = None
+        if command_id is not None:
+            request = self._requests.get((after.team, by.agent, command_id))
+            place = Place(
+                seq=0, handoff_id=after.id, version=after.version, type=name, request=request
+            )
+            self._commands.setdefault((after.team, by.agent, command_id), []).append(place)
         self._drafts.append(
             Draft(
                 team=after.team,
@@ -179,6 +196,7 @@ class Batch:
                 command_id=command_id,
                 data=msgspec.Raw(data),
                 body=body,
+                request=request,
                 mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
             )
         )
@@ -194,16 +212,16 @@ class Batch:
         )
         if body is not None or isinstance(event, Acknowledged | Updated):
             self.bodies[after.team, after.id, after.version] = body
-        if command_id is not None:
-            place = Place(seq=0, handoff_id=after.id, version=after.version, type=name)
-            self._commands.setdefault((after.team, by.agent, command_id), []).append(place)
 
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
-        self._drafts.append(draft)
-        at = len(self._drafts) - 1
+        at = len(self._drafts)
         if draft.command_id is not None:
-            self._written[draft.team, draft.actor, draft.command_id] = at
+            command = (draft.team, draft.actor, draft.command_id)
+            self._written[command] = at
+            if (request := self._requests.get(command)) is not None:
+                draft = msgspec.structs.replace(draft, request=request)
+        self._drafts.append(draft)
         return at
 
     def use_key(self, use: KeyUse) -> None:

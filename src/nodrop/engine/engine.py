@@ -432,6 +432,8 @@ class Engine:
                 seen_at=known.seen_at if known else batch.now,
             )
             batch.see(self.leases.see(process))
+        if taker.command_id is not None and taker.request is not None:
+            batch.asked(taker.team, taker.agent, taker.command_id, taker.request)
         return batch.apply(
             handoff.team,
             handoff.id,

@@ -25,7 +25,7 @@ from nodrop.engine.intake import Intake
 from nodrop.engine.jobs import Job
 from nodrop.engine.people import draft
 from nodrop.engine.ports import Clock, Ids
-from nodrop.engine.repeats import done_before
+from nodrop.engine.repeats import done_before, request_digest
 from nodrop.engine.shows import Caller
 from nodrop.engine.triggers import KIND, Rule, Trigger, Triggers, record, shown
 from nodrop.engine.writing import Writing
@@ -85,6 +85,8 @@ class Events:
         event_id = request.event_id or self._ids.new()
         # An event that is told again is the same one, whether or not its teller repeats a command.
         command_id = f"event:{event_id}" if request.event_id else request.command_id
+        # Its sources may tell it in other words; a command is repeated as it was.
+        asked = None if request.event_id or command_id is None else request_digest(request)
         now = self._clock.now()
         event = _event(event_id, request.type, request.source, now, request.data)
         plans, unmet = await self._plans(caller, event)
@@ -93,7 +95,9 @@ class Events:
         data |= {"source": request.source} if request.source else {}
 
         def run(batch: Batch) -> Callable[[Sequence[int]], tuple[int, tuple[Fired, ...]]]:
-            if places := done_before(batch, caller, command_id, leaves=frozenset({EMITTED})):
+            if places := done_before(
+                batch, caller, command_id, leaves=frozenset({EMITTED}), request=asked
+            ):
                 before, known = places[0].seq, self._known(batch, caller.team, plans)
                 return lambda _: (before, known)
             if (index := batch.written(caller.team, caller.agent, command_id)) is not None:

@@ -31,7 +31,7 @@ from nodrop.engine.jobs import Job
 from nodrop.engine.offers import OFFERED
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
-from nodrop.engine.repeats import done_before
+from nodrop.engine.repeats import done_before, request_digest
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.signing import Signing
@@ -87,15 +87,18 @@ class Groups:
         group_id = self._ids.new()
         offers = await self._members(caller, request, group_id)
         head = self._head(caller, request, group_id, offers, needed)
-        digest = _digest(request)
+        content = _digest(request)
+        said = None if request.command_id is None else request_digest(request)
         key = request.idempotency_key
 
         def run(batch: Batch) -> tuple[str, bool]:
-            if places := done_before(batch, caller, request.command_id, leaves=OFFERED):
+            if places := done_before(
+                batch, caller, request.command_id, leaves=OFFERED, request=said
+            ):
                 return places[0].handoff_id or "", True
             use = None if key is None else batch.key_use(caller.team, caller.agent, key)
             if use is not None:
-                if use.digest == digest:
+                if use.digest == content:
                     return use.handoff_id, True
                 raise IdempotencyConflictError(
                     f"{caller.agent}/{key} is handoff {use.handoff_id}, made by another request"

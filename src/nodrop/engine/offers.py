@@ -32,7 +32,14 @@ from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.proved import Proved
 from nodrop.engine.register import Register, Target
-from nodrop.engine.repeats import Unloaded, digest_of, done_before, name_of, offered_before
+from nodrop.engine.repeats import (
+    Unloaded,
+    digest_of,
+    done_before,
+    name_of,
+    offered_before,
+    request_digest,
+)
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller
 from nodrop.engine.signing import Signing
@@ -196,15 +203,15 @@ class Offers:
             raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
         proved = self._signing.check(caller, "offer", request, None)
         remembered = request.idempotency_key is not None or request.turn_based
-        digest = digest_of(request, sender) if remembered else ""
+        content = digest_of(request, sender) if remembered else ""
         return Asked(
             caller=caller,
             request=request,
             sender=sender,
             handoff_id=self._ids.new(),
             proved=proved,
-            digest=digest,
-            key=name_of(request, digest),
+            digest=content,
+            key=name_of(request, content),
         )
 
     def _drafted(
@@ -289,9 +296,12 @@ class Offers:
         caller, request, team = asked.caller, asked.request, asked.caller.team
         sender, key, proved = asked.sender, asked.key, asked.proved
         full = self._room.why_full(team, sender, _recipient(asked, offer))
+        said = None if request.command_id is None else request_digest(request)
 
         def run(batch: Batch) -> Offered:
-            if places := done_before(batch, caller, request.command_id, leaves=OFFERED):
+            if places := done_before(
+                batch, caller, request.command_id, leaves=OFFERED, request=said
+            ):
                 return DoneBefore(places=tuple(places))
             if key is not None:
                 use = batch.key_use(team, sender, key)

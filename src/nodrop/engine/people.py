@@ -22,7 +22,7 @@ from nodrop.engine.jobs import Job
 from nodrop.engine.manifests import read_manifest
 from nodrop.engine.ports import Ids
 from nodrop.engine.register import Register
-from nodrop.engine.repeats import done_before
+from nodrop.engine.repeats import done_before, request_digest
 from nodrop.engine.shows import Caller
 from nodrop.store import Token, Wanted
 from nodrop.wire import canonical, requests, views
@@ -209,14 +209,19 @@ class People:
 
     # --- notes ---
 
-    async def note(self, caller: Caller, body: bytes, command_id: str | None) -> int:
+    async def note(self, caller: Caller, body: bytes, request: requests.Note) -> int:
         """Write on the team's log; return where it stands."""
         wanted = Wanted()
+        command_id = request.command_id
+        asked = None
         if command_id is not None:
             wanted = Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
+            asked = request_digest(request, "team")
 
         def run(batch: Batch) -> Callable[[Sequence[int]], int]:
-            if places := done_before(batch, caller, command_id, leaves=frozenset({_NOTED})):
+            if places := done_before(
+                batch, caller, command_id, leaves=frozenset({_NOTED}), request=asked
+            ):
                 before = places[0].seq
                 return lambda _: before
             at = batch.written(caller.team, caller.agent, command_id)

@@ -430,7 +430,7 @@ class Relay:
                 return Reply(answer=views.HeldAnswer(held=held))
             case requests.Note():
                 body = self._intake.note(request)
-                seq = await self._people.note(caller, body, request.command_id)
+                seq = await self._people.note(caller, body, request)
                 return Reply(answer=views.NotedAnswer(seq=seq))
             case requests.ListHandoffs():
                 listed = await self._reading.list_handoffs(caller, request)

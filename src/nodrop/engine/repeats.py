@@ -5,8 +5,10 @@ by its content, for a while and as long as it is under way.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Final
+import hashlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +21,7 @@ from nodrop.engine.shows import Caller
 from nodrop.store import KeyUse, Place
 from nodrop.wire import canonical, requests
 from nodrop.wire import events as wire_events
+from nodrop.wire.operations import OPERATIONS
 
 _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
     requests.Ack: (events.Acknowledged, events.Updated),
@@ -57,12 +60,72 @@ def _left_by(command: type[requests.Command]) -> frozenset[str]:
     return frozenset(wire_events.NAMES[kind] for kind in left)
 
 
+_NOT_SAID: Final = frozenset(
+    {"command_id", "traceparent", "signature", "turn_based", "wait", "brief"}
+)
+"""What a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
+_DIGEST_BYTES: Final = 16
+_REQUESTS: Final = frozenset(operation.request for operation in OPERATIONS.values())
+
+
+def request_digest(request: requests.Command, name: str | None = None) -> bytes:
+    """Return the digest of what a command asks for: equal for a repeat, however it is spelled.
+
+    Args:
+        request: the command.
+        name: what it is about, where the request does not say so. The handoff is not named here:
+            it may be referred to in several ways, and is compared by itself.
+    """
+    content = _content_of(type(request))
+    said: list[Any] = [content.kind, name]
+    for field, value, default in zip(content.fields, content.of(request), content.defaults):  # noqa: B905  # of one length
+        if value is not default and value != default:
+            said += (field, _plain(value) if type(value) is msgspec.Raw else value)
+    written = canonical.dumps(said)
+    return hashlib.blake2b(written, digest_size=_DIGEST_BYTES).digest()
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that a repeat must have as the first time.
+
+    What has its default is left out: a field that is added later makes no repeat another request.
+    """
+
+    kind: str
+    fields: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    of: Callable[[requests.Command], tuple[Any, ...]]
+
+
+@functools.cache
+def _content_of(read_as: type[requests.Command]) -> _Content:
+    kind = next(base for base in read_as.__mro__ if base in _REQUESTS)  # frames add their own
+    fields = [f for f in msgspec.structs.fields(kind) if f.name not in _NOT_SAID]
+    names = tuple(field.name for field in fields)
+    return _Content(
+        kind=kind.__name__,
+        fields=names,
+        defaults=tuple(field.default for field in fields),
+        of=operator.attrgetter(*names)
+        if len(names) > 1
+        else lambda r: (*(getattr(r, n) for n in names),),
+    )
+
+
+def _plain(raw: msgspec.Raw) -> Any:
+    try:
+        return canonical.loads(bytes(raw))
+    except msgspec.DecodeError:
+        return bytes(raw)
+
+
 def done_before(
     batch: Batch,
     caller: Caller,
     command_id: str | None,
     *,
     leaves: frozenset[str],
+    request: bytes | None,
     about: str | None = None,
 ) -> Sequence[Place]:
     """Return what the caller's command of this id wrote; nothing if there was none.
@@ -72,21 +135,40 @@ def done_before(
         caller: whose id it is.
         command_id: the id.
         leaves: the types of entries of which such a command writes one.
+        request: the digest of what is asked for now, kept with what will be written; None: what is
+            asked for is known by the id alone.
         about: the handoff that the command is about.
 
     Raises:
         IdempotencyConflictError: the id was used for something else.
     """
-    places = batch.places(caller.team, caller.agent, command_id)
-    if not places:
+    if command_id is None:
         return ()
-    another = about is not None and all(place.handoff_id != about for place in places)
-    if another or leaves.isdisjoint(place.type for place in places):
-        raise IdempotencyConflictError(
-            f"command_id {command_id} was used for another command",
-            next_step="Make a new command_id for every command.",
-        )
-    return places
+    places = batch.places(caller.team, caller.agent, command_id)
+    if places:
+        another = about is not None and all(place.handoff_id != about for place in places)
+        differs = any(_differ(place.request, request) for place in places)
+        if another or differs or leaves.isdisjoint(place.type for place in places):
+            raise _conflict(command_id)
+        return places
+    written = batch.written_by(caller.team, caller.agent, command_id)
+    if written is not None and (written.type not in leaves or _differ(written.request, request)):
+        raise _conflict(command_id)
+    if request is not None:
+        batch.asked(caller.team, caller.agent, command_id, request)
+    return ()
+
+
+def _differ(first: bytes | None, now: bytes | None) -> bool:
+    """Whether two requests are known to be different: older entries do not say."""
+    return first is not None and now is not None and first != now
+
+
+def _conflict(command_id: str) -> IdempotencyConflictError:
+    return IdempotencyConflictError(
+        f"command_id {command_id} was used for another command",
+        next_step="Make a new command_id for every command; a repeat says the same as the first.",
+    )
 
 
 # --- offers --------------------------------------------------------------------------------------

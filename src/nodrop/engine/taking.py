@@ -18,6 +18,7 @@ from nodrop.engine.ports import Clock
 from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
+from nodrop.engine.repeats import request_digest
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.waiters import Taker
 from nodrop.engine.writing import Writing
@@ -64,6 +65,7 @@ class Taking:
         heartbeat_ms = self._intake.heartbeat_ms(request.heartbeat_seconds)
         process = self._intake.process(request.process, caller.agent)
         until = self._intake.wait(request.wait, now=self._clock.now())
+        asked = None if request.command_id is None else request_digest(request)
         while True:
             taken: asyncio.Future[Sequence[Handoff] | None]
             taken = asyncio.get_running_loop().create_future()
@@ -75,13 +77,14 @@ class Taking:
                 deliver=partial(_set, taken),
                 doubt=partial(_set, taken, None),
                 command_id=request.command_id,
+                request=asked,
                 once=True,
             )
             # Joined before its past is looked into: an earlier request of this id takes no more.
             self._engine.join(taker, free=0)
             try:
-                if request.command_id is not None:
-                    before = await self._writing.taken_before(caller, request.command_id)
+                if request.command_id is not None and asked is not None:
+                    before = await self._writing.taken_before(caller, request.command_id, asked)
                     if before is not None:
                         again = await self._reading.as_of(caller.team, before.places)
                         return await self._show_taken(again, process, replayed=True)

@@ -18,7 +18,7 @@ from nodrop.engine.intake import Intake
 from nodrop.engine.jobs import Job
 from nodrop.engine.ports import Ids
 from nodrop.engine.reading import Reading
-from nodrop.engine.repeats import done_before
+from nodrop.engine.repeats import done_before, request_digest
 from nodrop.engine.shows import Caller
 from nodrop.engine.spoken import SAID, STATUS, may_hear, read
 from nodrop.engine.topics import Topics, record
@@ -75,9 +75,7 @@ class Talk:
             raise InvalidRequestError("nobody would hear it", errors=(problem,))
         data = _data(to=sorted(readers), about=about and about.id, supersedes=request.supersedes)
         body = self._body(request, text=request.text)
-        seq = await self._write(
-            caller, SAID, data, body, thread=thread, command_id=request.command_id
-        )
+        seq = await self._write(caller, SAID, data, body, thread=thread, request=request)
         return talk_views.SaidAnswer(seq=seq, to=tuple(sorted(readers)), thread=thread)
 
     async def tell_status(
@@ -106,9 +104,7 @@ class Talk:
         )
         body = self._body(request, status=request.status, text=request.text)
         thread = about.correlation_id if about else None
-        seq = await self._write(
-            caller, STATUS, data, body, thread=thread, command_id=request.command_id
-        )
+        seq = await self._write(caller, STATUS, data, body, thread=thread, request=request)
         return talk_views.SaidAnswer(seq=seq, to=tuple(sorted(readers)), thread=thread)
 
     async def _write(
@@ -119,17 +115,22 @@ class Talk:
         body: bytes,
         *,
         thread: str | None,
-        command_id: str | None,
+        request: talk_requests.Say | talk_requests.TellStatus,
     ) -> int:
         mail = Kind.MESSAGE if kind == SAID else Kind.NOTICE
         wanted = Wanted()
+        command_id = request.command_id
+        asked = None
         if command_id is not None:
             wanted = Wanted(commands=frozenset({(caller.team, caller.agent, command_id)}))
+            asked = request_digest(request)
         at = 0
 
         def run(batch: Batch) -> Callable[[Sequence[int]], int]:
             nonlocal at
-            if places := done_before(batch, caller, command_id, leaves=frozenset({kind})):
+            if places := done_before(
+                batch, caller, command_id, leaves=frozenset({kind}), request=asked
+            ):
                 before = places[0].seq
                 return lambda _: before
             index = batch.written(caller.team, caller.agent, command_id)

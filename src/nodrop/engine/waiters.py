@@ -28,6 +28,7 @@ class Taker:
         deliver: Callable[[Sequence[Handoff]], None],
         doubt: Callable[[], None],
         command_id: str | None = None,
+        request: bytes | None = None,
         once: bool = False,
     ) -> None:
         self.team = team
@@ -38,6 +39,8 @@ class Taker:
         self.doubt = doubt
         """Called when a commit with deliveries to it failed: they may have been kept all the same."""
         self.command_id = command_id
+        self.request = request
+        """The digest of what it asked for under that id."""
         self.once = once
         self.free = 0
 

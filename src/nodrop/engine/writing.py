@@ -37,6 +37,7 @@ from nodrop.engine.register import Register
 from nodrop.engine.repeats import (
     done_before,
     leaves,
+    request_digest,
 )
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Caller, require_sight
@@ -362,11 +363,13 @@ class Writing:
 
     # --- taking ---
 
-    async def taken_before(self, caller: Caller, command_id: str) -> DoneBefore | None:
+    async def taken_before(
+        self, caller: Caller, command_id: str, request: bytes
+    ) -> DoneBefore | None:
         """Return what a `take` of this id took, if it was carried out before."""
 
         def run(batch: Batch) -> DoneBefore | None:
-            places = done_before(batch, caller, command_id, leaves=_DELIVERED)
+            places = done_before(batch, caller, command_id, leaves=_DELIVERED, request=request)
             return DoneBefore(places=tuple(places)) if places else None
 
         return await self._engine.submit(Job(Wanted(commands=_commands(caller, command_id)), run))
@@ -401,11 +404,12 @@ class Writing:
         others: frozenset[Key] = frozenset(),
     ) -> Job[Done | DoneBefore]:
         command_id = request.command_id if request else None
+        asked = request_digest(request) if request and command_id is not None else None
 
         def run(batch: Batch) -> Done | DoneBefore:
             handoff = require_sight(caller, batch.find(caller.team, handoff_id))
             if places := done_before(
-                batch, caller, command_id, about=handoff_id, leaves=leaves(request)
+                batch, caller, command_id, about=handoff_id, leaves=leaves(request), request=asked
             ):
                 return DoneBefore(places=tuple(places))
             return Done(handoff=decide(batch, handoff))

@@ -204,12 +204,12 @@ class MemoryTransaction:
             handoffs={k: tables.rows[k].handoff for k in wanted.handoffs if k in tables.rows},
             keys={k: tables.keys[k] for k in wanted.keys if k in tables.keys},
             commands={
-                (team, actor, command_id): [_place(tables.log[team][seq]) for seq in seqs]
+                (team, actor, command_id): [tables.place(team, seq) for seq in seqs]
                 for team, actor, command_id in wanted.commands
                 if (seqs := tables.commands.get((team, actor, command_id)))
             },
             entries={
-                (team, seq): _place(tables.log[team][seq])
+                (team, seq): tables.place(team, seq)
                 for team, seq in wanted.entries
                 if seq in tables.log.get(team, {})
             },
@@ -270,6 +270,8 @@ class _Tables:
         self.log: dict[str, dict[int, Entry]] = {}
         self.places: dict[tuple[str, str, int], int] = {}
         self.commands: dict[tuple[str, str, str], list[int]] = {}
+        self.requests: dict[tuple[str, int], bytes] = {}
+        """The digests of requests, by (team, seq) of what they wrote."""
         self.bodies: dict[tuple[str, str, int], bytes] = {}
         self.inboxes: dict[Key, list[Mail]] = {}
         self.horizons: dict[str, Horizon] = {}
@@ -289,6 +291,17 @@ class _Tables:
         held = (handoff for handoff in rows if (handoff.team, handoff.process) == (team, process))
         return sorted(held, key=lambda handoff: handoff.id)
 
+    def place(self, team: str, seq: int) -> Place:
+        """Return where an entry stands."""
+        entry = self.log[team][seq]
+        return Place(
+            seq=seq,
+            handoff_id=entry.handoff_id,
+            version=entry.version,
+            type=entry.type,
+            request=self.requests.get((team, seq)),
+        )
+
     def check(self, batches: Sequence[Changes]) -> None:
         """Find what would make applying fail halfway, before it begins."""
         drafts = [draft for changes in batches for draft in changes.entries]
@@ -307,6 +320,8 @@ class _Tables:
             entry = seal(draft, head, digest)
             self.heads[entry.team] = Head(seq=entry.seq, hash=entry.hash)
             self._keep(entry, draft.body, draft.mail)
+            if draft.request is not None:
+                self.requests[entry.team, entry.seq] = draft.request
         for row in changes.rows:
             handoff = row.handoff
             self.rows[handoff.team, handoff.id] = row
@@ -375,6 +390,7 @@ class _Tables:
 
     def _cut(self, entry: Entry) -> None:
         del self.log[entry.team][entry.seq]
+        self.requests.pop((entry.team, entry.seq), None)
         if entry.handoff_id is not None and entry.version is not None:
             del self.places[entry.team, entry.handoff_id, entry.version]
         if entry.command_id is not None:
@@ -437,10 +453,6 @@ def _is_read(entry: Entry, page: LogPage) -> bool:
         and page.correlation_id in (None, entry.correlation_id)
         and page.actor in (None, entry.actor)
     )
-
-
-def _place(entry: Entry) -> Place:
-    return Place(seq=entry.seq, handoff_id=entry.handoff_id, version=entry.version, type=entry.type)
 
 
 def _body_key(entry: Entry) -> tuple[str, str, int]:

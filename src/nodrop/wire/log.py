@@ -27,6 +27,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     command_id: str | None = None
     data: msgspec.Raw = msgspec.Raw(b"{}")
     body: bytes | None = None
+    request: bytes | None = None
+    """The digest of the request that has `command_id`. Beside the log: not hashed, never shown."""
     mail: tuple[tuple[str, str], ...] = ()
     """(reader, kind): the inboxes that this entry shows up in."""
 

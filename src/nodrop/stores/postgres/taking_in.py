@@ -26,7 +26,7 @@ class Tables(Protocol):
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "team": ("id", "digest_key", "created_at", "head_seq", "head_hash"),
     "horizon": ("team", "seq", "json"),
-    "entry": Entry.__struct_fields__,
+    "entry": (*Entry.__struct_fields__, "request"),
     "body": ("team", "handoff_id", "number", "body"),
     "inbox": (*("team", "agent", "seq", "kind", "at", "actor", "type", "handoff_id", "version"),),
     "handoff": (
@@ -96,7 +96,7 @@ def _of(table: str, tables: Tables) -> Iterable[tuple[Any, ...]]:
 def _checked(rows: Iterable[tuple[Any, ...]], chains: dict[str, Head]) -> Iterator[tuple[Any, ...]]:
     """Pass entries on, as long as each follows from the one before."""
     for row in rows:
-        entry = read_entry(row)
+        entry = read_entry(row[: len(Entry.__struct_fields__)])
         before = chains[entry.team]
         if (entry.seq, entry.prev_hash) != (before.seq + 1, before.hash):
             raise RelayFaultError(f"entry {entry.seq} of {entry.team} does not follow {before.seq}")

@@ -273,7 +273,9 @@ def _loaded(wanted: Wanted, rows: Sequence[Sequence[Any]]) -> Loaded:
                     team=team, sender=a, key=b, handoff_id=handoff_id, digest=said
                 )
             case b"c":
-                place = Place(seq=n, handoff_id=handoff_id, version=version, type=said)
+                place = Place(
+                    seq=n, handoff_id=handoff_id, version=version, type=said, request=json
+                )
                 commands.setdefault((team, a, b), []).append(place)
             case _:
                 place = Place(seq=n, handoff_id=handoff_id, version=version, type=said)

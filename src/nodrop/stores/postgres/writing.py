@@ -137,7 +137,7 @@ async def write(
         teams,
         [None if heard is None else heard.get(team, 0) for team in teams],
         is_known(changes),
-        *transposed(entries, 12),
+        *transposed(entries, 13),
         *transposed(bodies, 2),
         *transposed(items, 3),
         sum(key not in rows for key in changed),
@@ -175,6 +175,7 @@ def _entries(
                 draft.version,
                 draft.correlation_id,
                 draft.command_id,
+                draft.request,
                 str(bytes(draft.data), "utf-8"),
                 digest,
                 *around_place(draft, digest),
@@ -193,7 +194,7 @@ def is_known(changes: Changes) -> bool:
     )
 
 
-_ARGUMENTS: Final = 68
+_ARGUMENTS: Final = 69
 _APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENTS))})"
 
 

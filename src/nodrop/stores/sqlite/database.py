@@ -135,16 +135,16 @@ class Database:
     def load(self, wanted: Wanted) -> Loaded:
         """Return what there is of `wanted`."""
         commands: dict[tuple[str, str, str], list[Place]] = {}
-        for *command, seq, handoff_id, version, type_ in self._for_each(
+        for team, actor, command_id, *place in self._for_each(
             """
-            select team, actor, command_id, seq, handoff_id, version, type
+            select team, actor, command_id, seq, handoff_id, version, type, request
             from entry indexed by entry_command
             where team = ? and actor = ? and command_id = ? order by seq
             """,
             wanted.commands,
         ):
-            place = Place(seq=seq, handoff_id=handoff_id, version=version, type=type_)
-            commands.setdefault((command[0], command[1], command[2]), []).append(place)
+            found = commands.setdefault((team, actor, command_id), [])
+            found.append(value_of(Place, tuple(place)))
         keys = (
             value_of(KeyUse, row)
             for row in self._for_each(
@@ -155,7 +155,8 @@ class Database:
         entries = {
             (row[0], row[1]): value_of(Place, row[1:])
             for row in self._for_each(
-                "select team, seq, handoff_id, version, type from entry where team = ? and seq = ?",
+                "select team, seq, handoff_id, version, type, request from entry"
+                " where team = ? and seq = ?",
                 wanted.entries,
             )
         }

@@ -47,7 +47,7 @@ def write_entries(connection: Connection, drafts: Sequence[Draft], ends: dict[st
         digest = keyed_digest(end.digest_key, body) if body is not None else None
         entry = placed(draft, end.seq + 1, end.hash, digest)
         end.seq, end.hash = entry.seq, hash_of(entry)
-        entries.append(entry_columns(entry, end.hash))
+        entries.append((*entry_columns(entry, end.hash), draft.request))
         if body is not None:
             bodies.append((*body_key(entry), body))
         for reader, kind in set(draft.mail):  # one may be told for two reasons
@@ -134,7 +134,7 @@ def _end(connection: Connection, team: str) -> End:
     return End(*row)
 
 
-_INSERT_ENTRY: Final = "insert into entry values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ENTRY: Final = "insert into entry values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 # Sender, origin and correlation are as the offer made them. Naming them would rewrite their
 # indexes each time.

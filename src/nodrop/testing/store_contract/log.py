@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import rfc8785
+from msgspec.structs import replace
 
 from nodrop.core import events
 from nodrop.core.model import QuestionKind
@@ -193,6 +194,18 @@ class LogContract(Setting):
         loaded = await load(store, Wanted(commands=commands))
         found = {key: [(p.seq, p.version) for p in ps] for key, ps in loaded.commands.items()}
         assert found == {(TEAM, "a", "c1"): [(1, 1), (2, 2), (4, 1)]}
+
+    async def test_a_command_is_found_with_the_digest_of_its_request(self, store: Store) -> None:
+        """Whether it is about a handoff or the team; what has none has none."""
+        about = story(offered(), DELIVERED, number=1, command_id="c1", by="a")
+        about = replace(about, entries=[replace(e, request=b"one") for e in about.entries])
+        note = replace(noted(), actor="a", command_id="c2", request=b"two")
+        older = replace(noted(), actor="a", command_id="c3")
+        await commit(store, about, Changes(entries=[note, older]))
+        commands = frozenset((TEAM, "a", name) for name in ("c1", "c2", "c3"))
+        loaded = await load(store, Wanted(commands=commands))
+        found = {name: [p.request for p in ps] for (_, _, name), ps in loaded.commands.items()}
+        assert found == {"c1": [b"one", b"one"], "c2": [b"two"], "c3": [None]}
 
     # --- inboxes ---
 
