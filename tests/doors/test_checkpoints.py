@@ -181,7 +181,7 @@ def rewrite(database: Path, seq: int) -> None:
         before = db.execute("SELECT hash FROM entry WHERE seq = ?", (seq - 1,)).fetchone()[0]
         for row in rows:
             line = dict(row) | {"data": json.loads(row["data"]), "prev_hash": before}
-            line.pop("hash")
+            del line["hash"], line["request"]  # kept beside the entry, and not hashed
             before = hashlib.sha256(rfc8785.dumps(line)).hexdigest()
             db.execute(
                 "UPDATE entry SET prev_hash = ?, hash = ? WHERE seq = ?",
