@@ -86,6 +86,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Capabilities in one manifest; `invalid_request`."""
     schema_bytes_max: int = 65_536
     """One schema of a manifest; `invalid_request`."""
+    schema_expanded_max: int = 10_000
+    """Subschemas that one schema applies to one value, references followed; `invalid_request`."""
+    schema_steps_max: int = 2_000_000
+    """Steps of checking one payload or result, some 20 ns each; `payload_invalid`, `result_invalid`."""
+    schema_error_bytes_max: int = 100_000
+    """Bytes of all errors that a payload or result may have, up to which a refusal names them."""
     duration_ms_max: int = 3_660 * DAY
     """The longest time that anything may take; `invalid_request`."""
 

@@ -16,6 +16,7 @@ from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import DEFAULT, SECOND, Limits
 from nodrop.core.names import is_name
 from nodrop.core.standing import Expectation
+from nodrop.engine.schema_cost import ExpensiveSchemaError, SchemaCost
 from nodrop.wire.decoding import decode_strict
 from nodrop.wire.times import parse_time
 
@@ -54,7 +55,10 @@ def schema_problems(declared: dict[str, Any], path: str, limits: Limits) -> Iter
         yield Problem(path=path, message=f"larger than {limits.schema_bytes_max} bytes")
         return
     try:
+        SchemaCost(json_schema(declared), limits)  # first: some schemas take too long to compile
         compile_schema(declared, limits)
+    except ExpensiveSchemaError as error:
+        yield Problem(path=f"{path}{error.path}"[:200], message=str(error))
     except (jsonschema_rs.ValidationError, ValueError) as error:
         yield Problem(path=path, message=str(error).split("\n", 1)[0][:200])
 

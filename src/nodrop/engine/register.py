@@ -6,8 +6,10 @@ A manifest is kept in every version, because a handoff is held to the one it was
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
+import jsonschema_rs
 import msgspec
 
 from nodrop.core.commands import Candidate
@@ -22,9 +24,12 @@ from nodrop.core.errors import (
 from nodrop.core.limits import Limits
 from nodrop.engine.manifests import compile_schema
 from nodrop.engine.rules import SUSPECT, Rules
+from nodrop.engine.schema_cost import ExpensiveSchemaError, SchemaCost
 from nodrop.wire import canonical
 
 _ERRORS_SHOWN_MAX: Final = 20
+_SIMPLER: Final = "send less at once, or name each group of alternatives once under $defs"
+_DOES_NOT_FIT: Final = "does not fit the schema; it is too large to say where"
 
 
 class MissingManifestError(Exception):
@@ -279,18 +284,54 @@ class Register:
 
 
 class _Check:
-    """A schema, compiled once."""
+    """A schema, compiled once, and its cost."""
 
     def __init__(self, declared: dict[str, Any] | None, limits: Limits) -> None:
-        self._validator = None if declared is None else compile_schema(declared, limits)
+        self._limits = limits
+        self._validator: jsonschema_rs.Draft202012Validator | None = None
+        self._cost: SchemaCost | None = None
+        self._expensive: str | None = None
+        if declared is None:
+            return
+        try:
+            self._cost = SchemaCost(json_schema(declared), limits)
+            self._validator = compile_schema(declared, limits)
+        except ExpensiveSchemaError as error:  # published before schemas were bounded
+            self._expensive = f"the schema cannot be checked: {error}; it must be published anew"
 
     def problems(self, value: Any, root: str) -> Iterator[Problem]:
-        if self._validator is None or self._validator.is_valid(value):
+        if self._expensive is not None:
+            yield Problem(path=root, message=self._expensive)
+        if self._validator is None or self._cost is None:
             return
-        for shown, error in enumerate(self._validator.iter_errors(value)):
-            if shown >= _ERRORS_SHOWN_MAX:
-                return
-            yield Problem(path=dotted(root, error.instance_path), message=error.message[:200])
+        data = msgspec.json.encode(value)
+        if self._cost.steps(value, data) is None:
+            message = f"takes more than {self._limits.schema_steps_max} steps to check; {_SIMPLER}"
+            yield Problem(path=root, message=message)
+        elif not self._validator.is_valid(value):
+            yield from self._errors(value, root)
+
+    def _errors(self, value: Any, root: str) -> Iterator[Problem]:
+        """Yield what is wrong with a value that does not fit, as far as collecting it is bounded.
+
+        The validator collects all errors, each with what it is about and those of every alternative.
+        """
+        assert self._validator is not None
+        assert self._cost is not None
+        if self._cost.bytes_of_errors(value) is not None:
+            for error in islice(self._validator.iter_errors(value), _ERRORS_SHOWN_MAX):
+                yield _problem(root, error)
+        elif not self._cost.has_alternatives and self._cost.steps_of_errors(value) is not None:
+            try:
+                self._validator.validate(value)  # which ends at the first
+            except jsonschema_rs.ValidationError as error:
+                yield _problem(root, error)
+        else:
+            yield Problem(path=root, message=_DOES_NOT_FIT)
+
+
+def _problem(root: str, error: jsonschema_rs.ValidationError) -> Problem:
+    return Problem(path=dotted(root, error.instance_path), message=error.message[:200])
 
 
 def dotted(root: str, parts: list[str | int]) -> str:
