@@ -40,6 +40,7 @@ PROMISED = [
     "Task",
     "TooLargeError",
     "Transport",
+    "UnansweredError",
     "UnauthenticatedError",
     "UnavailableError",
     "UnreachableError",

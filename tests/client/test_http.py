@@ -20,6 +20,7 @@ from nodrop.core.errors import (
     NotFoundError,
     RateLimitedError,
     StoreFullError,
+    UnansweredError,
     UnauthenticatedError,
     UnavailableError,
     UnreachableError,
@@ -91,9 +92,14 @@ class Clock:
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.slept_often = asyncio.Event()
+        self._slept = 0
 
     async def sleep(self, seconds: float) -> None:
         self.time += seconds
+        self._slept += 1
+        if self._slept >= 50:
+            self.slept_often.set()
         await asyncio.sleep(0)
 
     def policy(self) -> Retrying:
@@ -195,6 +201,49 @@ async def test_a_command_is_carried_out_once_though_connections_break(
             assert answer == {"did": f"command-{n}"}
     assert dict(relay.carried_out) == {f"command-{n}": 1 for n in range(3)}
     assert len(relay.requests) == 6
+
+
+async def test_a_request_that_ends_every_connection_is_refused_after_ten(
+    relay: FakeRelay, transport: HttpTransport, clock: Clock
+) -> None:
+    await transport.call("offer", {"command_id": "b"})
+    relay.hang_up = lambda: "before"
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        with pytest.raises(UnansweredError):
+            await transport.call("offer", {"command_id": "c"})
+    assert [request["body"]["command_id"] for request in relay.requests] == ["b", *"c" * 10]
+    assert clock.time > 5, "the repeats come ever later"
+
+
+async def test_a_request_that_waits_is_sent_again_after_however_many_connections(
+    relay: FakeRelay, transport: HttpTransport
+) -> None:
+    faults = iter([None, *["before"] * 25])
+    relay.hang_up = lambda: next(faults, None)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await transport.call("offer", {"command_id": "b"})
+        await transport.call("inbox", {"wait": 20.0})
+    assert len(relay.requests) == 27
+
+
+async def test_waiting_for_a_relay_that_is_not_there_does_not_count(
+    relay: FakeRelay, clock: Clock
+) -> None:
+    port = unused_port()
+    transport = HttpTransport(
+        f"http://127.0.0.1:{port}/v1",
+        FixedToken("good"),
+        first_seconds_max=None,
+        policy=clock.policy(),
+    )
+    answer = asyncio.create_task(transport.call("offer", {"command_id": "c"}))
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await clock.slept_often.wait()
+        server = TestServer(relay.app(), port=port)
+        await server.start_server(shutdown_timeout=0)
+        assert await answer == {"did": "c"}
+    await transport.close()
+    await server.close()
 
 
 async def test_a_large_body_arrives_whole_even_the_second_time(

@@ -24,6 +24,7 @@ from nodrop.client.tokens import Tokens
 from nodrop.core.errors import (
     InvalidRequestError,
     NodropError,
+    UnansweredError,
     UnauthenticatedError,
     UnavailableError,
     UnreachableError,
@@ -48,6 +49,7 @@ CONNECTIONS_MAX: Final = 1_000
 PIECE_BYTES: Final = 1_048_576
 
 _UNREACHED: Final = (OSError, aiohttp.ClientError)
+_NOT_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _ANSWER: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -95,7 +97,7 @@ class HttpTransport:
         request = _Request(OPERATIONS[operation], fields, handoff=handoff, name=name)
         try:
             return await self._answered(request)
-        except UnreachableError:
+        except (UnansweredError, UnreachableError):
             raise
         except UnavailableError:
             # A command without an id might be carried out twice.
@@ -118,8 +120,13 @@ class HttpTransport:
         await self._give_up()
 
     async def _answered(self, request: "_Request") -> dict[str, Any]:
-        """Send `request` until some relay answers it."""
+        """Send `request` until some relay answers it, for as long as it takes to reach one.
+
+        Raises:
+            UnansweredError: it was sent too often, and each time the connection ended first.
+        """
         delays = self._policy.delays()
+        lost = 0
         patience = None if self._reached else self._first_seconds_max
         give_up_at = None if patience is None else self._policy.now() + patience
         while True:
@@ -132,6 +139,11 @@ class HttpTransport:
             except _UNREACHED as error:
                 self.breaks += 1
                 self._require_open()
+                lost += not (request.wait_seconds or isinstance(error, _NOT_SENT))
+                if lost >= self._policy.unanswered_max:
+                    raise UnansweredError(
+                        f"{lost} connections ended before the relay answered"
+                    ) from error
                 if give_up_at is not None and self._policy.now() >= give_up_at:
                     raise UnreachableError(
                         f"{self._url}: {error or type(error).__name__}"

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from nodrop.core.errors import UnavailableError
+from nodrop.core.errors import UnansweredError, UnavailableError
 
 T = TypeVar("T")
 
@@ -24,6 +24,10 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds_max: float = 5.0
     refused_seconds_max: float = 30.0
     """How long a refusal that the relay calls retryable is met with a repeat."""
+    unanswered_max: int = 10
+    """How often a request is sent if its connection ends each time before the answer.
+
+    Waiting for a relay that is not there does not count, for however long; nor does a request that itself waits."""
     random: Callable[[], float] = random.random
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
@@ -38,10 +42,16 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
             delay = min(delay * self.factor, self.delay_seconds_max)
 
     async def endlessly(self, attempt: Callable[[], Awaitable[T]], *, what: str) -> T:
-        """Repeat `attempt` until the relay can do it: what it is about must not be dropped."""
+        """Repeat `attempt` until the relay can do it: what it is about must not be dropped.
+
+        Raises:
+            UnansweredError: the relay may have stopped over it, each time.
+        """
         for delay in self.delays():
             try:
                 return await attempt()
+            except UnansweredError:
+                raise
             except UnavailableError as error:
                 _LOG.warning("%s will be repeated: %s", what, error)
                 delay = max(delay, error.retry_after_seconds or 0.0)  # noqa: PLW2901  # not before
@@ -56,6 +66,8 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
         while True:
             try:
                 return await attempt()
+            except UnansweredError:
+                raise
             except UnavailableError as error:
                 # Where the relay says when, coming earlier is of no use to anybody.
                 delay = max(next(delays), error.retry_after_seconds or 0.0)

@@ -28,6 +28,7 @@ from nodrop.core.errors import (
     NotFoundError,
     StaleAttemptError,
     TooLargeError,
+    UnansweredError,
 )
 
 REASON_CHARS_MAX: Final = 2_000
@@ -176,7 +177,7 @@ class Running:
         except _GONE as error:
             _LOG.info("%s went on without us: %s", self.task.ref, error)
             self.lease.lost = True
-        except CallerError as error:
+        except (CallerError, UnansweredError) as error:
             if operation == "ack" or fields.get("code") == error.code:
                 _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error)
                 self.lease.lost = True
@@ -185,7 +186,7 @@ class Running:
                 # would bring the delivery back for that.
                 said = given(reason=fields.get("reason")).values()
                 reason = _words("; ".join((*said, error.detail, *error.particulars)))
-                retryable = fields.get("retryable", False)
+                retryable = fields.get("retryable", False) or error.retryable
                 return await self._report(
                     "fail", code=error.code, reason=reason, retryable=retryable
                 )

@@ -1,7 +1,8 @@
 """The WebSocket transport: one channel at a time, repaired when it breaks.
 
 Whatever was not answered when a connection broke is sent again unchanged over the next one; the
-`command_id` inside keeps the relay from doing anything twice.
+`command_id` inside keeps the relay from doing anything twice. It is sent a bounded number of times: the relay
+may have stopped over it.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from nodrop.core.errors import (
     InvalidRequestError,
     NodropError,
     TooLargeError,
+    UnansweredError,
     UnauthenticatedError,
     UnavailableError,
     UnreachableError,
@@ -37,6 +39,7 @@ FIRST_SECONDS_MAX: Final = 2.0
 CONNECT_SECONDS_MAX: Final = 10.0
 """One try to connect, the hello included."""
 
+_LOST_TWICE: Final = 2
 _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
 """What may be different a moment later. A refusal that is the caller's fault is not among them."""
 
@@ -44,11 +47,15 @@ _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
 class _Call:
     """A frame, kept until it is answered."""
 
-    __slots__ = ("answer", "frame")
+    __slots__ = ("answer", "frame", "lost", "waits")
 
-    def __init__(self, frame: bytes, answer: asyncio.Future[Message]) -> None:
+    def __init__(self, frame: bytes, answer: asyncio.Future[Message], *, waits: bool) -> None:
         self.frame = frame
         self.answer = answer
+        self.waits = waits
+        """Whether no answer is expected before something happens."""
+        self.lost = 0
+        """How many connections ended after it was sent and before it was answered."""
 
 
 class WebSocketTransport:
@@ -127,13 +134,16 @@ class WebSocketTransport:
         if name is not None:
             message["name"] = name
         frame = encode_strict(message)
+        waits = bool(fields.get("wait"))
         try:
-            return await self._ask(call_id, frame)
+            return await self._ask(call_id, frame, waits=waits)
+        except UnansweredError:
+            raise
         except UnavailableError:
             # A command without an id might be carried out twice.
             if "command_id" not in fields and OPERATIONS[operation].changes:
                 raise
-        return await self._policy.until_taken(lambda: self._ask(call_id, frame))
+        return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
 
     async def deliveries(self, *, process: str, heartbeat_seconds: float, credit: int) -> "_Pushed":
         """Take work as `process`; see `transport.Transport`."""
@@ -168,10 +178,10 @@ class WebSocketTransport:
         if self._channel is not None:
             self._channel.send(msgspec.json.encode({"op": "credit", "n": n}))
 
-    async def _ask(self, call_id: int, frame: bytes) -> Message:
+    async def _ask(self, call_id: int, frame: bytes, *, waits: bool) -> Message:
         if self._ended is not None:
             raise self._ended
-        call = _Call(frame, asyncio.get_running_loop().create_future())
+        call = _Call(frame, asyncio.get_running_loop().create_future(), waits=waits)
         self._calls[call_id] = call
         if self._channel is not None:
             self._channel.send(frame)
@@ -193,7 +203,9 @@ class WebSocketTransport:
                 await channel.close()
             if code == TOO_BIG:
                 self._refuse_largest()
-            if channel.heard:
+            lost = self._count_lost()
+            # What was lost twice may be why: it comes back ever later.
+            if channel.heard and lost < _LOST_TWICE:
                 delays = self._policy.delays()
             channel = await self._connect(delays, within=None)
             self._resume(channel)
@@ -245,7 +257,8 @@ class WebSocketTransport:
         """Go on over `channel`: with what was not answered, and the credit that was not used."""
         self._channel = channel
         for call in self._calls.values():
-            channel.send(call.frame)
+            if not call.answer.done():
+                channel.send(call.frame)
         if self._stream is not None:
             credit = self._stream.resumed()
             if credit:
@@ -268,6 +281,19 @@ class WebSocketTransport:
             call.answer.set_exception(from_json(message["error"]))
         else:
             call.answer.set_result(message["ok"])
+
+    def _count_lost(self) -> int:
+        """Refuse the calls that were sent too often; return how often one of the others was."""
+        most, lost = self._policy.unanswered_max, 0
+        for call in self._calls.values():
+            if call.waits or call.answer.done():
+                continue
+            call.lost += 1
+            lost = max(lost, call.lost)
+            if call.lost >= most:
+                error = UnansweredError(f"{most} connections ended before the relay answered")
+                call.answer.set_exception(error)
+        return lost
 
     def _refuse_largest(self) -> None:
         """Refuse the call that made the relay hang up; sending it again would do so again."""

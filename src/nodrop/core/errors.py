@@ -39,6 +39,7 @@ NodropError
     ├── SchemaTooNewError           a later Nodrop has changed the database
     ├── SchemaInUseError            relays that are too old still serve the database
     ├── UnreachableError            no relay answered at that address
+    ├── UnansweredError             sent again and again, and each time the connection ended first
     ├── NotInstalledError           it takes a part that is not installed
     └── RelayFaultError             a defect of ours
 
@@ -393,6 +394,18 @@ class UnreachableError(UnavailableError):
     code = "unreachable"
     title = "No relay answered at that address"
     next = "Start one with `nodrop up`, or set NODROP_URL."
+    fault = "network"
+
+
+class UnansweredError(UnavailableError):
+    """Sent as often as the SDK sends a request, and the connection ended each time before the answer."""
+
+    code = "unanswered"
+    title = "The connection ended each time before the relay answered"
+    next = (
+        "Look at the relay's log: it may have stopped over this request. The same command_id or "
+        "idempotency key makes repeating it safe."
+    )
     fault = "network"
 
 
