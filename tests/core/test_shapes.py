@@ -56,6 +56,13 @@ MISFIT: list[tuple[Any, Any, str]] = [
     (TEXT, False, "values"),
     (TEXT, {"anyOf": [WHOLE, {"type": "null"}]}, "string"),
 ]
+MANY = {f"word{n}": n for n in range(3_000)}
+EXPENSIVE: list[tuple[Any, Any]] = [
+    ({"enum": list(range(1_500))}, {"enum": [str(n) for n in range(8_000)]}),
+    ({"type": "object"}, {"anyOf": [{"$ref": "#/$defs/a"}] * 1_500, "$defs": {"a": MANY}}),
+    ({"type": "object"}, {"anyOf": [{"$ref": "#/$defs/a", **MANY}] * 1_500}),
+]
+"""Few comparisons, each of much."""
 UNCLEAR: list[tuple[Any, Any, str]] = [
     (TEXT, {"type": "string", "minLength": 3}, "minLength"),
     (WHOLE, {"type": "integer", "minimum": 1}, "minimum"),
@@ -194,3 +201,35 @@ def test_the_check_of_shapes_finds_a_comparison_that_is_too_kind(
     monkeypatch.setattr(shapes, "_misfit", kind)
     with pytest.raises(AssertionError):
         test_whatever_is_of_a_shape_that_fits_is_taken()
+
+
+@pytest.mark.parametrize(("given", "wanted"), EXPENSIVE)
+def test_a_question_looks_at_a_bounded_number_of_keywords_and_values(
+    monkeypatch: pytest.MonkeyPatch, given: Any, wanted: Any
+) -> None:
+    seen = 0
+
+    class Counted(dict[str, Any]):
+        def __iter__(self) -> Any:
+            nonlocal seen
+            seen += len(self)
+            return super().__iter__()
+
+    def counted(value: Any) -> Any:
+        if isinstance(value, dict):
+            return Counted((k, counted(v)) for k, v in cast("dict[str, Any]", value).items())
+        if isinstance(value, list):
+            return [counted(v) for v in cast("list[Any]", value)]
+        return value
+
+    compared = 0
+    same = vars(shapes)["_same"]
+
+    def counting(one: Any, other: Any) -> bool:
+        nonlocal compared
+        compared += 1
+        return same(one, other)
+
+    monkeypatch.setattr(shapes, "_same", counting)
+    assert fits(counted(given), counted(wanted)).verdict is not Verdict.FITS
+    assert seen + compared <= 4 * shapes.STEPS_MAX

@@ -40,6 +40,8 @@ FITS: Final = Fit(verdict=Verdict.FITS)
 
 COMPARISONS_MAX: Final = 2_000
 """Comparisons of two schemas within one question; whoever needs more gets no answer."""
+STEPS_MAX: Final = 100_000
+"""Keywords, names and values that are looked at within one question."""
 _LEVELS_MAX: Final = 32
 _LOCAL: Final = "#/"
 
@@ -115,15 +117,18 @@ class _Comparison:
         self._given = given
         self._wanted = wanted
         self._left = COMPARISONS_MAX
+        self._steps = STEPS_MAX
 
     def compare(self, given: Any, wanted: Any, path: str, level: int) -> Fit:
         self._left -= 1
-        if self._left < 0 or level > _LEVELS_MAX:
+        self._steps -= _width(given) + _width(wanted)
+        if self._left < 0 or self._steps < 0 or level > _LEVELS_MAX:
             return _unclear(path, "too much to compare")
         given = _followed(given, self._given)
         wanted = _followed(wanted, self._wanted)
         if given is None or wanted is None:
             return _unclear(path, "a reference leads nowhere")
+        self._steps -= _width(given) + _width(wanted)
         if not _said(wanted):
             return FITS
         union = next((word for word in ("anyOf", "oneOf") if word in given), None)
@@ -141,6 +146,9 @@ class _Comparison:
 
     def _one(self, given: Schema, wanted: Schema, path: str, level: int) -> Fit:
         """Compare a `given` of one type, or of one value, with all that `wanted` says."""
+        self._steps -= _width(given) + _width(wanted)
+        if self._steps < 0:
+            return _unclear(path, "too much to compare")
         if "const" in given:
             given = {"type": _type_of(given["const"]), **given}
         of_type = self._type(given, wanted, path)
@@ -266,6 +274,14 @@ def _followed(schema: Any, root: Schema) -> Schema | None:
             name = step.replace("~1", "/").replace("~0", "~")
             schema = cast("Any", schema).get(name) if isinstance(schema, Mapping) else None
     return None
+
+
+def _width(schema: Any) -> int:
+    """Return how much one look at a schema takes in: its keywords, and the names and values in them."""
+    if not isinstance(schema, Mapping):
+        return 1
+    words = cast("Schema", schema)
+    return len(words) + sum(len(v) for v in words.values() if isinstance(v, list | dict))  # pyright: ignore[reportUnknownArgumentType]  # of anything
 
 
 def _said(schema: Schema) -> frozenset[str]:
