@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kit import mutations
 from nodrop.core.errors import IdempotencyConflictError, NoMatchError, NotFinishedError
-from nodrop.testing import mutations
 
 
 def offer(**changed: Any) -> dict[str, Any]:
