@@ -161,8 +161,9 @@ def authorization() -> str:
         "mebibyte at most. No secrets and no payloads are in it.\n\n"
         "## Erasing\n\n"
         "`nodrop erase REF` (operation `erase`) removes the words and data of one settled handoff from the\n"
-        "store and its write-ahead log. The entries, and the keyed digests in them, stay, so the chain\n"
-        "still verifies; that it was erased is an entry of its own. What later legs of a chain were given\n"
+        "store and its write-ahead log. The entries stay, and so does the chain; the salts of the\n"
+        "digests in them are erased too, so that no guess can be tried against them. That it was\n"
+        "erased is an entry of its own. What later legs of a chain were given\n"
         "is theirs: erase each of them. A dead letter is decided about first, and what a redriven one left\n"
         "is kept until its successor is settled.\n"
     )

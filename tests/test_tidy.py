@@ -13,7 +13,7 @@ PACKAGES = (ROOT / "src" / "nodrop", ROOT / "proof" / "src" / "nodrop_proof")
 SOURCES = sorted(module for package in PACKAGES for module in package.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-MODULE_LINES_MAX = 600
+MODULE_LINES_MAX = 800
 MODULE_LINES_MEDIAN_MAX = 170
 
 BUCKETS = {"utils", "common", "helpers", "misc", "shared"}
@@ -54,7 +54,7 @@ def repository_files() -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def test_no_module_is_longer_than_600_lines() -> None:
+def test_no_module_is_longer_than_800_lines() -> None:
     assert [name(m) for m in [*SOURCES, *TESTS] if line_count(m) > MODULE_LINES_MAX] == []
 
 

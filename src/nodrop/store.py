@@ -25,8 +25,10 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from nodrop.core import clocks
 from nodrop.core.contract import Agent
-from nodrop.core.model import Handoff
+from nodrop.core.following import undecided
+from nodrop.core.model import Handoff, State
 from nodrop.wire.log import Draft, Entry, Head
 
 Key: TypeAlias = tuple[str, str]
@@ -120,6 +122,32 @@ class Row(Value, frozen=True, kw_only=True):
     """A dead letter that waits for a decision."""
 
 
+def takeable(handoff: Handoff) -> bool:
+    """Whether the recipient may be handed it now: in its inbox, and no retry is waited for."""
+    waits = clocks.running(handoff, clocks.ClockName.RETRY)
+    return handoff.state is State.OFFERED and waits is None
+
+
+def row_of(handoff: Handoff) -> Row:
+    """Return a handoff with what a store finds it by."""
+    dead = undecided(handoff)
+    return Row(
+        handoff=handoff,
+        due_at=clocks.due_at(handoff),
+        rank=clocks.rank(handoff) if takeable(handoff) else None,
+        held=handoff.process is not None and not handoff.final,
+        open=handoff.settled_at is None or dead,
+        dead=dead,
+    )
+
+
+class Body(Value, frozen=True, kw_only=True):
+    """What an entry brought, and the salt that its digest was taken with. Erased together."""
+
+    salt: bytes
+    body: bytes
+
+
 class Token(Value, frozen=True, kw_only=True):
     """An API token. The secret itself is never stored."""
 
@@ -191,6 +219,22 @@ class Page(Value, frozen=True, kw_only=True):
     limit: int
 
 
+def is_listed(row: Row, page: Page) -> bool:
+    """Whether `page` wants a handoff."""
+    handoff = row.handoff
+    parties = {handoff.sender, handoff.origin, handoff.recipient, *handoff.watchers}
+    return (
+        handoff.team == page.team
+        and (page.party is None or page.party in parties)
+        and page.state in (None, handoff.state)
+        and page.sender in (None, handoff.sender)
+        and page.recipient in (None, handoff.recipient)
+        and page.correlation_id in (None, handoff.correlation_id)
+        and page.dead in (None, row.dead)
+        and (page.before is None or handoff.id < page.before)
+    )
+
+
 class LogPage(Value, frozen=True, kw_only=True):
     """Which entries to read, oldest first. None means any."""
 
@@ -218,7 +262,7 @@ class Horizon(Value, frozen=True, kw_only=True):
 
 
 class Team(Value, frozen=True, kw_only=True):
-    """A namespace. `digest_key` makes body digests that outsiders cannot guess."""
+    """A namespace. `digest_key` makes digests by which its members can tell equal bodies."""
 
     id: str
     digest_key: bytes
@@ -326,7 +370,7 @@ class Store(Protocol):
         """Return the bodies there are of (handoff id, version)."""
         ...
 
-    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
         """Return the bodies there are of these entries."""
         ...
 

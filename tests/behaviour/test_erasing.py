@@ -40,7 +40,9 @@ async def test_what_is_erased_is_gone_for_everybody_and_the_chain_holds(
         assert entries[-1]["type"] == "handoff.erased.v1"
         assert any(e["body_digest"] for e in entries)
         for e in (await reader("log", limit=500))["entries"]:
-            kept: dict[str, Any] = {k: v for k, v in e.items() if k != "body"}
+            kept: dict[str, Any] = {
+                k: v for k, v in e.items() if not k.startswith("body") or k == "body_digest"
+            }
             kept |= {"team": "default", "at": parse_time(e["at"])}
             kept["data"] = msgspec.Raw(canonical.dumps(e["data"]))
             assert hash_of(Entry(**kept)) == e["hash"]

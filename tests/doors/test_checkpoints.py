@@ -1,7 +1,6 @@
 """Checkpoints leave the store: at an interval, into a file or to a service, and hold a log to it."""
 
 import asyncio
-import hashlib
 import json
 import sqlite3
 import sys
@@ -10,8 +9,8 @@ from typing import Any
 
 import aiohttp.web
 import pytest
-import rfc8785
 
+from kit import tampered
 from nodrop.audit.verify.chain import Checkpoint
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.outlets.checkpoints import AtAddress, InFile, Keeper, place_of
@@ -175,19 +174,8 @@ async def verify(home: Path, *options: str) -> tuple[int | None, dict[str, Any]]
 def rewrite(database: Path, seq: int) -> None:
     """Have somebody else say entry `seq`, and hash everything behind it anew."""
     with sqlite3.connect(database) as db:
-        db.row_factory = sqlite3.Row
-        db.execute("UPDATE entry SET actor = 'nobody' WHERE seq = ?", (seq,))
-        rows = db.execute("SELECT * FROM entry WHERE seq >= ? ORDER BY seq", (seq,)).fetchall()
-        before = db.execute("SELECT hash FROM entry WHERE seq = ?", (seq - 1,)).fetchone()[0]
-        for row in rows:
-            line = dict(row) | {"data": json.loads(row["data"]), "prev_hash": before}
-            del line["hash"], line["request"]  # kept beside the entry, and not hashed
-            before = hashlib.sha256(rfc8785.dumps(line)).hexdigest()
-            db.execute(
-                "UPDATE entry SET prev_hash = ?, hash = ? WHERE seq = ?",
-                (line["prev_hash"], before, row["seq"]),
-            )
-        db.execute("UPDATE team SET head_hash = ?", (before,))
+        tampered.entries(db, lambda e: {**e, "actor": "nobody"} if e["seq"] == seq else e)
+        tampered.rehashed(db)
     db.close()
 
 

@@ -27,6 +27,9 @@ class CountedIds:
     def secret(self) -> str:
         return f"secret-{next(self._numbers)}"
 
+    def salt(self) -> bytes:
+        return next(self._numbers).to_bytes(16)
+
 
 class NoSigner:
     """Signatures are not what these tests are about."""

@@ -1,6 +1,7 @@
 """A decision that needs something from the store first: it comes back, or somebody is told why not."""
 
 import asyncio
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,7 @@ from nodrop.engine.register import Register
 from nodrop.store import Store, Wanted
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
+from nodrop_proof.simulate.ids import SeededIds
 
 KEY = ("default", "a handoff", 1)
 
@@ -54,6 +56,7 @@ class Started:
         self.engine = Engine(
             store,
             clock=FakeClock(),
+            ids=SeededIds(FakeClock(), Random(1)),
             register=Register(DEFAULT),
             bodies=self.bodies,
             limits=DEFAULT,

@@ -125,6 +125,9 @@ class _Ids:
     def secret(self) -> str:
         return f"secret-{next(self._numbers)}"
 
+    def salt(self) -> bytes:
+        return next(self._numbers).to_bytes(16)
+
 
 class Fortress:
     """The relay under attack."""

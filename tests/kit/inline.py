@@ -33,10 +33,11 @@ class InlineSQLiteStore(SQLiteStore):
 
     def __init__(self, path: Path) -> None:
         """Open the database at `path`."""
-        self._opened = Database(path, vfs=None, synchronous="OFF")
-        super().__init__(self._opened, Inline(1))
+        self.database = Database(path, vfs=None, synchronous="OFF")
+        self.state = self.database.recover()
+        super().__init__(self.database, self.state, Inline(1))
         self._pace = Pace(math.inf)  # how long a visit takes must not decide where it is made
 
     def crash(self) -> None:
         """Let go of the file as a crash would: at once."""
-        self._opened.close()
+        self.database.close()

@@ -19,6 +19,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
+from nodrop import store
 from nodrop.core import decisions, events, evolution, machine
 from nodrop.core.commands import Actor
 from nodrop.core.decisions import Facts
@@ -80,7 +81,7 @@ def late_timers() -> Generator[None]:
 
         return row
 
-    with _changed(batch, "row", an_hour_late):
+    with _changed(batch, "row_of", an_hour_late):
         yield
 
 
@@ -128,7 +129,7 @@ def two_attempts() -> Generator[None]:
         return handoff.state in {State.OFFERED, State.DELIVERED, State.ACCEPTED}
 
     with ExitStack() as stack:
-        for module in (batch, engine):
+        for module in (batch, engine, store):
             stack.enter_context(mock.patch.object(module, "takeable", takeable))
         for state in (State.DELIVERED, State.ACCEPTED):
             stack.enter_context(_allowed(state, {events.Delivered: State.DELIVERED}))

@@ -25,10 +25,10 @@ from nodrop.core.limits import Limits
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff
 from nodrop.engine.relay import Caller
-from nodrop.store import Changes, LogPage, Page, Store
+from nodrop.store import Changes, Key, LogPage, Page, Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.postgres import PostgresStore
-from nodrop.stores.sqlite.database import Database
+from nodrop.stores.state import State
 from nodrop.wire import events as wire_events
 from nodrop.wire import requests
 from nodrop.wire.requests import Request
@@ -442,9 +442,9 @@ def test_a_store_that_keeps_something_else_is_noticed(
 
 
 def test_a_store_with_another_order_of_its_queues_is_noticed(tmp_path: Path) -> None:
-    claimable = Database.claimable
+    claimable = State.claimable
 
-    def newest_first(self: Database, team: str, agent: str, limit: int) -> list[Handoff]:
+    def newest_first(self: State, team: str, agent: str, limit: int) -> list[Key]:
         return claimable(self, team, agent, 10_000)[::-1][:limit]
 
     async def run() -> None:
@@ -454,7 +454,7 @@ def test_a_store_with_another_order_of_its_queues_is_noticed(tmp_path: Path) -> 
             await play([Side(name, folder, seed) for name in ("memory", "sqlite")], seed)
 
     with (
-        mock.patch.object(Database, "claimable", newest_first),
+        mock.patch.object(State, "claimable", newest_first),
         pytest.raises(AssertionError, match="take"),
     ):
         loop.run(run())

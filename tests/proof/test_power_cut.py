@@ -1,7 +1,7 @@
 """Power cuts on the real store and engine; the disk that has them; what would notice a loss."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
+from kit import tampered
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.store import Store
 from nodrop.testing.clock import FakeClock
@@ -202,6 +203,7 @@ def test_reads_see_what_is_not_synced_while_the_power_is_on(path: str) -> None:
 
 
 Database = tuple[Store, Connection, Memory]
+Tamper = Callable[[Any], None]
 
 
 @pytest.fixture
@@ -234,31 +236,53 @@ async def test_a_database_that_was_left_alone_has_nothing_wrong_with_it(
     assert remains.entries > 100
 
 
+def statement(sql: str) -> Tamper:
+    return lambda connection: connection.execute(sql)
+
+
+def only(kept: Callable[[tampered.Line], bool]) -> Tamper:
+    return lambda connection: tampered.entries(connection, lambda e: e if kept(e) else None)
+
+
+def said(seq: int | None = None, **otherwise: Any) -> Tamper:
+    def change(line: tampered.Line) -> tampered.Line:
+        return {**line, **otherwise} if seq in {None, line["seq"]} else line
+
+    return lambda connection: tampered.entries(connection, change)
+
+
+def without_bodies(connection: Any) -> None:
+    tampered.bodies(connection, lambda _seq, _body: None)
+
+
+def other_bodies(connection: Any) -> None:
+    tampered.bodies(connection, lambda _seq, _body: b"{}")
+
+
+ROW = "the row is not"
+
+
 @pytest.mark.parametrize(
-    ("statement", "kind", "finding"),
+    ("tamper", "kind", "finding"),
     [
-        ("delete from entry where seq = (select max(seq) from entry)", "wrong", "the log ends at"),
-        ("delete from entry where seq = 20", "wrong", "is missing"),
-        ("update entry set actor = 'mallory' where seq = 20", "wrong", "was changed"),
-        ("delete from handoff where id = (select min(id) from handoff)", "wrong", "the row is not"),
-        (RENAME, "wrong", "the row is not"),
-        ("delete from body where number = 1", "wrong", "its body is gone"),
-        ("update body set body = x'7b7d'", "wrong", "its body is another"),
-        ("update entry set command_id = null where seq > 20", "lost", "was answered"),
-        ("update entry set at = at + 1 where type = 'handoff.offered.v1'", "lost", "was shown"),
-        ("delete from entry where type = 'handoff.offered.v1'", "lost", "the log has no offer"),
-        ("delete from entry where type = 'token.created.v1'", "lost", "was handed out"),
+        (statement("delete from handoff where id = (select min(id) from handoff)"), "wrong", ROW),
+        (statement(RENAME), "wrong", ROW),
+        (only(lambda line: line["seq"] < 100), "wrong", "the log ends at"),
+        (only(lambda line: line["seq"] != 20), "wrong", "is missing"),
+        (said(20, actor="mallory"), "wrong", "was changed"),
+        (without_bodies, "wrong", "its body is gone"),
+        (other_bodies, "wrong", "its body is another"),
+        (said(command_id=None), "lost", "was answered"),
+        (said(at=1), "lost", "was shown"),
+        (only(lambda line: line["type"] != "handoff.offered.v1"), "lost", "the log has no offer"),
+        (only(lambda line: line["type"] != "token.created.v1"), "lost", "was handed out"),
     ],
 )
 async def test_an_examination_notices(
-    database: Database, statement: str, kind: str, finding: str
+    database: Database, tamper: Tamper, kind: str, finding: str
 ) -> None:
     store, connection, memory = database
     connection.pragma("ignore_check_constraints", 1)
-    execute(connection, statement)
+    tamper(connection)
     remains = await examine(store, memory, connection)
     assert any(finding in found for found in getattr(remains, kind)), remains
-
-
-def execute(connection: Any, statement: str) -> None:
-    connection.execute(statement)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +17,7 @@ import pytest
 
 from nodrop.core import events
 from nodrop.core.errors import StoreInUseError, StoreUnavailableError
-from nodrop.store import Changes, LogPage, Team, Token, Wanted
+from nodrop.store import Body, Changes, LogPage, Team, Token, Wanted
 from nodrop.stores.sqlite import SQLiteStore
 from nodrop.stores.sqlite.driver import Connection
 from nodrop.stores.sqlite.migrations import APPLICATION_ID, VERSION
@@ -177,7 +176,7 @@ async def test_everything_is_there_when_the_file_is_opened_again(path: Path) -> 
         assert await store.handoffs([(TEAM, handoff_id(1))]) == [told.handoff]
         assert await store.log(LogPage(team=TEAM, limit=10)) == log
         assert await store.inbox(TEAM, RECIPIENT, after=0, limit=10) == inbox
-        assert await store.entry_bodies(TEAM, [1]) == {1: b"offer"}
+        assert await store.entry_bodies(TEAM, [1]) == {1: Body(salt=b"", body=b"offer")}
         assert await store.tokens() == [token]
         assert await store.head(TEAM) == Head(seq=2, hash=log[-1].hash)
         async with store.transaction() as tx:
@@ -278,7 +277,7 @@ async def test_a_migration_is_applied_once_and_only_whole(
     path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[Connection]
 ) -> None:
     def next_step_is(sql: str) -> None:
-        steps = [*(Step("") for _ in range(VERSION)), Step(sql)]
+        steps = [Step(""), Step(sql)]  # the first is the one that is in the package
         monkeypatch.setattr("nodrop.stores.sqlite.migrations._STEPS", steps)
         monkeypatch.setattr("nodrop.stores.sqlite.migrations.VERSION", VERSION + 1)
 
@@ -294,17 +293,18 @@ async def test_a_migration_is_applied_once_and_only_whole(
             assert await store.teams() == [DEFAULT_TEAM]
 
 
-async def test_a_file_of_the_first_release_is_brought_up_to_date(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_from_before_the_first_release_is_refused_and_says_what_to_do(
+    path: Path, version: int
 ) -> None:
-    with monkeypatch.context() as first_release:
-        released = files("nodrop.stores.sqlite").joinpath("schema", "0001_initial.sql")
-        first_release.setattr("nodrop.stores.sqlite.migrations._STEPS", [released])
-        async with await SQLiteStore.open(path) as store:
-            await store.create_team(DEFAULT_TEAM)
-    async with await SQLiteStore.open(path) as store:
-        assert await store.teams() == [DEFAULT_TEAM]
-        assert await store.records("key") == []
+    async with await SQLiteStore.open(path):
+        pass
+    earlier = sqlite3.connect(path)
+    earlier.execute(f"pragma user_version = {version}")
+    earlier.close()
+    with pytest.raises(StoreUnavailableError, match=f"schema {version}, from before") as refused:
+        await SQLiteStore.open(path)
+    assert "Name another file" in refused.value.next_step
 
 
 async def test_visits_that_are_over_are_forgotten_though_all_were_long(

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import msgspec
 import pytest
 
 from nodrop.core import events
-from nodrop.core.errors import RelayFaultError, StoreFullError, StoreUnavailableError
-from nodrop.core.model import State
-from nodrop.engine.batch import row
-from nodrop.store import Changes, LogPage, Row, Team
+from nodrop.core.errors import StoreFullError, StoreUnavailableError
+from nodrop.store import Changes, LogPage, Team
 from nodrop.stores.sqlite import SQLiteStore
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import TEAM, handoff_id, offered, story
@@ -210,53 +207,6 @@ async def test_what_was_erased_is_in_no_file(store: SQLiteStore, path: Path) -> 
     assert not found(secret[:16])
     assert not found(short)
     assert found(b"kept" * 10)
-
-
-# --- contradictions ---
-
-
-@pytest.mark.parametrize(
-    ("contradiction", "constraint"),
-    [
-        ({"due_at": None}, "the_unsettled_are_due"),
-        ({"open": False}, "only_the_settled_close"),
-        ({"dead": True}, "dead_without_success"),
-        ({"held": True}, "held_by_a_process"),
-    ],
-)
-async def test_a_row_that_the_machine_cannot_make_is_refused(
-    store: SQLiteStore, contradiction: dict[str, Any], constraint: str
-) -> None:
-    told = story(offered())
-    wrong = msgspec.structs.replace(row(told.handoff), **contradiction)
-    await refuses(store, Changes(entries=told.entries, rows=[wrong]), constraint)
-
-
-@pytest.mark.parametrize(
-    ("contradiction", "constraint"),
-    [
-        ({"settled_at": T0}, "only_the_ended_settle"),
-        ({"outcome": None}, "ended_iff_final"),
-        ({"state": State.ACCEPTED}, "only_the_offered_are_taken"),
-    ],
-)
-async def test_a_handoff_that_the_machine_cannot_make_is_refused(
-    store: SQLiteStore, contradiction: dict[str, Any], constraint: str
-) -> None:
-    ended = "outcome" in contradiction
-    told = story(offered(), events.Cancelled()) if ended else story(offered())
-    good = row(told.handoff)
-    wrong: Row = msgspec.structs.replace(
-        good, handoff=msgspec.structs.replace(told.handoff, **contradiction)
-    )
-    await refuses(store, Changes(entries=told.entries, rows=[wrong]), constraint)
-
-
-async def refuses(store: SQLiteStore, changes: Changes, constraint: str) -> None:
-    with pytest.raises(RelayFaultError, match=constraint):
-        await commit(store, changes)
-    await assert_log_is_whole(store, 0)
-    assert await store.handoffs([FIRST]) == []
 
 
 # --- kill -9 ---

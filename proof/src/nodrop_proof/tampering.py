@@ -18,7 +18,6 @@ from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
-from nodrop.wire.keys import decode
 from nodrop.wire.log import hash_of
 from nodrop_proof.kit.signer import MemorySigner
 from nodrop_proof.simulate.ids import SeededIds
@@ -32,7 +31,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     entries: list[View]
     checkpoint: Checkpoint
-    digest_key: bytes
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -71,10 +69,9 @@ async def evidence(*, handoffs: int = 8) -> Evidence:
             clock.advance(MINUTE)
         log = await me.call("log", {"limit": 500})
         kept = msgspec.convert(await me.call("checkpoints", {}), Checkpoint)
-        key = (await me.call("digest_key", {}))["digest_key"]
     finally:
         await relay.stop()
-    return Evidence(entries=log["entries"], checkpoint=kept, digest_key=decode(key))
+    return Evidence(entries=log["entries"], checkpoint=kept)
 
 
 async def _member(relay: Relay, name: str, role: str) -> InProcessTransport:
@@ -88,7 +85,6 @@ def first_bad(found: Evidence, entries: list[View], *, checkpoint: bool = True) 
     verifier = Verifier(
         found.checkpoint.team,
         relay_key=found.checkpoint.public_key,
-        digest_key=found.digest_key,
     )
     if checkpoint:
         verifier.expect(found.checkpoint)

@@ -80,6 +80,10 @@ class SystemIds:
         """Return 256 random bits."""
         return secrets.token_urlsafe(32)
 
+    def salt(self) -> bytes:
+        """Return 128 random bits."""
+        return secrets.token_bytes(16)
+
 
 class KeyFile:
     """The relay's own Ed25519 key, in a file that only its owner can read. Made on first use."""

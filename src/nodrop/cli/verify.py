@@ -15,9 +15,8 @@ from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import decode, file_text
-from nodrop.core.errors import ForbiddenError, InvalidRequestError, Problem
+from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.wire.errors import EXIT_FAILED
-from nodrop.wire.keys import decode as decode_base64
 
 PAGE: Final = 500
 
@@ -77,7 +76,7 @@ async def _from_relay(
         _save(save, answer)
     # A key that came with what somebody kept is worth more than the one the relay gives now.
     known = relay_key or (kept[0].public_key if kept else now.public_key)
-    verifier = Verifier(now.team, relay_key=known, digest_key=await _digest_key(session))
+    verifier = Verifier(now.team, relay_key=known)
     for found in (*kept, now):
         verifier.expect(found)
     async for entry in _entries(session, now.size):
@@ -92,13 +91,6 @@ async def _from_relay(
 
 def _save(path: Path, checkpoint: dict[str, Any]) -> None:
     path.write_text(json.dumps(checkpoint) + "\n", encoding="utf-8")
-
-
-async def _digest_key(session: Session) -> bytes | None:
-    try:
-        return decode_base64((await session.call("digest_key"))["digest_key"])
-    except ForbiddenError:
-        return None
 
 
 async def _entries(session: Session, size: int) -> AsyncGenerator[dict[str, Any]]:

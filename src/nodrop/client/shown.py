@@ -75,6 +75,8 @@ class Entry(Shown, frozen=True, kw_only=True):
     data: Any = None
     body: Any = None
     body_digest: str | None = None
+    body_salt: str | None = None
+    body_mac: str | None = None
     prev_hash: str = ""
     hash: str = ""
 

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nodrop.core import clocks, commands, machine, mail
+from nodrop.core import commands, machine, mail
 from nodrop.core.commands import Actor
 from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
 from nodrop.core.events import Acknowledged, Event, Updated
-from nodrop.core.following import undecided
-from nodrop.core.model import Handoff, State
+from nodrop.core.model import Handoff
 from nodrop.core.surroundings import Surroundings
 from nodrop.store import (
     Changes,
@@ -26,9 +25,10 @@ from nodrop.store import (
     Place,
     Process,
     Record,
-    Row,
     Token,
     Wanted,
+    row_of,
+    takeable,
 )
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Draft
@@ -51,8 +51,9 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Batch:
     """Commands decided together, committed together."""
 
-    def __init__(self, loaded: Loaded, *, now: int) -> None:
+    def __init__(self, loaded: Loaded, *, now: int, salt: Callable[[], bytes]) -> None:
         self.now = now
+        self._salt = salt
         self.happened: list[Happened] = []
         self.bodies: dict[tuple[str, str, int], bytes | None] = {}
         """What came with the events; None where a view asks for words that were not said."""
@@ -197,6 +198,7 @@ class Batch:
                 data=msgspec.Raw(data),
                 body=body,
                 request=request,
+                salt=b"" if body is None else self._salt(),
                 mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
             )
         )
@@ -216,6 +218,8 @@ class Batch:
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
         at = len(self._drafts)
+        if draft.body is not None:
+            draft = msgspec.structs.replace(draft, salt=self._salt())
         if draft.command_id is not None:
             command = (draft.team, draft.actor, draft.command_id)
             self._written[command] = at
@@ -306,7 +310,7 @@ class Batch:
         """Return everything that must be written."""
         return Changes(
             entries=self._drafts,
-            rows=[row(self._handoffs[key]) for key in self._touched],
+            rows=[row_of(self._handoffs[key]) for key in self._touched],
             keys=list(self._keys.values()),
             processes=list(self._processes.values()),
             processes_gone=self.processes_gone,
@@ -338,25 +342,6 @@ class Batch:
     def touched(self) -> list[Handoff]:
         """Every handoff that changed, as it is now."""
         return [self._handoffs[key] for key in self._touched]
-
-
-def takeable(handoff: Handoff) -> bool:
-    """Whether the recipient may be handed it now: in its inbox, and no retry is waited for."""
-    waits = clocks.running(handoff, clocks.ClockName.RETRY)
-    return handoff.state is State.OFFERED and waits is None
-
-
-def row(handoff: Handoff) -> Row:
-    """Return a handoff with what a store finds it by."""
-    dead = undecided(handoff)
-    return Row(
-        handoff=handoff,
-        due_at=clocks.due_at(handoff),
-        rank=clocks.rank(handoff) if takeable(handoff) else None,
-        held=handoff.process is not None and not handoff.final,
-        open=handoff.settled_at is None or dead,
-        dead=dead,
-    )
 
 
 def union(wanted: Iterable[Wanted], processes: Iterable[Key]) -> Wanted:

@@ -29,15 +29,25 @@ from nodrop.core.limits import SECOND, Limits
 from nodrop.core.model import Handoff, Timer
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine.agenda import Agenda
-from nodrop.engine.batch import Batch, takeable, union
+from nodrop.engine.batch import Batch, union
 from nodrop.engine.bodies import Bodies, MissingBodyError
 from nodrop.engine.jobs import Committed, Job
 from nodrop.engine.leases import Leases
-from nodrop.engine.ports import Clock
+from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.retries import Retries
 from nodrop.engine.waiters import Taker, Takers
-from nodrop.store import Changes, ConflictError, Key, LogPage, Process, Store, Transaction, Wanted
+from nodrop.store import (
+    Changes,
+    ConflictError,
+    Key,
+    LogPage,
+    Process,
+    Store,
+    Transaction,
+    Wanted,
+    takeable,
+)
 
 log = logging.getLogger("nodrop.engine")
 
@@ -61,7 +71,14 @@ class Engine:
     """The only writer of a store."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, register: Register, bodies: Bodies, limits: Limits
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        register: Register,
+        bodies: Bodies,
+        limits: Limits,
     ) -> None:
         self.limits = limits
         self.takers = Takers()
@@ -82,6 +99,7 @@ class Engine:
         """Catches up with the other engines on the store; None: there are none."""
         self._store = store
         self._clock = clock
+        self._ids = ids
         self._register = register
         self._bodies = bodies
         self._queue: deque[Job[Any]] = deque()
@@ -283,7 +301,7 @@ class Engine:
         now: int,
     ) -> None:
         async with self._store.transaction() as tx:
-            batch = Batch(await tx.load(self._wanted(jobs, silent)), now=now)
+            batch = Batch(await tx.load(self._wanted(jobs, silent)), now=now, salt=self._ids.salt)
             if self.on_conflict is not None:  # another engine may have heard of them since
                 self.leases.learn(batch.processes, up_since=self._up_since)
             self._look_after(silent, batch)

@@ -280,7 +280,9 @@ class Events:
         entries = await self._store.log(page)
         words = await self._store.entry_bodies(caller.team, [entry.seq for entry in entries])
         trials = [
-            await self._try(caller, trigger, entry, words.get(entry.seq))
+            await self._try(
+                caller, trigger, entry, words[entry.seq].body if entry.seq in words else None
+            )
             for entry in entries
             if trigger.hears_of(_data(entry)["type"])
         ]

@@ -39,7 +39,6 @@ from nodrop.engine.shows import Caller
 from nodrop.store import Record, Store, Wanted
 from nodrop.wire import invitations as wire_invitations
 from nodrop.wire import key_views, requests, signatures
-from nodrop.wire import keys as wire_keys
 from nodrop.wire.invitations import Hint
 from nodrop.wire.keys import PublicKey
 from nodrop.wire.times import format_time
@@ -102,8 +101,6 @@ class Membership:
                 return policies.view(self._policies.get(caller.team))
             case requests.SetPolicy():
                 return await self._set_policy(caller, request)
-            case requests.GetDigestKey():
-                return await self._digest_key(caller)
             case _:
                 raise NotFoundError("no such operation")
 
@@ -399,11 +396,6 @@ class Membership:
             return policy
 
         return policies.view(await self._submit(run))
-
-    async def _digest_key(self, caller: Caller) -> key_views.DigestKeyAnswer:
-        _require_operator(caller, "verifies bodies")
-        mine = next(team for team in await self._store.teams() if team.id == caller.team)
-        return key_views.DigestKeyAnswer(team=mine.id, digest_key=wire_keys.encode(mine.digest_key))
 
     def _check_name(self, agent: str | None) -> None:
         self._intake.agent(agent, "agent")

@@ -26,6 +26,10 @@ class Ids(Protocol):
         """Return a fresh secret that cannot be guessed."""
         ...
 
+    def salt(self) -> bytes:
+        """Return 16 bytes that cannot be guessed: what the digest of a body is taken with."""
+        ...
+
 
 class Signer(Protocol):
     """The relay's own key, for statements that must hold outside of it."""

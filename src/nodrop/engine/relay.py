@@ -105,7 +105,12 @@ class Relay:
         self._rates = Rates(limits, now=clock.now)
         intake = self._intake = Intake(limits)
         self._engine = Engine(
-            store, clock=clock, register=self._register, bodies=self._bodies, limits=limits
+            store,
+            clock=clock,
+            ids=ids,
+            register=self._register,
+            bodies=self._bodies,
+            limits=limits,
         )
         self._shows = Shows(store, self._bodies, self._engine.leases)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)

@@ -50,7 +50,6 @@ _OPERATORS: Final = frozenset(
         "put_trigger",
         "remove_trigger",
         "test_trigger",
-        "digest_key",
         "get_reach",
         "set_reach",
     }

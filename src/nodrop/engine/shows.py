@@ -17,8 +17,8 @@ from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.refusals import Refusal
 from nodrop.engine.spoken import may_hear, summary
-from nodrop.store import Key, Mail, Store
-from nodrop.wire import canonical, showing, views
+from nodrop.store import Body, Key, Mail, Store
+from nodrop.wire import canonical, keys, showing, views
 from nodrop.wire.bodies import WITHHELD, decode_content
 from nodrop.wire.log import Entry
 from nodrop.wire.times import format_time
@@ -101,6 +101,7 @@ class Shows:
         self._bodies = bodies
         self._leases = leases
         self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
+        self._digest_keys: dict[str, bytes] = {}
 
     async def handoff(
         self,
@@ -267,13 +268,13 @@ class Shows:
         latest = {(m.kind, m.handoff_id): m.seq for m in mails if m.kind in _GATHERED}
         said_alone = [m.seq for m in mails if m.handoff_id is None]
         words = (
-            await self._store.entry_bodies(team, said_alone) if said_alone else dict[int, bytes]()
+            await self._store.entry_bodies(team, said_alone) if said_alone else dict[int, Body]()
         )
         for m in mails:
             if m.handoff_id is None:
                 is_open = m.at > talk_since
                 if everything or is_open:
-                    said = summary(m.type, words.get(m.seq))
+                    said = summary(m.type, words[m.seq].body if m.seq in words else None)
                     shown.append(_item(m, None, said, is_open=is_open))
                 continue
             handoff = handoffs.get(m.handoff_id or "")
@@ -289,34 +290,26 @@ class Shows:
     ) -> tuple[views.EntryView, ...]:
         """Return log entries; bodies only where the caller is a party."""
         ids = {e.handoff_id for e in entries if e.handoff_id is not None}
-        keys = [(caller.team, i) for i in ids]
-        seen = {h.id: h for h in await self._store.handoffs(keys) if may_read(caller, h)}
-        mine = [
-            (caller.team, e.handoff_id, e.version)
-            for e in entries
-            if e.body_digest
-            and e.handoff_id in seen
-            and e.version is not None
-            and e.at > (seen[e.handoff_id].erased_at or 0)
-        ]
-        bodies = await self._bodies.fetch(mine)
-        loose = [
+        named = [(caller.team, i) for i in ids]
+        seen = {h.id: h for h in await self._store.handoffs(named) if may_read(caller, h)}
+        readable = [
             e.seq
             for e in entries
             if e.body_digest
-            and e.version is None
-            and may_hear(e, caller.agent, operator=caller.operator, observer=caller.observer)
-        ]
-        free = await self._store.entry_bodies(caller.team, loose)
-        return tuple(
-            _entry(
-                e,
-                free.get(e.seq)
+            and (
+                may_hear(e, caller.agent, operator=caller.operator, observer=caller.observer)
                 if e.version is None
-                else bodies.get((caller.team, e.handoff_id or "", e.version)),
+                else e.handoff_id in seen and e.at > (seen[e.handoff_id].erased_at or 0)
             )
-            for e in entries
-        )
+        ]
+        bodies = await self._store.entry_bodies(caller.team, readable)
+        key = await self._digest_key(caller.team) if bodies else b""
+        return tuple(_entry(e, bodies.get(e.seq), key) for e in entries)
+
+    async def _digest_key(self, team: str) -> bytes:
+        if team not in self._digest_keys:
+            self._digest_keys = {each.id: each.digest_key for each in await self._store.teams()}
+        return self._digest_keys[team]
 
 
 def body_keys(h: Handoff) -> list[BodyKey]:
@@ -390,7 +383,7 @@ def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> vie
     )
 
 
-def _entry(e: Entry, body: bytes | None) -> views.EntryView:
+def _entry(e: Entry, found: Body | None, digest_key: bytes) -> views.EntryView:
     return views.EntryView(
         seq=e.seq,
         at=format_time(e.at),
@@ -401,7 +394,9 @@ def _entry(e: Entry, body: bytes | None) -> views.EntryView:
         actor=e.actor,
         command_id=e.command_id,
         data=e.data,
-        body=None if body is None else canonical.loads(body),
+        body=None if found is None else canonical.loads(found.body),
+        body_salt=None if found is None else keys.encode(found.salt),
+        body_mac=None if found is None else canonical.keyed_digest(digest_key, found.body),
         body_digest=e.body_digest,
         prev_hash=e.prev_hash,
         hash=e.hash,

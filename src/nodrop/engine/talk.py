@@ -235,7 +235,8 @@ class Talk:
         found.sort(key=lambda entry: entry.seq)
         for_caller = [entry for entry in found[:limit] if _heard(caller, entry, request.topic)]
         after = found[:limit][-1].seq if found else after
-        words = await self._store.entry_bodies(caller.team, [entry.seq for entry in for_caller])
+        found_bodies = await self._store.entry_bodies(caller.team, [e.seq for e in for_caller])
+        words = {seq: found.body for seq, found in found_bodies.items()}
         return talk_views.MessagesAnswer(messages=_shown(for_caller, words), after=after)
 
     # --- topics ---

@@ -10,6 +10,7 @@ from nodrop.core.contract import Agent
 from nodrop.core.errors import RelayFaultError
 from nodrop.core.model import Handoff
 from nodrop.store import (
+    Body,
     Changes,
     Horizon,
     Key,
@@ -25,9 +26,9 @@ from nodrop.store import (
     Team,
     Token,
     Wanted,
+    is_listed,
 )
-from nodrop.wire.canonical import keyed_digest
-from nodrop.wire.log import Entry, Head, seal
+from nodrop.wire.log import Draft, Entry, Head, salted_digest, seal
 
 
 class MemoryStore:
@@ -108,7 +109,7 @@ class MemoryStore:
 
     async def list_handoffs(self, page: Page) -> Sequence[Handoff]:
         """Return a page of handoffs, newest first."""
-        rows = [row for row in self._tables.rows.values() if _is_listed(row, page)]
+        rows = [row for row in self._tables.rows.values() if is_listed(row, page)]
         rows.sort(key=lambda row: row.handoff.id, reverse=True)
         return [row.handoff for row in rows[: page.limit]]
 
@@ -117,12 +118,12 @@ class MemoryStore:
     ) -> Mapping[tuple[str, int], bytes]:
         """Return the bodies there are of (handoff id, version)."""
         return {
-            key: self._tables.bodies[team, *key]
+            key: self._tables.bodies[team, *key].body
             for key in wanted
             if (team, *key) in self._tables.bodies
         }
 
-    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
         """Return the bodies there are of these entries."""
         entries = (
             self._tables.log[team][seq] for seq in seqs if seq in self._tables.log.get(team, {})
@@ -272,7 +273,7 @@ class _Tables:
         self.commands: dict[tuple[str, str, str], list[int]] = {}
         self.requests: dict[tuple[str, int], bytes] = {}
         """The digests of requests, by (team, seq) of what they wrote."""
-        self.bodies: dict[tuple[str, str, int], bytes] = {}
+        self.bodies: dict[tuple[str, str, int], Body] = {}
         self.inboxes: dict[Key, list[Mail]] = {}
         self.horizons: dict[str, Horizon] = {}
         self.rows: dict[Key, Row] = {}
@@ -315,11 +316,10 @@ class _Tables:
     def apply(self, changes: Changes) -> None:
         for draft in changes.entries:
             head = self.heads.get(draft.team, Head())
-            key = self.teams[draft.team].digest_key
-            digest = keyed_digest(key, draft.body) if draft.body is not None else None
+            digest = None if draft.body is None else salted_digest(draft.salt, draft.body)
             entry = seal(draft, head, digest)
             self.heads[entry.team] = Head(seq=entry.seq, hash=entry.hash)
-            self._keep(entry, draft.body, draft.mail)
+            self._keep(entry, draft)
             if draft.request is not None:
                 self.requests[entry.team, entry.seq] = draft.request
         for row in changes.rows:
@@ -341,16 +341,16 @@ class _Tables:
         for gone in changes.records_gone:
             self.records.pop(gone, None)
 
-    def _keep(self, entry: Entry, body: bytes | None, mail: Iterable[tuple[str, str]]) -> None:
+    def _keep(self, entry: Entry, draft: Draft) -> None:
         self.log.setdefault(entry.team, {})[entry.seq] = entry
         if entry.handoff_id is not None and entry.version is not None:
             self.places[entry.team, entry.handoff_id, entry.version] = entry.seq
         if entry.command_id is not None:
             command = (entry.team, entry.actor, entry.command_id)
             self.commands.setdefault(command, []).append(entry.seq)
-        if body is not None:
-            self.bodies[_body_key(entry)] = body
-        for reader, kind in sorted(set(mail)):  # one may be told for two reasons
+        if draft.body is not None:
+            self.bodies[_body_key(entry)] = Body(salt=draft.salt, body=draft.body)
+        for reader, kind in sorted(set(draft.mail)):  # one may be told for two reasons
             item = Mail(
                 seq=entry.seq,
                 kind=kind,
@@ -426,21 +426,6 @@ class _Tables:
                     if item.seq > horizon.seq
                     or (item.handoff_id is not None and item.handoff_id not in gone)
                 ]
-
-
-def _is_listed(row: Row, page: Page) -> bool:
-    handoff = row.handoff
-    parties = {handoff.sender, handoff.origin, handoff.recipient, *handoff.watchers}
-    return (
-        handoff.team == page.team
-        and (page.party is None or page.party in parties)
-        and page.state in (None, handoff.state)
-        and page.sender in (None, handoff.sender)
-        and page.recipient in (None, handoff.recipient)
-        and page.correlation_id in (None, handoff.correlation_id)
-        and page.dead in (None, row.dead)
-        and (page.before is None or handoff.id < page.before)
-    )
 
 
 def _is_read(entry: Entry, page: LogPage) -> bool:

@@ -13,8 +13,7 @@ from nodrop.core import machine, mail
 from nodrop.core.events import Event, Offered
 from nodrop.core.limits import DEFAULT
 from nodrop.core.model import Backoff, Handoff, Priority, Terms
-from nodrop.engine.batch import row
-from nodrop.store import Changes
+from nodrop.store import Changes, row_of
 from nodrop.testing.clock import T0
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Draft
@@ -65,7 +64,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def changes(self) -> Changes:
         """What a relay would write of it."""
-        return Changes(entries=self.entries, rows=(row(self.handoff),))
+        return Changes(entries=self.entries, rows=(row_of(self.handoff),))
 
 
 def story(

@@ -83,6 +83,9 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()
 }
 
+DECODED: Final = frozenset(_DECODERS)
+"""The names of everything that `decode` knows: the events of a handoff."""
+
 
 def encode(event: Event) -> tuple[str, bytes]:
     """Return the event's wire name and its data."""

@@ -3,13 +3,6 @@
 from nodrop.wire.view import View
 
 
-class DigestKeyAnswer(View, frozen=True, kw_only=True):
-    """What the digests of bodies are keyed with, base64url."""
-
-    team: str
-    digest_key: str
-
-
 class InvitationView(View, frozen=True, kw_only=True):
     """An invitation to join."""
 

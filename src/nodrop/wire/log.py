@@ -1,7 +1,8 @@
 """Entries of the log, and the chain that makes tampering evident.
 
 The hash of an entry is SHA-256 over the canonical JSON of everything else in it, the hash of the
-entry before included. A body is not in it, only its keyed digest: bodies can be erased.
+entry before included. A body is not in it, only its digest, taken with a random salt that is kept and
+erased with the body: whoever sees a body can check it, and nobody can guess one from the log.
 """
 
 from typing import Final
@@ -29,6 +30,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: bytes | None = None
     request: bytes | None = None
     """The digest of the request that has `command_id`. Beside the log: not hashed, never shown."""
+    salt: bytes = b""
+    """Of the body's digest."""
     mail: tuple[tuple[str, str], ...] = ()
     """(reader, kind): the inboxes that this entry shows up in."""
 
@@ -103,6 +106,11 @@ def around_place(draft: Draft, body_digest: str | None) -> tuple[bytes, bytes]:
         _NO_PLACE
     )  # what comes after it quotes nothing, and its own data is before it
     return whole[: at + _PREV_BYTES], whole[at + len(_NO_PLACE) :]
+
+
+def salted_digest(salt: bytes, body: bytes) -> str:
+    """Return what the entry of a body says of it."""
+    return sha256(salt + body)
 
 
 def hash_of(entry: Unsealed) -> str:

@@ -215,7 +215,6 @@ _TABLE: Final = (
     ),
     _get("refusals", "refusals", r.ListRefusals, "refusals"),
     _get("checkpoints", "checkpoints", r.GetCheckpoint, "checkpoint"),
-    _get("digest_key", "digest-key", r.GetDigestKey, "digest_key"),
     # Keys, joining, policy.
     Operation(
         name="create_invitation",

@@ -405,10 +405,6 @@ class GetPolicy(Request, frozen=True, kw_only=True):
     """The rules of the team."""
 
 
-class GetDigestKey(Request, frozen=True, kw_only=True):
-    """The key of the team's body digests, for operators who verify bodies too."""
-
-
 # --- beyond the team ------------------------------------------------------------------------------
 
 

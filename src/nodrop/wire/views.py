@@ -237,6 +237,10 @@ class EntryView(View, frozen=True, kw_only=True):
     command_id: str | None
     data: msgspec.Raw
     body: Any
+    body_salt: str | None
+    """What the body's digest was taken with, base64url; there with the body."""
+    body_mac: str | None
+    """The team's own digest of the body: equal bodies of a team have equal ones. There with the body."""
     body_digest: str | None
     prev_hash: str
     hash: str
@@ -322,7 +326,6 @@ ANSWERS: dict[str, type[View]] = {
     "tokens": TokensAnswer,
     "checkpoint": CheckpointAnswer,
     "refusals": RefusalsAnswer,
-    "digest_key": key_views.DigestKeyAnswer,
     "invitation": key_views.InvitationAnswer,
     "invitations": key_views.InvitationsAnswer,
     "key": key_views.KeyAnswer,

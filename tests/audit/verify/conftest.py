@@ -16,7 +16,7 @@ from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
 from nodrop.testing.clock import FakeClock
 from nodrop.wire import canonical, keys
-from nodrop.wire.log import hash_of
+from nodrop.wire.log import hash_of, salted_digest
 
 View = dict[str, Any]
 
@@ -73,18 +73,16 @@ class Team:
         entries: list[View] = []
         while page := (await self.call("me", "log", after=len(entries), limit=500))["entries"]:
             entries += page
-        digest = await self.call("me", "digest_key")
         checkpoint = await self.call("me", "checkpoints")
-        return Saved(entries, checkpoint, keys.decode(digest["digest_key"]))
+        return Saved(entries, checkpoint)
 
 
 class Saved:
     """A log as somebody saved it, with everything a forger could wish for."""
 
-    def __init__(self, entries: list[View], checkpoint: View, digest_key: bytes) -> None:
+    def __init__(self, entries: list[View], checkpoint: View) -> None:
         self.entries = entries
         self.checkpoint = checkpoint
-        self.digest_key = digest_key
 
     def find(self, kind: str, nth: int = 0) -> View:
         return [e for e in self.entries if e["type"] == kind][nth]
@@ -96,14 +94,13 @@ class Saved:
             entry |= {"seq": number, "prev_hash": before}
             if entry["body"] is not None and entry["type"] != "agent.registered.v1":
                 body = canonical.dumps(entry["body"])
-                entry["body_digest"] = canonical.keyed_digest(self.digest_key, body)
+                entry["body_digest"] = salted_digest(keys.decode(entry["body_salt"]), body)
             before = entry["hash"] = hash_of(read_entry("default", entry))
 
     def verdict(self, *, held_to: bool = False, relay_key: str | None = None) -> Verdict:
         verifier = Verifier(
             "default",
             relay_key=relay_key or self.checkpoint["public_key"],
-            digest_key=self.digest_key,
         )
         if held_to:
             verifier.expect(msgspec.convert(self.checkpoint, Checkpoint))

@@ -28,6 +28,7 @@ from nodrop.engine.relay import Caller, Relay
 from nodrop.store import Changes, KeyUse, Row, Store, Team, Transaction
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.sqlite.database import Database
+from nodrop.stores.sqlite.store import Work
 from nodrop.testing.clock import T0, FakeClock
 from nodrop.wire.log import Draft
 from nodrop_proof.bench import cycle as cycles
@@ -93,6 +94,7 @@ class Fill:
         self._database.create_team(
             Team(id=TEAM, digest_key=secrets.token_bytes(32), created_at=now_ms)
         )
+        self._state = self._database.recover()
         self._copying = _Copying(template, random.Random(seed))  # noqa: S311  # no secret
         self._now_ms = now_ms
         self.count = 0
@@ -102,12 +104,15 @@ class Fill:
         while self.count < count:
             few = min(_TOGETHER, count - self.count)
             first = self._now_ms - (of - self.count) * _APART_MS
-            self._database.write([self._copying.changes(first, few)])
+            work = Work(self._state, [self._copying.changes(first, few)])
+            self._database.write(work.commit)
+            work.merge()
             self.count += few
             progress(self.count)
 
     def close(self) -> None:
         """Bring everything into the file."""
+        self._database.write_behind(self._state.all_of(TEAM))
         self._database.close()
 
 
@@ -284,6 +289,9 @@ class _Ids:
 
     def secret(self) -> str:
         return secrets.token_hex()
+
+    def salt(self) -> bytes:
+        return secrets.token_bytes(16)
 
 
 class _NoSigner:

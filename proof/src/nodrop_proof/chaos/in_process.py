@@ -64,7 +64,7 @@ class Host:
         level = "NORMAL" if SYNCHRONOUS_NORMAL in self._controls else "FULL"
         with _connections() as connections:
             database = Database(self._path, vfs=self._disk.name, synchronous=level)
-        store = SQLiteStore(database, _NoThread())
+        store = SQLiteStore(database, database.recover(), _NoThread())
         try:
             yield store, connections[0]
         finally:
@@ -120,6 +120,9 @@ class _Ids:
 
     def secret(self) -> str:
         return f"secret-{next(self._numbers)}"
+
+    def salt(self) -> bytes:
+        return next(self._numbers).to_bytes(16)
 
 
 class _NoSigner:

@@ -16,8 +16,7 @@ from nodrop.core import machine
 from nodrop.core.model import Handoff
 from nodrop.store import LogPage, Page, Store
 from nodrop.wire import events as wire_events
-from nodrop.wire.canonical import keyed_digest
-from nodrop.wire.log import Entry
+from nodrop.wire.log import Entry, salted_digest
 from nodrop.wire.times import format_time
 from nodrop_proof.chaos.colleagues import TEAM
 from nodrop_proof.chaos.memory import ENTRIES, Memory
@@ -149,19 +148,18 @@ def _fold(entries: Sequence[Entry]) -> Handoff | None:
 
 
 async def _bodies(store: Store, entries: Sequence[Entry], memory: Memory) -> list[str]:
-    keys = {team.id: team.digest_key for team in await store.teams()}
     expected = {e.seq: e for e in entries if e.body_digest is not None}
     bodies = await store.entry_bodies(TEAM, list(expected))
     wrong: list[str] = []
     for seq, entry in expected.items():
-        body = bodies.get(seq)
+        found = bodies.get(seq)
         if entry.handoff_id in memory.erased:
-            if body is not None:
+            if found is not None:
                 wrong.append(f"entry {seq}: its body was erased, and is back")
-        elif body is None and entry.handoff_id in memory.erasing:
+        elif found is None and entry.handoff_id in memory.erasing:
             continue
-        elif body is None:
+        elif found is None:
             wrong.append(f"entry {seq}: its body is gone")
-        elif keyed_digest(keys[TEAM], body) != entry.body_digest:
+        elif salted_digest(found.salt, found.body) != entry.body_digest:
             wrong.append(f"entry {seq}: its body is another")
     return wrong

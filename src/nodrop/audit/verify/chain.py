@@ -6,8 +6,8 @@ import msgspec
 
 from nodrop.audit.verify.finding import DoesNotHoldError, Tally
 from nodrop.wire import canonical
-from nodrop.wire.keys import PublicKey
-from nodrop.wire.log import GENESIS, Entry, hash_of
+from nodrop.wire.keys import PublicKey, decode
+from nodrop.wire.log import GENESIS, Entry, hash_of, salted_digest
 from nodrop.wire.times import parse_time
 
 _AS_SENT = frozenset({"agent.registered.v1"})
@@ -61,13 +61,12 @@ def read_entry(team: str, view: dict[str, Any]) -> Entry:
 class Chain:
     """Follows a log from entry to entry."""
 
-    def __init__(self, tally: Tally, *, digest_key: bytes | None) -> None:
+    def __init__(self, tally: Tally) -> None:
         self.seq: int | None = None
         self.head = GENESIS
         self.pruned = False
         """Whether the log begins later than its team did."""
         self._tally = tally
-        self._digest_key = digest_key
         self._awaited: dict[int, str] = {0: GENESIS}
         self._began = 0
 
@@ -78,7 +77,7 @@ class Chain:
         if self._awaited.setdefault(checkpoint.size, checkpoint.head) != checkpoint.head:
             raise DoesNotHoldError("another checkpoint says that another entry stood here")
 
-    def read(self, entry: Entry, body: Any) -> None:
+    def read(self, entry: Entry, body: Any, salt: str | None) -> None:
         """Take the next entry."""
         if self.seq is None:
             self.seq, self.head, self.pruned = entry.seq - 1, entry.prev_hash, entry.seq > 1
@@ -97,9 +96,9 @@ class Chain:
         if self._awaited.pop(entry.seq, entry.hash) != entry.hash:
             raise DoesNotHoldError("a checkpoint says that another entry stood here")
         self._tally.checked["entries"] += 1
-        self._check_body(entry, body)
+        self._check_body(entry, body, salt)
 
-    def _check_body(self, entry: Entry, body: Any) -> None:
+    def _check_body(self, entry: Entry, body: Any, salt: str | None) -> None:
         if entry.body_digest is None:
             if body is not None:
                 raise DoesNotHoldError("it has a body that it does not know of")
@@ -107,9 +106,9 @@ class Chain:
             self._tally.unchecked["bodies that are erased, or not for you to see"] += 1
         elif entry.type in _AS_SENT:
             self._tally.unchecked["manifests, which are kept byte for byte"] += 1
-        elif self._digest_key is None:
-            self._tally.unchecked["digests of bodies: their key is for operators"] += 1
-        elif canonical.keyed_digest(self._digest_key, canonical.dumps(body)) != entry.body_digest:
+        elif salt is None:
+            raise DoesNotHoldError("its body is there without the salt of its digest")
+        elif salted_digest(_bytes(salt), canonical.dumps(body)) != entry.body_digest:
             raise DoesNotHoldError("its body is not the one it was written with")
         else:
             self._tally.checked["bodies"] += 1
@@ -126,3 +125,10 @@ class Chain:
                 f"a checkpoint says that there were {max(missing)} entries: the end is missing",
                 seq=(self.seq or 0) + 1,
             )
+
+
+def _bytes(salt: str) -> bytes:
+    try:
+        return decode(salt)
+    except ValueError as error:
+        raise DoesNotHoldError(f"the salt of its body cannot be read: {error}") from error

@@ -37,19 +37,17 @@ class Verifier:
         team: str,
         *,
         relay_key: str | None = None,
-        digest_key: bytes | None = None,
     ) -> None:
         """Begin with an empty log.
 
         Args:
             team: whose log it is.
             relay_key: the relay's public key, as somebody knows it.
-            digest_key: what the digests of bodies are keyed with.
         """
         self._team = team
         self._relay_key = relay_key
         self._tally = Tally()
-        self._chain = Chain(self._tally, digest_key=digest_key)
+        self._chain = Chain(self._tally)
         self._ring = Ring()
         key = None if relay_key is None else PublicKey(relay_key)
         self._requests = SignedRequests(self._ring, self._tally, relay_key=key)
@@ -83,7 +81,7 @@ class Verifier:
                 entry = read_entry(self._team, view)
             except (KeyError, TypeError, ValueError) as error:
                 raise DoesNotHoldError(f"it is no entry: {error!r}") from error
-            self._check(entry, view.get("body"))
+            self._check(entry, view.get("body"), view.get("body_salt"))
 
         if self.holds:
             self._guarded(view.get("seq", 0), str(view.get("type")), check)
@@ -125,8 +123,8 @@ class Verifier:
             where = seq if error.seq is None else error.seq
             self._finding = Finding(seq=where, type=kind, why=error.why)
 
-    def _check(self, entry: Entry, body: Any) -> None:
-        self._chain.read(entry, body)
+    def _check(self, entry: Entry, body: Any, salt: str | None) -> None:
+        self._chain.read(entry, body, salt)
         try:
             if entry.handoff_id is not None and entry.type in _NAMES:
                 self._about_handoff(entry, entry.handoff_id, body)

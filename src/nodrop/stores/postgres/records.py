@@ -7,7 +7,7 @@ import msgspec
 
 from nodrop.core.contract import Agent
 from nodrop.core.model import Handoff
-from nodrop.store import Horizon, Row
+from nodrop.store import Body, Horizon, Row
 from nodrop.wire.log import Entry
 
 Columns = tuple[Any, ...]
@@ -92,6 +92,17 @@ def body_key(entry: Entry) -> tuple[str, str, int]:
     if entry.handoff_id is None or entry.version is None:
         return (entry.team, "", entry.seq)
     return (entry.team, entry.handoff_id, entry.version)
+
+
+def with_salt(salt: bytes, body: bytes) -> bytes:
+    """Return a body as it is kept: behind its salt, whose length comes first."""
+    return bytes([len(salt)]) + salt + body
+
+
+def read_body(kept: bytes) -> Body:
+    """Return the body that `with_salt` was given."""
+    end = 1 + kept[0]
+    return Body(salt=kept[1:end], body=kept[end:])
 
 
 def agent_columns(agent: Agent) -> Columns:

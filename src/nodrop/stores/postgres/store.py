@@ -20,6 +20,7 @@ from nodrop.core.contract import Agent
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import (
+    Body,
     ConflictError,
     Horizon,
     Key,
@@ -49,6 +50,7 @@ from nodrop.stores.postgres.pruning import current_horizon, prune
 from nodrop.stores.postgres.records import (
     columns_of,
     read_agent,
+    read_body,
     read_entry,
     read_handoff,
     transposed,
@@ -81,7 +83,6 @@ class PostgresStore:
         self._known = Known()
         self._careful = False
         """The last unit of work was refused: the next one believes nothing."""
-        self._digest_keys: dict[str, bytes] = {}
         self._ends: dict[str, int] = {}
         """The last entry of each team that was written here."""
 
@@ -159,7 +160,6 @@ class PostgresStore:
                 node=place.node,
                 heard=place.heard,
                 channel=place.channel,
-                digest_keys=self._digest_keys,
             )
             work = PostgresTransaction(connection, self._known, writer, careful=self._careful)
             try:
@@ -372,9 +372,9 @@ class PostgresStore:
             team,
             *transposed(list(wanted), 2),
         )
-        return {(handoff_id, version): body for handoff_id, version, body in rows}
+        return {(handoff_id, version): read_body(body).body for handoff_id, version, body in rows}
 
-    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
+    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
         """Return the bodies there are of these entries."""
         rows = await self._rows(
             """
@@ -391,7 +391,7 @@ class PostgresStore:
             team,
             list(seqs),
         )
-        return {row[0]: row[1] for row in rows}
+        return {row[0]: read_body(row[1]) for row in rows}
 
     async def places(
         self, team: str, wanted: Sequence[tuple[str, int]]

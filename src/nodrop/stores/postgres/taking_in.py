@@ -11,7 +11,7 @@ import msgspec
 
 from nodrop.core.errors import RelayFaultError, StoreUnavailableError
 from nodrop.stores.postgres.driver import Connection
-from nodrop.stores.postgres.records import read_entry, read_handoff, read_horizon
+from nodrop.stores.postgres.records import read_entry, read_handoff, read_horizon, with_salt
 from nodrop.wire.log import Entry, Head, hash_of
 
 
@@ -73,6 +73,8 @@ async def take_in(connection: Connection, tables: Tables) -> dict[str, int]:
             more: tuple[str, ...] = ()
             if table == "entry":
                 rows, more = _checked(rows, chains), ("node",)
+            elif table == "body":
+                rows = ((*key, with_salt(salt, body)) for *key, salt, body in rows)
             elif table == "handoff":
                 rows = _typed(rows)
             elif table == "party":

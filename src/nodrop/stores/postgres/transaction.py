@@ -153,19 +153,10 @@ class PostgresTransaction:
         """Gather `changes` for the commit; return the `seq` of each entry, told by then."""
         if changes == _NO_CHANGES:
             return []
-        await self._know_teams({draft.team for draft in changes.entries})
         self.changes.append(changes)
         promised: list[int] = []
         self._promised.append((promised, len(changes.entries)))
         return promised
-
-    async def _know_teams(self, teams: set[str]) -> None:
-        keys = self._writer.digest_keys
-        if strange := teams - keys.keys():
-            sql = "select id, digest_key from team where id = any($1::text[])"
-            keys.update(
-                {row[0]: row[1] for row in await self._connection.fetch(sql, list(strange))}
-            )
 
     async def finish(self) -> None:
         """Check what was believed, write what was gathered, and commit: one call if nothing was read.

@@ -18,9 +18,9 @@ from nodrop.stores.postgres.records import (
     handoff_columns,
     party_columns,
     transposed,
+    with_salt,
 )
-from nodrop.wire.canonical import keyed_digest
-from nodrop.wire.log import Draft, around_place
+from nodrop.wire.log import Draft, around_place, salted_digest
 
 UNTOLD: Final = frozenset(
     {
@@ -71,8 +71,6 @@ class Writer(msgspec.Struct, frozen=True, kw_only=True):
     else changes it."""
     channel: str | None = None
     """Where the others are told; None: there are none."""
-    digest_keys: dict[str, bytes] = {}
-    """Of the teams that were written to. They never change."""
 
 
 def names_of(commands: Iterable[Name], keys: Iterable[Name]) -> list[str]:
@@ -115,9 +113,9 @@ async def write(
         basis: what must hold.
         gone: processes that go, unless they were heard of after the time given with each.
         rows: handoffs that have a row, as it was.
-        writer: who writes, with the digest keys of the teams that are written to.
+        writer: who writes.
     """
-    entries, bodies, items = _entries(changes.entries, writer.digest_keys)
+    entries, bodies, items = _entries(changes.entries)
     changed = {(row.handoff.team, row.handoff.id): row for row in changes.rows}
     parties: list[Columns] = []
     for key, row in changed.items():
@@ -152,7 +150,7 @@ async def write(
 
 
 def _entries(
-    drafts: Sequence[Draft], digest_keys: Mapping[str, bytes]
+    drafts: Sequence[Draft],
 ) -> tuple[list[Columns], list[Columns], list[Columns]]:
     """Return entries, bodies and inbox items as columns; the latter two count entries from 1."""
     entries: list[Columns] = []
@@ -161,8 +159,8 @@ def _entries(
     for number, draft in enumerate(drafts, start=1):
         digest = None
         if draft.body is not None:
-            digest = keyed_digest(digest_keys[draft.team], draft.body)
-            bodies.append((number, draft.body))
+            digest = salted_digest(draft.salt, draft.body)
+            bodies.append((number, with_salt(draft.salt, draft.body)))
         for reader, kind in set(draft.mail):  # one may be told for two reasons
             items.append((number, reader, kind))
         entries.append(

@@ -1,53 +1,62 @@
 """One open database file. Synchronous: `store` runs all of it on its one thread.
 
-A unit of work is written in one call, between one `begin` and one `commit`. So a read, which runs
-before or after it on the same thread, can see nothing that is not committed, and the connection is
-never left inside a transaction.
+A commit is written in one call, between one `begin` and one `commit`. So a read, which runs before or
+after it on the same thread, can see nothing that is not committed, and the connection is never left
+inside a transaction.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
+from msgspec.structs import replace
 
 from nodrop.core.contract import Agent
+from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import (
-    Changes,
+    Body,
     Horizon,
     Key,
     KeyUse,
-    Loaded,
     LogPage,
     Mail,
     Page,
     Place,
     Process,
     Record,
-    Row,
     Team,
     Token,
-    Wanted,
 )
-from nodrop.stores.sqlite.cache import Cache
+from nodrop.stores import journal
+from nodrop.stores.journal import Batch
+from nodrop.stores.recovery import replay
 from nodrop.stores.sqlite.connection import connect
-from nodrop.stores.sqlite.pages import AFTER_ALL, entries_page, handoffs_page
-from nodrop.stores.sqlite.pruning import current_horizon, prune
+from nodrop.stores.sqlite.pages import AFTER_ALL, handoffs_page
+from nodrop.stores.sqlite.pruning import BATCH, batch_at, current_horizon, prune
 from nodrop.stores.sqlite.records import (
+    KEPT,
+    STUB,
     columns_of,
     read_agent,
-    read_entry,
     read_handoff,
+    read_kept,
+    read_stub,
+    unpacked,
     value_of,
 )
-from nodrop.stores.sqlite.writing import End, write_entries, write_handoffs, write_others
+from nodrop.stores.sqlite.writing import Commit, write, write_behind
+from nodrop.stores.state import Kept, Slice, State, TeamState
 from nodrop.wire.log import Entry, Head
 
-CACHED_HANDOFFS_MAX: Final = 10_000
-"""Of a few kilobytes each."""
-
+SCAN_ENTRIES_MAX: Final = 5_000
+"""How much of the log one visit looks through for an actor or a type: these have no index, and the
+writer waits meanwhile."""
+SEQ_MAX: Final = 2**63 - 1
+_BATCHES_MAX: Final = 64
+"""Batches whose entries are kept decoded."""
 _KINDS_MAX: Final = 16
 """An entry has at most one item of a kind for one reader; there are fewer kinds than this."""
 
@@ -57,9 +66,8 @@ class Database:
 
     def __init__(self, path: Path, *, vfs: str | None, synchronous: str) -> None:
         self._connection = connect(path, vfs=vfs, synchronous=synchronous)
-        self._cache = Cache(CACHED_HANDOFFS_MAX)
-        self._ends: dict[str, End] = {}
-        """Where the logs end that were written to."""
+        self._decoded: dict[tuple[str, int], list[Entry]] = {}
+        """By team and last `seq`; the entries of a batch do not change."""
 
     def close(self) -> None:
         """Let go of the file. SQLite empties the write-ahead log into it first."""
@@ -67,48 +75,55 @@ class Database:
 
     # --- writing ---
 
-    def write(self, batches: Sequence[Changes]) -> None:
-        """Commit everything in `batches`, or nothing."""
-        rows = [row for changes in batches for row in changes.rows]
+    def write(self, commit: Commit) -> None:
+        """Commit everything in `commit`, or nothing."""
         with self._committing():
-            drafts = [draft for changes in batches for draft in changes.entries]
-            write_entries(self._connection, drafts, self._ends)
-            known: list[Row] = []
-            strange: list[Row] = []
-            for row in rows:
-                (known if self._knows(row.handoff) else strange).append(row)
-            write_handoffs(self._connection, known, strange)
-            for changes in batches:
-                write_others(self._connection, changes)
-        self._cache.keep(row.handoff for row in rows)
+            write(self._connection, commit)
+
+    def write_behind(self, behind: Slice) -> None:
+        """Write rows that are behind."""
+        with self._committing():
+            write_behind(self._connection, behind)
 
     def create_team(self, team: Team) -> Team:
         """Keep `team` unless one of its name exists; return the one that is kept."""
-        head = Head()
         with self._committing():
             self._connection.execute(
-                "insert into team values (?, ?, ?, ?, ?) on conflict do nothing",
-                (*columns_of(team), head.seq, head.hash),
+                "insert into team values (?, ?, ?) on conflict do nothing", columns_of(team)
             )
         return next(kept for kept in self.teams() if kept.id == team.id)
 
-    def erase(self, team: str, handoff_id: str) -> int:
-        """Delete the bodies of a handoff; return how many there were."""
+    def erase(self, team: str, handoff_id: str, seqs: Sequence[int]) -> int:
+        """Delete the bodies of a handoff, whose entries are at `seqs`; return how many there were."""
+        count = 0
         with self._committing():
+            for batch in self._batches(team, seqs):
+                gone = [body.seq for body in journal.bodies(batch) if body.seq in seqs]
+                if gone:
+                    self._connection.execute(
+                        "update journal set bodies = ? where team = ? and last_seq = ?",
+                        (journal.without_bodies(batch, gone), team, batch.last_seq),
+                    )
+                    count += len(gone)
+            for seq in seqs:
+                self._connection.execute(
+                    "delete from large_body where team = ? and seq = ?", (team, seq)
+                )
+                count += self._connection.changes()
             self._connection.execute(
-                "delete from body where team = ? and handoff_id = ?", (team, handoff_id)
+                "delete from kept_body where team = ? and handoff_id = ?", (team, handoff_id)
             )
-            count = self._connection.changes()
+            count += self._connection.changes()
         # The write-ahead log still has what was erased: empty it.
         self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return count
 
-    def prune(self, horizon: Horizon, forget_before: int) -> int:
-        """Cut a team's log at `horizon`; return how many entries went."""
+    def prune(self, horizon: Horizon, forget_before: int) -> tuple[int, list[str]]:
+        """Cut a team's log at `horizon`; return how many entries and which handoffs went."""
         with self._committing():
-            count = prune(self._connection, horizon, forget_before=forget_before)
-        self._cache.clear()
-        return count
+            gone = prune(self._connection, horizon, forget_before=forget_before)
+        self._decoded.clear()
+        return gone
 
     @contextmanager
     def _committing(self) -> Generator[None]:
@@ -117,120 +132,106 @@ class Database:
             yield
             self._connection.execute("commit")
         except BaseException:
-            # Some errors roll back by themselves. Whether a commit that failed was kept after all
-            # only the file knows, so nothing that was remembered counts any more.
-            self._cache.clear()
-            self._ends.clear()
+            # Some errors roll back by themselves.
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
 
-    def _knows(self, handoff: Handoff) -> bool:
-        """Whether it surely has a row, and the parties that it has now."""
-        before = self._cache.look((handoff.team, handoff.id))
-        return before is not None and before.asked == handoff.asked
+    # --- starting ---
+
+    def recover(self) -> State:
+        """Return what belongs into memory: open handoffs, and what the rows do not have yet."""
+        state = State()
+        for team in self.teams():
+            state.teams[team.id] = self.team_state(team.id)
+        rows = self._connection.execute(
+            f"select team, id, {STUB} from handoff where due_at is not null"  # noqa: S608  # constants
+        )
+        for team, handoff_id, *stub in rows:
+            state.admit_stub((team, handoff_id), read_stub(tuple(stub)))
+        for name, team in state.teams.items():
+            if team.watermark > team.head.seq:
+                raise StoreUnavailableError(
+                    f"the log of {name} ends at {team.head.seq}, its rows at {team.watermark}: "
+                    "the end of the log is missing",
+                    next_step="Restore the whole file from a backup.",
+                )
+            end, team.head = team.head, Head(seq=team.watermark)
+            self.catch_up(state, name)
+            team.head = end
+        return state
+
+    def team_state(self, team: str) -> TeamState:
+        """Return where a team's log begins and ends, and how far its rows are."""
+        row = self._connection.execute(
+            f"select {BATCH} from journal where team = ? order by last_seq desc limit 1",  # noqa: S608  # constants
+            (team,),
+        ).fetchone()
+        begins = current_horizon(self._connection, team)
+        pruned_to = None if begins is None else Head(seq=begins.seq, hash=begins.hash)
+        head = journal.head_of(value_of(Batch, row) if row else None, pruned_to)
+        written = self._value("select seq from watermark where team = ?", team) or 0
+        horizon = begins.seq if begins else 0
+        return TeamState(head, watermark=max(written, horizon), horizon=horizon)
+
+    def catch_up(self, state: State, team: str) -> None:
+        """Fold what the journal has of a team beyond `state`."""
+        while True:
+            row = self._connection.execute(
+                f"select {BATCH} from journal where team = ? and last_seq > ? order by last_seq limit 1",  # noqa: S608  # constants
+                (team, state.teams[team].head.seq),
+            ).fetchone()
+            if row is None:
+                return
+            replay(state, value_of(Batch, row), self.kept)
 
     # --- what a decision needs ---
 
-    def load(self, wanted: Wanted) -> Loaded:
-        """Return what there is of `wanted`."""
-        commands: dict[tuple[str, str, str], list[Place]] = {}
-        for team, actor, command_id, *place in self._for_each(
-            """
-            select team, actor, command_id, seq, handoff_id, version, type, request
-            from entry indexed by entry_command
-            where team = ? and actor = ? and command_id = ? order by seq
-            """,
-            wanted.commands,
-        ):
-            found = commands.setdefault((team, actor, command_id), [])
-            found.append(value_of(Place, tuple(place)))
-        keys = (
-            value_of(KeyUse, row)
-            for row in self._for_each(
-                "select * from idempotency_key where team = ? and sender = ? and key = ?",
-                wanted.keys,
-            )
+    def kept(self, keys: Iterable[Key]) -> list[Kept]:
+        """Return the handoffs there are of `keys`, as their rows have them."""
+        rows = self._for_each(
+            f"select {KEPT} from handoff where team = ? and id = ?",  # noqa: S608  # constants
+            keys,
         )
-        entries = {
-            (row[0], row[1]): value_of(Place, row[1:])
-            for row in self._for_each(
-                "select team, seq, handoff_id, version, type, request from entry"
-                " where team = ? and seq = ?",
-                wanted.entries,
-            )
-        }
-        return Loaded(
-            handoffs={(h.team, h.id): h for h in self.handoffs(wanted.handoffs)},
-            keys={(use.team, use.sender, use.key): use for use in keys},
-            commands=commands,
-            entries=entries,
-            held={key: self.held(*key) for key in wanted.processes},
-            processes={(p.team, p.id): p for p in self._known(wanted.processes)},
-        )
+        return [read_kept(row) for row in rows]
 
-    def _known(self, keys: Collection[Key]) -> list[Process]:
-        sql = "select * from process where team = ? and id = ?"
-        rows = self._for_each(sql, keys) if keys else ()
+    def commands(
+        self, wanted: Iterable[tuple[str, str, str]]
+    ) -> dict[tuple[str, str, str], list[Place]]:
+        """Return what commands wrote, in log order."""
+        rows = self._for_each(
+            "select * from command where team = ? and actor = ? and id = ?", wanted
+        )
+        return {
+            (team, actor, command_id): [
+                replace(place, request=request)
+                for place in self._places_at(team, map(int, seqs.split()))
+            ]
+            for team, actor, command_id, request, seqs in list(rows)
+        }
+
+    def keys(self, wanted: Iterable[tuple[str, str, str]]) -> list[KeyUse]:
+        """Return what idempotency keys were used for."""
+        rows = self._for_each(
+            "select * from idempotency_key where team = ? and sender = ? and key = ?", wanted
+        )
+        return [value_of(KeyUse, row) for row in rows]
+
+    def entry_places(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Place]:
+        """Return the entries there are of (team, seq)."""
+        found = ((team, place) for team, seq in wanted for place in self._places_at(team, [seq]))
+        return {(team, place.seq): place for team, place in found}
+
+    def processes_of(self, keys: Iterable[Key]) -> list[Process]:
+        """Return the known processes of `keys`."""
+        rows = self._for_each("select * from process where team = ? and id = ?", keys)
         return [value_of(Process, row) for row in rows]
 
-    def claimable(self, team: str, agent: str, limit: int) -> list[Handoff]:
-        """Return what `agent` may take, in the order of its queue."""
-        rows = self._connection.execute(
-            """
-            select team, id from handoff indexed by handoff_queue
-            where team = ? and recipient = ? and ended_at is null and rank is not null
-            order by rank, id limit ?
-            """,
-            (team, agent, limit),
-        )
-        return self.handoffs(rows)
-
-    def held(self, team: str, process: str) -> list[Handoff]:
-        """Return what `process` holds."""
-        rows = self._connection.execute(
-            "select team, id from handoff where team = ? and process = ? and held order by id",
-            (team, process),
-        )
-        return self.handoffs(rows)
-
-    def due(self, now: int, limit: int) -> list[Handoff]:
-        """Return what came due at or before `now`, oldest first."""
-        rows = self._connection.execute(
-            "select team, id from handoff where due_at <= ? order by due_at, team, id limit ?",
-            (now, limit),
-        )
-        return self.handoffs(rows)
-
-    def unfinished_of(self, team: str, correlation_id: str) -> list[Handoff]:
-        """Return what has no outcome yet of a chain, in the order of ids."""
-        rows = self._connection.execute(
-            """
-            select team, id from handoff indexed by handoff_correlation
-            where team = ? and correlation_id = ? and ended_at is null order by id
-            """,
-            (team, correlation_id),
-        )
-        return self.handoffs(rows)
-
-    def handoffs(self, keys: Iterable[Key]) -> list[Handoff]:
-        """Return the handoffs there are of `keys`, in their order."""
-        found = {key: self._cache.get(key) for key in keys}
-        missing = [key for key, handoff in found.items() if handoff is None]
-        if missing:
-            rows = self._for_each("select json from handoff where team = ? and id = ?", missing)
-            read = [read_handoff(json) for (json,) in rows]
-            self._cache.keep(read)
-            found.update({(handoff.team, handoff.id): handoff for handoff in read})
-        return [handoff for handoff in found.values() if handoff is not None]
-
-    def at_hand(self, key: Key) -> Handoff | None:
-        """Return a handoff as it was last committed, if it is in the cache. From any thread."""
-        return self._cache.look(key)
-
-    def next_due(self) -> int | None:
-        """Return the earliest due time of all."""
-        return self._value("select min(due_at) from handoff where due_at is not null")
+    def _places_at(self, team: str, seqs: Iterable[int]) -> list[Place]:
+        return [
+            Place(seq=e.seq, handoff_id=e.handoff_id, version=e.version, type=e.type)
+            for e in self.entries_at(team, seqs)
+        ]
 
     # --- finding and listing ---
 
@@ -253,91 +254,122 @@ class Database:
         """Return a page of handoffs, newest first."""
         return [read_handoff(json) for (json,) in self._connection.execute(*handoffs_page(page))]
 
-    def queued(self, team: str, agent: str) -> int:
-        """Return how many unfinished handoffs `agent` is the recipient of."""
-        return self._value(
-            "select count(*) from handoff where team = ? and recipient = ? and ended_at is null",
-            team,
-            agent,
-        )
-
-    def unfinished(self) -> list[tuple[str, str, str, int]]:
-        """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""
-        return list(
-            self._connection.execute(
-                "select team, origin, recipient, count(*) from handoff indexed by handoff_queue "
-                "where ended_at is null group by team, origin, recipient"
-            )
-        )
-
-    def log(self, page: LogPage) -> tuple[list[Entry], int | None]:
-        """Return a page of the log, and up to where it looked if that was not everything."""
-        statement, scanned_to = entries_page(page)
-        entries = [read_entry(row) for row in self._connection.execute(*statement)]
-        if scanned_to is not None and scanned_to >= self.head(page.team).seq:
-            scanned_to = None
-        return entries, scanned_to
-
-    def inbox(self, team: str, agent: str, after: int, limit: int) -> list[Mail]:
-        """Return what concerns `agent` after `after`, oldest first, each entry's items together."""
+    def inbox(self, team: str, agent: str, after: int, before: int, limit: int) -> list[Mail]:
+        """Return what the table has for `agent` between `after` and `before`, oldest first."""
         rows = self._connection.execute(
             """
             select seq, kind, at, actor, type, handoff_id, version from inbox
-            where team = ? and agent = ? and seq > ? order by seq, kind limit ?
+            where team = ? and agent = ? and seq > ? and seq < ? order by seq, kind limit ?
             """,
-            (team, agent, after, limit + _KINDS_MAX),
+            (team, agent, after, before, limit + _KINDS_MAX),
         )
-        items = [value_of(Mail, row) for row in rows]
-        # A reader goes on after the last `seq` it saw: a page must not end inside an entry.
+        return [value_of(Mail, row) for row in rows]
+
+    # --- the log ---
+
+    def log(self, page: LogPage, fits: Callable[[Entry], bool]) -> tuple[list[Entry], int | None]:
+        """Return a page of the log, and up to where it looked if that was not everything."""
+        found: list[Entry] = []
+        # A caller may name any integer: far below the first entry, or beyond the last there can be.
+        after = min(max(page.after, 0), SEQ_MAX)
+        looked = 0
+        rows = self._connection.execute(
+            f"select {BATCH} from journal where team = ? and last_seq > ? order by last_seq",  # noqa: S608  # constants
+            (page.team, after),
+        )
+        for row in rows:
+            batch = value_of(Batch, row)
+            if journal.may_hold(batch.types, page.type):
+                found += [e for e in self._entries(batch) if e.seq > after and fits(e)]
+                if len(found) >= page.limit:
+                    return found[: page.limit], None
+            looked += batch.last_seq - batch.first_seq + 1
+            if looked >= SCAN_ENTRIES_MAX:
+                return found, batch.last_seq
+        return found, None
+
+    def entries_at(self, team: str, seqs: Iterable[int]) -> list[Entry]:
+        """Return the entries there are at `seqs`."""
+        wanted = sorted(set(seqs))
         return [
-            item for n, item in enumerate(items) if n < limit or item.seq == items[limit - 1].seq
+            entry
+            for batch in self._batches(team, wanted)
+            for entry in self._entries(batch)
+            if entry.seq in wanted
         ]
 
-    # --- the log's surroundings ---
-
-    def bodies(
-        self, team: str, wanted: Sequence[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], bytes]:
-        """Return the bodies there are of (handoff id, version)."""
+    def bodies_at(self, team: str, seqs: Sequence[int]) -> dict[int, Body]:
+        """Return the bodies there are of the entries at `seqs`."""
+        wanted = set(seqs)
+        found = {
+            body.seq: Body(salt=body.salt, body=body.body)
+            for batch in self._batches(team, seqs)
+            for body in journal.bodies(batch)
+            if body.seq in wanted
+        }
         rows = self._for_each(
-            "select handoff_id, number, body from body"
-            " where team = ? and handoff_id = ? and number = ?",
-            [(team, *key) for key in wanted],
+            "select seq, salt, body from large_body where team = ? and seq = ?",
+            [(team, seq) for seq in wanted - found.keys()],
         )
-        return {(handoff_id, version): body for handoff_id, version, body in rows}
+        return found | {seq: Body(salt=salt, body=body) for seq, salt, body in rows}
 
-    def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, bytes]:
-        """Return the bodies there are of these entries."""
+    def kept_bodies(
+        self, team: str, wanted: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], Body]:
+        """Return the bodies there are of (handoff id, version) whose entries were pruned."""
         rows = self._for_each(
-            """
-            select e.seq, b.body from entry e cross join body b on b.team = e.team
-                and b.handoff_id = case when e.version is null then '' else e.handoff_id end
-                and b.number = coalesce(e.version, e.seq)
-            where e.team = ? and e.seq = ?
-            """,
-            [(team, seq) for seq in seqs],
-        )
-        return dict(rows)
-
-    def places(self, team: str, wanted: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        """Return the `seq` of (handoff id, version), where the log still has it."""
-        rows = self._for_each(
-            "select handoff_id, version, seq from entry"
+            "select handoff_id, version, salt, body from kept_body"
             " where team = ? and handoff_id = ? and version = ?",
             [(team, *key) for key in wanted],
         )
-        return {(handoff_id, version): seq for handoff_id, version, seq in rows}
+        return {(row[0], row[1]): Body(salt=row[2], body=row[3]) for row in rows}
 
-    def head(self, team: str) -> Head:
-        """Return the end of a team's log."""
-        row = self._connection.execute(
-            "select head_seq, head_hash from team where id = ?", (team,)
-        ).fetchone()
-        return value_of(Head, row) if row else Head()
+    def trail(self, team: str, handoff_id: str) -> list[int]:
+        """Return the places of a handoff's events, as the tables have them."""
+        key = (team, handoff_id)
+        rows = self._connection.execute(
+            "select seqs from trail where team = ? and handoff_id = ? order by from_version", key
+        )
+        seqs = [seq for (part,) in list(rows) for seq in unpacked(part)]
+        last = self._value("select seqs from handoff where team = ? and id = ?", *key)
+        return seqs if last is None else [*seqs, *unpacked(last)]
+
+    def mentions(self, team: str, about: Iterable[str]) -> list[int]:
+        """Return the places of entries about these, which are no events of a handoff."""
+        rows = self._for_each(
+            "select seq from mention where team = ? and about = ?", [(team, each) for each in about]
+        )
+        return [seq for (seq,) in rows]
+
+    def chain(self, team: str, correlation_id: str) -> list[str]:
+        """Return the handoffs of a chain."""
+        rows = self._connection.execute(
+            "select id from handoff where team = ? and correlation_id = ?", (team, correlation_id)
+        )
+        return [handoff_id for (handoff_id,) in rows]
 
     def horizon(self, team: str) -> Horizon | None:
         """Return where a team's log begins, if it was pruned."""
         return current_horizon(self._connection, team)
+
+    def _batches(self, team: str, seqs: Iterable[int]) -> list[Batch]:
+        """Return the batches that have the entries at `seqs`, in the order of the log."""
+        found: list[Batch] = []
+        for seq in sorted(set(seqs)):
+            if found and seq <= found[-1].last_seq:
+                continue
+            if (batch := batch_at(self._connection, team, seq)) is not None:
+                found.append(batch)
+        return found
+
+    def _entries(self, batch: Batch) -> list[Entry]:
+        key = (batch.team, batch.last_seq)
+        decoded = self._decoded.get(key)
+        if decoded is None:
+            decoded = self._decoded[key] = journal.entries(batch)
+            while len(self._decoded) > _BATCHES_MAX:
+                del self._decoded[next(iter(self._decoded))]
+        return decoded
 
     # --- teams and agents ---
 
@@ -392,6 +424,10 @@ class Database:
         )
         return [value_of(Record, row) for row in rows]
 
+    def is_there(self) -> None:
+        """Ask the file for something, so that one that cannot be read says so."""
+        self._connection.pragma("schema_version")
+
     # --- statements ---
 
     def _for_each(self, sql: str, bindings: Iterable[Sequence[Any]]) -> Iterable[Any]:
@@ -402,3 +438,17 @@ class Database:
         """Return the one value that `sql` selects, None if there is no row."""
         row = self._connection.execute(sql, bound).fetchone()
         return row[0] if row else None
+
+
+def page_fits(page: LogPage, entry: Entry) -> bool:
+    """Whether a page of the log wants an entry."""
+    wanted = page.type
+    if wanted is not None:
+        fits = entry.type.startswith(wanted[:-1]) if wanted.endswith("*") else entry.type == wanted
+        if not fits:
+            return False
+    return (
+        page.handoff_id in (None, entry.handoff_id)
+        and page.correlation_id in (None, entry.correlation_id)
+        and page.actor in (None, entry.actor)
+    )

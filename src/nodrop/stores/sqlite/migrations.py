@@ -16,7 +16,9 @@ _STEPS: Final = sorted(
     (file for file in files("nodrop.stores.sqlite").joinpath("schema").iterdir()),
     key=lambda file: file.name,
 )
-VERSION: Final = len(_STEPS)
+_BEFORE: Final = 2
+"""Versions that were never released and have no step that leads on from them."""
+VERSION: Final = _BEFORE + len(_STEPS)
 """Of the schema this code reads and writes; `PRAGMA user_version` of a file is its own."""
 
 
@@ -33,6 +35,12 @@ def check(connection: Connection) -> None:
             next_step="Name another file; Nodrop makes its own.",
         )
     version: int = connection.pragma("user_version")
+    if 0 < version <= _BEFORE:
+        raise StoreUnavailableError(
+            f"the database has schema {version}, from before the first release",
+            next_step="Name another file, or move this one away: a new one is made in its place. "
+            "The Nodrop that wrote it can still export it (nodrop export).",
+        )
     if version > VERSION:
         raise StoreUnavailableError(
             f"the database has schema {version}, this Nodrop knows {VERSION}",
@@ -42,8 +50,8 @@ def check(connection: Connection) -> None:
 
 def migrate(connection: Connection) -> None:
     """Bring the schema up to `VERSION`, step by step. Closing undoes a step that failed."""
-    version: int = connection.pragma("user_version")
-    for number, step in enumerate(_STEPS[version:], start=version + 1):
+    version: int = max(connection.pragma("user_version"), _BEFORE)
+    for number, step in enumerate(_STEPS[version - _BEFORE :], start=version + 1):
         connection.execute("begin immediate")
         connection.execute(step.read_text(encoding="utf-8"))
         connection.pragma("application_id", APPLICATION_ID)

@@ -1,18 +1,19 @@
 """Values as rows, and back. Knows the order of columns and the bytes in them, runs no statement.
 
 Where a table has the columns of a value in the order of its fields, `columns_of` and `value_of` are all
-it takes; `handoff`, `entry`, `agent` and `horizon` have functions of their own.
+it takes; the others have functions of their own.
 """
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from nodrop.core.contract import Agent
 from nodrop.core.model import Handoff
-from nodrop.store import Horizon, Row
-from nodrop.wire.log import Entry, Unsealed
+from nodrop.store import Horizon, row_of
+from nodrop.stores.state import Kept, Snapshot, Stub
 
 Columns = tuple[Any, ...]
 V = TypeVar("V", bound=msgspec.Struct)
@@ -33,55 +34,66 @@ def value_of(kind: type[V], row: Columns) -> V:
     return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
-def handoff_columns(row: Row) -> Columns:
+# --- handoffs ------------------------------------------------------------------------------------
+
+
+def handoff_columns(snapshot: Snapshot) -> Columns:
     """Return a row of `handoff`."""
-    handoff = row.handoff
+    handoff = snapshot.handoff
+    row = row_of(handoff)
     return (
         handoff.team,
         handoff.id,
-        handoff.version,
+        snapshot.applied,
         handoff.state.value,
-        handoff.attempt,
         handoff.sender,
         handoff.origin,
         handoff.recipient,
         handoff.correlation_id,
-        handoff.process,
+        handoff.process if row.held else None,
         row.due_at,
         row.rank,
-        row.held,
         row.open,
         row.dead,
         handoff.outcome.at if handoff.outcome else None,
         handoff.settled_at,
+        snapshot.trail_from,
+        packed(snapshot.trail),
         _ENCODER.encode(handoff),
     )
 
 
-def change_columns(row: Row) -> Columns:
-    """Return what finds a row of `handoff`, and what may have changed in it since the offer."""
-    handoff = row.handoff
-    return (
-        handoff.team,
-        handoff.id,
-        handoff.version,
-        handoff.state.value,
-        handoff.attempt,
-        handoff.recipient,
-        handoff.process,
-        row.due_at,
-        row.rank,
-        row.held,
-        row.open,
-        row.dead,
-        handoff.outcome.at if handoff.outcome else None,
-        handoff.settled_at,
-        _ENCODER.encode(handoff),
+KEPT: Final = "json, applied_seq, seqs_from, seqs"
+"""What `read_kept` reads."""
+
+
+def read_kept(row: Columns) -> Kept:
+    """Return a handoff as its row has it."""
+    handoff = read_handoff(row[0])
+    return Kept(
+        handoff, applied=row[1], trail=unpacked(row[3]), trail_from=row[2], asked=handoff.asked
+    )
+
+
+STUB: Final = "recipient, origin, correlation_id, process, due_at, rank, ended_at"
+"""What `read_stub` reads."""
+
+
+def read_stub(row: Columns) -> Stub:
+    """Return what an open handoff is found by."""
+    return Stub(
+        recipient=row[0],
+        origin=row[1],
+        correlation_id=row[2],
+        process=row[3],
+        due_at=row[4],
+        rank=row[5],
+        ended=row[6] is not None,
     )
 
 
 def read_handoff(json: bytes) -> Handoff:
-    """Return the handoff that `handoff_columns` was given."""
+    """Return the handoff that a row was made of."""
     return _HANDOFF.decode(json)
 
 
@@ -91,39 +103,17 @@ def party_columns(handoff: Handoff) -> Iterable[Columns]:
     return [(handoff.team, agent, handoff.id) for agent in agents]
 
 
-def entry_columns(entry: Unsealed, hash_: str) -> Columns:
-    """Return a row of `entry`. Its data is text, so that it can be read with any SQLite tool."""
-    return (
-        entry.team,
-        entry.seq,
-        entry.at,
-        entry.type,
-        entry.actor,
-        entry.handoff_id,
-        entry.version,
-        entry.correlation_id,
-        entry.command_id,
-        str(bytes(entry.data), "utf-8"),
-        entry.body_digest,
-        entry.prev_hash,
-        hash_,
-    )
+def packed(seqs: Sequence[int]) -> bytes:
+    """Return places in the log as they are kept."""
+    return array("Q", seqs).tobytes()
 
 
-def read_entry(row: Columns) -> Entry:
-    """Return the entry that `entry_columns` was given."""
-    data = msgspec.Raw(row[_DATA].encode())
-    return value_of(Entry, (*row[:_DATA], data, *row[_DATA + 1 :]))
+def unpacked(seqs: bytes) -> list[int]:
+    """Return the places that `packed` was given."""
+    return list(array("Q", seqs))
 
 
-_DATA: Final = Entry.__struct_fields__.index("data")
-
-
-def body_key(entry: Unsealed) -> tuple[str, str, int]:
-    """Return where the body of `entry` is kept: (team, handoff_id, number)."""
-    if entry.handoff_id is None or entry.version is None:
-        return (entry.team, "", entry.seq)
-    return (entry.team, entry.handoff_id, entry.version)
+# --- agents and horizons -------------------------------------------------------------------------
 
 
 def agent_columns(agent: Agent) -> Columns:

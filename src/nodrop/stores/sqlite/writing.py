@@ -1,91 +1,95 @@
-"""The statements that write a unit of work. `database` puts them between a begin and a commit."""
+"""The statements that write a commit. `database` puts them between a begin and a commit."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from nodrop.store import Changes, Row
+import msgspec
+
+from nodrop.core.errors import RelayFaultError
+from nodrop.store import Changes
+from nodrop.stores.journal import Packed
 from nodrop.stores.sqlite.driver import Connection
 from nodrop.stores.sqlite.records import (
     Columns,
     agent_columns,
-    body_key,
-    change_columns,
     columns_of,
-    entry_columns,
     handoff_columns,
+    packed,
     party_columns,
 )
-from nodrop.wire.canonical import keyed_digest
-from nodrop.wire.log import Draft, hash_of, placed
+from nodrop.stores.state import Slice
 
 
-class End:
-    """Where the log of a team ends, entry after entry."""
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one commit writes."""
 
-    __slots__ = ("digest_key", "hash", "seq")
+    journal: Sequence[Packed] = ()
+    commands: Sequence[tuple[str, str, str, bytes | None, str]] = ()
+    """(team, actor, command id, digest of the request, places of its entries, each before a space)."""
+    mentions: Sequence[tuple[str, str, int]] = ()
+    changes: Sequence[Changes] = ()
+    """Of which the entries and the rows of handoffs are elsewhere."""
+    behind: Slice = Slice()
 
-    def __init__(self, seq: int, hash_: str, digest_key: bytes) -> None:
-        self.seq = seq
-        self.hash = hash_
-        self.digest_key = digest_key
+
+def write(connection: Connection, commit: Commit) -> None:
+    """Write a commit."""
+    if commit.journal:
+        for each in commit.journal:
+            _require_next(connection, each)
+        _write(connection, _INSERT_BATCH, [columns_of(each.batch) for each in commit.journal])
+        large = [
+            (each.batch.team, *columns_of(body)) for each in commit.journal for body in each.large
+        ]
+        _write(connection, "insert into large_body values (?, ?, ?, ?)", large)
+        _write(connection, _UPSERT_COMMAND, commit.commands)
+        _write(connection, "insert into mention values (?, ?, ?)", commit.mentions)
+    for changes in commit.changes:
+        _write_kept(connection, changes)
+    write_behind(connection, commit.behind)
 
 
-def write_entries(connection: Connection, drafts: Sequence[Draft], ends: dict[str, End]) -> None:
-    """Chain `drafts` to the logs of their teams, with their bodies and inbox items.
+def _require_next(connection: Connection, packed: Packed) -> None:
+    """Refuse a batch that does not go on where the journal ends: a log has no second history."""
+    batch = packed.batch
+    end = batch.first_seq - 1
+    rows = connection.execute(
+        "select last_seq from journal where team = ? and last_seq >= ? order by last_seq",
+        (batch.team, end),
+    )
+    if (found := [seq for (seq,) in rows]) not in ([], [end]):
+        raise RelayFaultError(
+            f"the log of {batch.team} ends at {found[-1]}, and {batch.first_seq} was to follow"
+        )
 
-    `ends` are those of teams written to before. They are moved on, and true once this is committed.
-    """
-    teams = {draft.team for draft in drafts}
-    for team in teams - ends.keys():
-        ends[team] = _end(connection, team)
-    entries: list[Columns] = []
-    bodies: list[Columns] = []
-    items: list[Columns] = []
-    for draft in drafts:
-        end = ends[draft.team]
-        body = draft.body
-        digest = keyed_digest(end.digest_key, body) if body is not None else None
-        entry = placed(draft, end.seq + 1, end.hash, digest)
-        end.seq, end.hash = entry.seq, hash_of(entry)
-        entries.append((*entry_columns(entry, end.hash), draft.request))
-        if body is not None:
-            bodies.append((*body_key(entry), body))
-        for reader, kind in set(draft.mail):  # one may be told for two reasons
-            shown = (entry.at, entry.actor, entry.type, entry.handoff_id, entry.version)
-            items.append((entry.team, reader, entry.seq, kind, *shown))
-    _write(connection, _INSERT_ENTRY, entries)
-    _write(connection, "insert into body values (?, ?, ?, ?)", bodies)
-    _write(connection, "insert into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)", items)
+
+def write_behind(connection: Connection, behind: Slice) -> None:
+    """Write rows and inbox items that earlier commits have left."""
+    rows = behind.rows
+    _write(connection, _UPSERT_HANDOFF, [handoff_columns(row) for row in rows])
     _write(
         connection,
-        "update team set head_seq = ?, head_hash = ? where id = ?",
-        [(ends[team].seq, ends[team].hash, team) for team in teams],
+        "insert or ignore into party values (?, ?, ?)",
+        [party for row in rows if row.parties for party in party_columns(row.handoff)],
     )
-
-
-def _write(connection: Connection, statement: str, rows: Sequence[Columns]) -> None:
-    if rows:
-        connection.executemany(statement, rows)
-
-
-def write_handoffs(connection: Connection, known: Sequence[Row], strange: Sequence[Row]) -> None:
-    """Put each row in the place of the one before it.
-
-    Args:
-        connection: where to.
-        known: rows of handoffs that have one, and the same parties as in that.
-        strange: all others.
-    """
-    _write(connection, _UPDATE_HANDOFF, [change_columns(row) for row in known])
-    _write(connection, _UPSERT_HANDOFF, [handoff_columns(row) for row in strange])
     _write(
         connection,
-        "insert into party values (?, ?, ?) on conflict do nothing",
-        [party for row in strange for party in party_columns(row.handoff)],
+        "insert or replace into trail values (?, ?, ?, ?)",
+        [
+            (row.handoff.team, row.handoff.id, first, packed(seqs))
+            for row in rows
+            for first, seqs in row.overflow
+        ],
     )
+    _write(
+        connection,
+        "insert or ignore into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(team, reader, *columns_of(item)) for team, reader, item in behind.mail],
+    )
+    _write(connection, "insert or replace into watermark values (?, ?)", behind.watermarks)
 
 
-def write_others(connection: Connection, changes: Changes) -> None:
+def _write_kept(connection: Connection, changes: Changes) -> None:
     """Write what `changes` has besides entries and rows."""
     _write(
         connection,
@@ -126,30 +130,24 @@ def write_others(connection: Connection, changes: Changes) -> None:
     )
 
 
-def _end(connection: Connection, team: str) -> End:
-    row = connection.execute(
-        "select head_seq, head_hash, digest_key from team where id = ?", (team,)
-    ).fetchone()
-    assert row is not None, "a team is created before it is written to"
-    return End(*row)
+def _write(connection: Connection, statement: str, rows: Sequence[Columns]) -> None:
+    if rows:
+        connection.executemany(statement, rows)
 
 
-_INSERT_ENTRY: Final = "insert into entry values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-
+_INSERT_BATCH: Final = "insert into journal values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT_COMMAND: Final = """
+    insert into command values (?, ?, ?, ?, ?)
+    on conflict (team, actor, id) do update set seqs = command.seqs || excluded.seqs
+"""
 # Sender, origin and correlation are as the offer made them. Naming them would rewrite their
 # indexes each time.
 _UPSERT_HANDOFF: Final = """
     insert into handoff values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     on conflict (team, id) do update set
-        version = excluded.version, state = excluded.state, attempt = excluded.attempt,
-        recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
-        rank = excluded.rank, held = excluded.held, open = excluded.open, dead = excluded.dead,
-        ended_at = excluded.ended_at, settled_at = excluded.settled_at, json = excluded.json
-"""
-# The same where there surely is a row: looking for a conflict costs as much as the change itself.
-_UPDATE_HANDOFF: Final = """
-    update handoff set
-        version = ?3, state = ?4, attempt = ?5, recipient = ?6, process = ?7, due_at = ?8,
-        rank = ?9, held = ?10, open = ?11, dead = ?12, ended_at = ?13, settled_at = ?14, json = ?15
-    where team = ?1 and id = ?2
+        applied_seq = excluded.applied_seq, state = excluded.state, recipient = excluded.recipient,
+        process = excluded.process, due_at = excluded.due_at, rank = excluded.rank,
+        open = excluded.open, dead = excluded.dead, ended_at = excluded.ended_at,
+        settled_at = excluded.settled_at, seqs_from = excluded.seqs_from, seqs = excluded.seqs,
+        json = excluded.json
 """

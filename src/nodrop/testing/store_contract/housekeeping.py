@@ -15,6 +15,7 @@ from nodrop.testing.store_contract.setting import (
     OTHER_TEAM,
     Setting,
     commit,
+    entry_bodies,
     load,
     noted,
     read_log,
@@ -54,8 +55,8 @@ class HousekeepingContract(Setting):
         assert await store.erase(TEAM, handoff_id(1)) == 2
         assert await store.erase(TEAM, handoff_id(1)) == 0
         assert await store.erase(TEAM, "unknown") == 0
-        assert await store.entry_bodies(TEAM, [1, 2, 3, 4]) == {3: b"kept", 4: b"team's"}
-        assert await store.entry_bodies(OTHER_TEAM, [1]) == {1: b"kept too"}
+        assert await entry_bodies(store, [1, 2, 3, 4]) == {3: b"kept", 4: b"team's"}
+        assert await entry_bodies(store, [1], OTHER_TEAM) == {1: b"kept too"}
         assert await read_log(store) == before
         assert len(await store.handoffs([(TEAM, handoff_id(1))])) == 1
 
@@ -123,7 +124,7 @@ class HousekeepingContract(Setting):
         await commit(store, story(offered(), *SETTLED), theirs, _key(1, OTHER_TEAM))
         await store.prune(await _horizon(store, 5), forget_before=LATER)
         assert len(await read_log(store, OTHER_TEAM)) == 5
-        assert await store.entry_bodies(OTHER_TEAM, [1]) == {1: b"theirs"}
+        assert await entry_bodies(store, [1], OTHER_TEAM) == {1: b"theirs"}
         assert await store.handoffs([(OTHER_TEAM, handoff_id(1))]) == [theirs.handoff]
         assert await store.resolve(OTHER_TEAM, f"{SENDER}/k1") == [handoff_id(1)]
         assert len(await store.inbox(OTHER_TEAM, RECIPIENT, after=0, limit=10)) == 1
@@ -142,7 +143,7 @@ class HousekeepingContract(Setting):
         assert list(loaded.entries) == [(TEAM, 7)]
         assert await store.places(TEAM, [(handoff_id(1), 1)]) == {}
         assert await store.bodies(TEAM, [(handoff_id(1), 1)]) == {}
-        assert await store.entry_bodies(TEAM, [1, 6, 7]) == {7: b"last"}
+        assert await entry_bodies(store, [1, 6, 7]) == {7: b"last"}
 
     async def test_the_bodies_of_what_is_in_the_snapshots_stay(self, store: Store) -> None:
         """Until a later horizon no longer has it."""

@@ -1,7 +1,6 @@
 """The contract of the log and what lives beside it: chain, bodies, commands, inboxes."""
 
 import hashlib
-import hmac
 import json
 from typing import Any
 
@@ -12,14 +11,14 @@ from msgspec.structs import replace
 
 from nodrop.core import events
 from nodrop.core.model import QuestionKind
-from nodrop.store import Changes, LogPage, Place, Store, Wanted
+from nodrop.store import Body, Changes, LogPage, Place, Store, Wanted
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import (
-    DIGEST_KEYS,
     OTHER_TEAM,
     Setting,
     commit,
+    entry_bodies,
     load,
     noted,
     read_log,
@@ -61,19 +60,21 @@ class LogContract(Setting):
         assert await store.head(TEAM) == Head(seq=2, hash=last.hash)
         assert await store.head(OTHER_TEAM) == Head(seq=0, hash=GENESIS)
 
-    async def test_a_body_leaves_a_digest_that_only_its_team_can_make(self, store: Store) -> None:
-        """Equal bodies are comparable within a team and not outside of it."""
+    async def test_a_body_leaves_a_digest_that_nobody_can_guess_it_from(self, store: Store) -> None:
+        """Equal bodies have different digests; with its salt, each can be checked."""
         same = b'{"note":"same"}'
-        await commit(
-            store,
-            Changes(entries=[noted(body=same), noted(), noted(body=same)]),
-            Changes(entries=[noted(OTHER_TEAM, body=same)]),
-        )
+        salts = [bytes([number]) * 16 for number in (1, 2)]
+        salted = [msgspec.structs.replace(noted(body=same), salt=salt) for salt in salts]
+        await commit(store, Changes(entries=[salted[0], noted(), salted[1]]))
         first, without, third = await read_log(store, TEAM)
-        [elsewhere] = await read_log(store, OTHER_TEAM)
-        assert first.body_digest == hmac.new(DIGEST_KEYS[TEAM], same, hashlib.sha256).hexdigest()
-        assert (third.body_digest, without.body_digest) == (first.body_digest, None)
-        assert elsewhere.body_digest != first.body_digest
+        assert without.body_digest is None
+        for entry, salt in ((first, salts[0]), (third, salts[1])):
+            assert entry.body_digest == hashlib.sha256(salt + same).hexdigest()
+        kept = await store.entry_bodies(TEAM, [1, 3])
+        assert kept == {
+            1: Body(salt=salts[0], body=same),
+            3: Body(salt=salts[1], body=same),
+        }
 
     async def test_an_entry_is_kept_as_it_was_written(self, store: Store) -> None:
         """Every field, and the data byte for byte."""
@@ -163,9 +164,8 @@ class LogContract(Setting):
         """Whether or not the entry is an event of a handoff."""
         await commit(store, Changes(entries=[noted(body=b"team"), noted()]))
         await commit(store, story(offered(), DELIVERED, bodies={1: b"offer"}))
-        found = await store.entry_bodies(TEAM, [1, 2, 3, 4, 5])
-        assert found == {1: b"team", 3: b"offer"}
-        assert await store.entry_bodies(OTHER_TEAM, [1, 3]) == {}
+        assert await entry_bodies(store, [1, 2, 3, 4, 5]) == {1: b"team", 3: b"offer"}
+        assert await entry_bodies(store, [1, 3], OTHER_TEAM) == {}
 
     async def test_the_place_of_an_event_is_found_by_handoff_and_version(
         self, store: Store

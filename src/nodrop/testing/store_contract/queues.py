@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from nodrop.core import events
-from nodrop.engine.batch import row
-from nodrop.store import Changes, Store
+from nodrop.store import Changes, Store, row_of
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, Story, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import OTHER_TEAM, Setting, commit
@@ -114,7 +113,8 @@ class QueueContract(Setting):
         first, second = story(offered(), number=1), story(offered(), number=2, team=OTHER_TEAM)
         await commit(store, _due(first, T0 + 50), _due(second, T0 + 20))
         assert await store.next_due() == T0 + 20
-        await commit(store, _due(story(events.Noted(), after=second.handoff), T0 + 80))
+        later = story(events.Noted(), after=second.handoff, team=OTHER_TEAM)
+        await commit(store, _due(later, T0 + 80))
         assert await store.next_due() == T0 + 50
 
     async def test_what_is_settled_is_never_due(self, store: Store) -> None:
@@ -159,11 +159,11 @@ class QueueContract(Setting):
 
 
 def _ranked(told: Story, rank: int | None) -> Changes:
-    return Changes(entries=told.entries, rows=[replace(row(told.handoff), rank=rank)])
+    return Changes(entries=told.entries, rows=[replace(row_of(told.handoff), rank=rank)])
 
 
 def _due(told: Story, at: int) -> Changes:
-    return Changes(entries=told.entries, rows=[replace(row(told.handoff), due_at=at)])
+    return Changes(entries=told.entries, rows=[replace(row_of(told.handoff), due_at=at)])
 
 
 async def _claimable(

@@ -58,6 +58,11 @@ async def read_log(store: Store, team: str = TEAM) -> list[Entry]:
     return list(await store.log(LogPage(team=team, limit=1_000)))
 
 
+async def entry_bodies(store: Store, seqs: Sequence[int], team: str = TEAM) -> dict[int, bytes]:
+    """Return the bodies there are of entries, without their salts."""
+    return {seq: found.body for seq, found in (await store.entry_bodies(team, seqs)).items()}
+
+
 def noted(
     team: str = TEAM,
     *,
