@@ -309,19 +309,21 @@ class _Check:
             message = f"takes more than {self._limits.schema_steps_max} steps to check; {_SIMPLER}"
             yield Problem(path=root, message=message)
         elif not self._validator.is_valid(value):
-            yield from self._errors(value, root)
+            yield from self._errors(value, data, root)
 
-    def _errors(self, value: Any, root: str) -> Iterator[Problem]:
+    def _errors(self, value: Any, data: bytes, root: str) -> Iterator[Problem]:
         """Yield what is wrong with a value that does not fit, as far as collecting it is bounded.
 
         The validator collects all errors, each with what it is about and those of every alternative.
         """
         assert self._validator is not None
         assert self._cost is not None
-        if self._cost.bytes_of_errors(value) is not None:
+        if self._cost.bytes_of_errors(value, data) is not None:
             for error in islice(self._validator.iter_errors(value), _ERRORS_SHOWN_MAX):
                 yield _problem(root, error)
-        elif not self._cost.has_alternatives and self._cost.steps_of_errors(value) is not None:
+        elif (
+            not self._cost.has_alternatives and self._cost.steps_of_errors(value, data) is not None
+        ):
             try:
                 self._validator.validate(value)  # which ends at the first
             except jsonschema_rs.ValidationError as error:

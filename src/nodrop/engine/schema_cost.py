@@ -85,6 +85,8 @@ class SchemaCost:
         if isinstance(order, int):
             raise ExpensiveSchemaError(nodes[order].path, "refers to itself for the same value")
         _bound_expansion(nodes, order, limits.schema_expanded_max)
+        self.measures = any(node.unique for node in nodes)
+        """Whether the cost depends on how large a value is that nothing is applied to."""
         self.counts_members = any(node.unevaluated for node in nodes)
         """Whether the cost of a value depends on how many members it has, apart from theirs."""
         self._everything = None if self.counts_members else self._whole()
@@ -99,22 +101,33 @@ class SchemaCost:
 
         None means more than `schema_steps_max`.
         """
-        most = self._limits.schema_steps_max
-        if self._everything is not None:
-            each, text = self._everything
-            steps = _values(data) * each + len(data) * text // _CHARS_PER_STEP
-            if steps <= most:
-                return steps
-        return self._walk(value, most, remembering=True)
+        return self._at_a_glance(data) or self._walk(
+            value, self._limits.schema_steps_max, remembering=True
+        )
 
-    def steps_of_errors(self, value: Any) -> int | None:
-        """Return a bound on the steps of finding the first error of `value`; None: too many."""
-        return self._walk(value, self._limits.schema_steps_max, remembering=False)
+    def steps_of_errors(self, value: Any, data: bytes) -> int | None:
+        """Return a bound on the steps of finding the first error of `value`; None as for `steps`."""
+        return self._at_a_glance(data) or self._walk(
+            value, self._limits.schema_steps_max, remembering=False
+        )
 
-    def bytes_of_errors(self, value: Any) -> int | None:
-        """Return a bound on the bytes of all errors of `value`, each with what it is about; None: too many."""
+    def bytes_of_errors(self, value: Any, data: bytes) -> int | None:
+        """Return a bound on the bytes of all errors of `value`, each with what it is about.
+
+        None means more than `schema_error_bytes_max`.
+        """
         most = self._limits.schema_error_bytes_max
+        if len(data) > most:
+            return None
         return self._walk(value, most, remembering=False, explaining=True)
+
+    def _at_a_glance(self, data: bytes) -> int | None:
+        """Return a bound on the steps that holds for all values as large as this one, if it is low enough."""
+        if self._everything is None:
+            return None
+        each, text = self._everything
+        steps = _values(data) * each + len(data) * text // _CHARS_PER_STEP
+        return steps if steps <= self._limits.schema_steps_max else None
 
     def _walk(
         self, value: Any, most: int, *, remembering: bool, explaining: bool = False
@@ -314,11 +327,14 @@ class _Walk:
         self._cost = cost
         self._counts_members = cost.counts_members
         self._explaining = explaining
+        self._measures = explaining or cost.measures
         self._gathered = 0
         self.left = most
 
     def visit(self, applied: _Applied, value: Any) -> int:
-        """Count the steps for a value; return how large it is."""
+        """Count the steps for a value; return how large it is, if that matters."""
+        if not (applied.counts or self._measures):
+            return 1
         kind = _KINDS.get(cast("Any", type(value)))
         members = len(value) if kind and self._counts_members else 0
         state = applied.states.get((kind, members)) or self._gather(applied, value)
