@@ -9,11 +9,11 @@ from pathlib import Path
 from nodrop import app
 from nodrop.core import events
 from nodrop.core.errors import ALL
-from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.limits import DEFAULT, HOUR, Limits
 from nodrop.core.machine import TRANSITIONS
 from nodrop.core.model import FINAL
 from nodrop.core.roles import Role
-from nodrop.engine.roles import MAY
+from nodrop.engine.roles import MAY, viewed
 from nodrop.wire.errors import TABLE
 from nodrop.wire.events import NAMES, TEAM_NAMES
 from nodrop.wire.text import spell_duration
@@ -132,7 +132,9 @@ def authorization() -> str:
     """Who may ask for what."""
     head = " | ".join(role.value for role in Role)
     rows = [
-        f"| `{name}` | " + " | ".join("yes" if role in may else "" for role in Role) + " |"
+        f"| `{name}` | "
+        + " | ".join("yes" if role in may else "" for role in Role)
+        + f" | {_viewed(name)} |"
         for name, may in MAY.items()
     ]
     meanings = [f"- **{role.value}**: {_comment(Role, role.name)}" for role in Role]
@@ -152,7 +154,29 @@ def authorization() -> str:
         "   They are asked for offers and every leg of them, reassigning, redriving and when a leg opens;\n"
         "   who may not be asked is no candidate (`no_match`).\n\n"
         "## Roles\n\n" + "\n".join(meanings) + "\n\n"
-        f"| operation | {head} |\n|---|" + "---|" * len(Role) + "\n" + "\n".join(rows) + "\n\n"
+        f"| operation | {head} | view link |\n|---|"
+        + "---|" * (len(Role) + 1)
+        + "\n"
+        + "\n".join(rows)
+        + "\n\n"
+        "## Links\n\n"
+        "A link signs a browser in: `<address of the relay>/#signin=CODE`. The code is behind the `#`, so it\n"
+        "is in no request line and no log of a proxy. `POST /v1/links/redeem` (operation `redeem_link`,\n"
+        "without a bearer) exchanges it for a bearer token. A code that is unknown, used, expired or revoked\n"
+        "gets `link_invalid`, whichever it is; the security log notes it, and one address may try\n"
+        f"{DEFAULT.sign_ins_per_second_max:g} codes a second (`rate_limited`).\n\n"
+        "- **sign_in** (`nodrop open`, and printed by `nodrop up`): for whoever makes it, with the same agent\n"
+        "  and role. It is good once, within 15 minutes unless `expires_in` says otherwise. Its bearer counts\n"
+        f"  for {DEFAULT.sign_in_ms // HOUR} hours; a new link extends that. Every role may make one, for itself.\n"
+        "- **view** (`nodrop open --view`): an observer called `viewer`, as often as wanted until the link\n"
+        "  expires, 24 hours unless `expires_in` says otherwise. Its answers leave out payloads, results,\n"
+        "  questions, notes, messages and every other body, in views, the log, traces and live streams. It\n"
+        "  may ask for what the last column says; everything else is `forbidden`, its own tokens and keys\n"
+        "  included. Operators and observers may make one. With `payloads` (`--payloads`) it shows bodies,\n"
+        "  to whoever has the link: only an operator may make that, as the person `me` is.\n\n"
+        "Codes and bearers are kept as hashes. A link is made, redeemed and revoked by entries of the log;\n"
+        "redeeming a view link writes nothing. `nodrop token --list` lists links beside tokens, and\n"
+        "`nodrop token --revoke ID` ends a link and its bearer at once, on open connections too.\n\n"
         "## The security log\n\n"
         "Refusals that are about who asks are counted beside the team's log, which nobody who is refused\n"
         "can make grow: by team, agent, operation, code, reason and address, with the first and last time.\n"
@@ -167,6 +191,13 @@ def authorization() -> str:
         "is theirs: erase each of them. A dead letter is decided about first, and what a redriven one left\n"
         "is kept until its successor is settled.\n"
     )
+
+
+def _viewed(operation: str) -> str:
+    """Whether the bearer of a view link may ask for an operation."""
+    if operation in viewed(payloads=False):
+        return "yes"
+    return "with payloads" if operation in viewed(payloads=True) else ""
 
 
 def _comment(kind: type, name: str) -> str:

@@ -223,6 +223,14 @@ async def somebody_joins_with_a_key(cast: Cast, stranger: Visitor) -> None:
     await cast.described.ask(itself, "revoke_key", name=joiner.key.id)
 
 
+async def a_link_is_redeemed(cast: Cast, stranger: Visitor) -> None:
+    link = await cast.operator("create_link", {"kind": "view", "expires_in": "1h"})
+    signed_in = await cast.described.ask(stranger, "redeem_link", {"code": link["code"]})
+    viewer = stranger.with_headers(authorization=f"Bearer {signed_in['token']}")
+    await cast.described.ask(viewer, "list_handoffs")
+    await cast.operator("list_tokens")
+
+
 async def test_every_operation_answers_as_it_is_described(
     stranger: Visitor, clock: FakeClock
 ) -> None:
@@ -236,6 +244,7 @@ async def test_every_operation_answers_as_it_is_described(
     await a_team_coordinates(cast)
     await people_look_around(cast)
     await somebody_joins_with_a_key(cast, stranger)
+    await a_link_is_redeemed(cast, stranger)
     assert cast.asked_for == OPERATIONS.keys()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from kit.asgi import WAIT_SECONDS_MAX, Response, Visitor
-from nodrop.core.limits import DEFAULT
+from nodrop.core.limits import DEFAULT, Limits
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
@@ -132,8 +132,9 @@ class _Ids:
 class Fortress:
     """The relay under attack."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = DEFAULT) -> None:
         self.clock = FakeClock()
+        self.limits = limits
         self.store = MemoryStore()
         self.revoked = ""
         """The secret of a token that was revoked."""
@@ -149,7 +150,7 @@ class Fortress:
             clock=self.clock,
             ids=_Ids(),
             signer=MemorySigner(),
-            limits=DEFAULT,
+            limits=self.limits,
         )
         for team in (TEAM, ELSEWHERE):
             await self.relay.ensure_team(team)

@@ -60,6 +60,13 @@ def test_every_error_code_is_listed() -> None:
     assert sorted(codes) == sorted(error.code for error in ALL)
 
 
+def test_only_redeeming_a_link_takes_no_bearer() -> None:
+    assert DOCUMENT["security"] == [{"token": []}]
+    assert [name for name, (_, _, d) in operations().items() if d.get("security") == []] == [
+        "redeem_link"
+    ]
+
+
 def test_a_name_that_the_path_gives_is_not_asked_for_again() -> None:
     described = operations()
     assert DOCUMENT["components"]["schemas"]["RemoveAgent"]["required"] == []
@@ -74,6 +81,7 @@ def test_a_body_is_required_where_one_of_its_fields_is() -> None:
     assert required == {
         *("offer", "counter", "reassign", "block", "answer", "agree", "decline", "checkpoint"),
         *("note", "note_team", "register", "create_token", "contract", "join", "add_key"),
+        "redeem_link",
         *("offer_group", "emit", "put_trigger", "put_outlet", "say", "tell_status"),
     }
 

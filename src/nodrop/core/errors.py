@@ -11,6 +11,7 @@ NodropError
 │   │   └── AttemptRequiredError        name the delivery this is about
 │   ├── TooLargeError               over a bound of `core.limits`
 │   ├── UnauthenticatedError        who are you?
+│   ├── LinkInvalidError            a link that lets nobody in: unknown, used, expired, revoked
 │   ├── SignatureRequiredError      this team wants it signed
 │   ├── SignatureInvalidError       not signed by whom it says, or not this
 │   │   └── SignatureStaleError         signed too long ago, or in the future
@@ -162,6 +163,15 @@ class UnauthenticatedError(CallerError):
     title = "The request carries no valid token"
     suspect = "unauthenticated"
     next = "Send `Authorization: Bearer TOKEN`; `nodrop token NAME` prints one."
+
+
+class LinkInvalidError(CallerError):
+    """The code of a link that is unknown, used, expired or revoked: the answer does not say which."""
+
+    code = "link_invalid"
+    title = "This link does not sign anyone in"
+    suspect = "link_invalid"
+    next = "Make a new link: `nodrop open`."
 
 
 class SignatureRequiredError(CallerError):

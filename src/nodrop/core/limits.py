@@ -144,6 +144,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one agent; more are refused with `rate_limited`."""
     commands_per_second_max: float = 100_000.0
     """Of one agent, heartbeats apart; more are refused with `rate_limited`."""
+    sign_ins_per_second_max: float = 10.0
+    """Codes of links that one address may try; more are refused with `rate_limited`."""
     burst_seconds: float = 2.0
     """How many seconds' worth of its rate an agent may ask for at once."""
     full_retry_seconds: float = 5.0
@@ -183,6 +185,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     invitations_max: int = 1_000
     """Open invitations of one team."""
     invitation_ms_max: int = 30 * DAY
+    links_max: int = 1_000
+    """Links of one team that sign in, or did and still count; one more is `limit_reached`."""
+    link_ms_max: int = 30 * DAY
+    sign_in_ms: int = 12 * HOUR
+    """How long the bearer of a sign-in link counts after it was redeemed."""
     bearers_max: int = 10_000
     """Verified bearer tokens that are remembered until they expire."""
     allow_rules_max: int = 1_000

@@ -1,4 +1,4 @@
-"""Access: tokens, bearers and invitations, and the caller that each one stands for.
+"""Access: tokens, bearers, links and invitations, and the caller that each one stands for.
 
 Secrets are kept as hashes only. A caller that was let in is looked at again with every command,
 which is a lookup: revocation and expiry count at once, on open connections too.
@@ -14,6 +14,7 @@ from nodrop.core.errors import ForbiddenError, UnauthenticatedError
 from nodrop.core.roles import Role
 from nodrop.engine.invitations import Invitations
 from nodrop.engine.keys import KeyRing
+from nodrop.engine.links import Links
 from nodrop.engine.ports import Clock
 from nodrop.engine.revocations import Revocations
 from nodrop.engine.shows import Caller
@@ -27,7 +28,13 @@ class Access:
     """Everything that lets somebody in."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, keys: KeyRing, invitations: Invitations
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        keys: KeyRing,
+        invitations: Invitations,
+        links: Links,
     ) -> None:
         self.revocations = Revocations()
         self.ask: Callable[[], Awaitable[None]] | None = None
@@ -36,6 +43,7 @@ class Access:
         self._clock = clock
         self._keys = keys
         self._invitations = invitations
+        self._links = links
         self._tokens: dict[str, Token] = {}
         self._by_id: dict[tuple[str, str], Token] = {}
 
@@ -81,7 +89,9 @@ class Access:
         if caller is None and secret.startswith(PREFIX):
             caller = self._invitations.authenticate(hashed(secret), now=now)
         elif caller is None:
-            caller = self._holder(self._tokens.get(hashed(secret)))
+            digest = hashed(secret)
+            caller = self._holder(self._tokens.get(digest))
+            caller = caller or self._links.authenticate(digest, now=now)
         if caller is None:
             raise UnauthenticatedError
         return caller if address is None else msgspec.structs.replace(caller, address=address)
@@ -118,6 +128,11 @@ class Access:
                 raise UnauthenticatedError
         elif caller.invitation_id is not None and operation != "join":
             raise ForbiddenError("an invitation is for joining, and for nothing else")
+        elif caller.link_id is not None:
+            if not self._links.good(caller.team, caller.link_id, now=self._clock.now()):
+                raise UnauthenticatedError
+        elif not caller.agent and caller.invitation_id is None and operation != "redeem_link":
+            raise UnauthenticatedError
 
 
 def hashed(secret: str) -> str:

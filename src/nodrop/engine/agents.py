@@ -13,8 +13,9 @@ from nodrop.engine.ports import Clock
 from nodrop.engine.reach import Reaches
 from nodrop.engine.register import Register
 from nodrop.engine.shows import Caller
+from nodrop.engine.signing_in import SigningIn
 from nodrop.engine.standings import Standings
-from nodrop.wire import directory, requests
+from nodrop.wire import directory, requests, views
 from nodrop.wire.requests import Request
 
 
@@ -31,6 +32,7 @@ class Agents:
         standings: Standings,
         reaches: Reaches,
         membership: Membership,
+        signing_in: SigningIn,
         clock: Clock,
     ) -> None:
         self._register = register
@@ -40,6 +42,7 @@ class Agents:
         self._standings = standings
         self._reaches = reaches
         self._membership = membership
+        self._signing_in = signing_in
         self._clock = clock
 
     async def call(self, caller: Caller, request: Request, name: str | None) -> Reply:
@@ -67,10 +70,17 @@ class Agents:
             case requests.CreateToken():
                 return Reply(answer=await self._people.create_token(caller, request))
             case requests.ListTokens():
-                return Reply(answer=self._people.tokens(caller, request.agent))
+                tokens = self._people.tokens(caller, request.agent)
+                tokens += self._signing_in.listed(caller, request.agent)
+                return Reply(answer=views.TokensAnswer(tokens=tuple(tokens)))
             case requests.RevokeToken():
                 token_id = name or request.token_id
-                return Reply(answer=await self._people.revoke_token(caller, token_id))
+                ended = await self._signing_in.revoke(caller, token_id)
+                return Reply(answer=ended or await self._people.revoke_token(caller, token_id))
+            case requests.CreateLink():
+                return Reply(answer=await self._signing_in.create(caller, request))
+            case requests.RedeemLink():
+                return Reply(answer=await self._signing_in.redeem(caller, request))
             case requests.SetReach() | requests.GetReach():
                 agent = name or request.agent
                 return Reply(answer=await self._reaches.call(caller, request, agent))

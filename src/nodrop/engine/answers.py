@@ -69,7 +69,7 @@ class Answers:
     async def to_wait(self, caller: Caller, handoff: Handoff, *, elapsed: bool) -> Reply:
         """Return the answer to one who waited for a handoff, or merely looked."""
         if caller.observer:
-            [view] = await self._shows.outlines([handoff])
+            [view] = await self._shows.seen(caller, [handoff])
         else:
             if owes_outcome(handoff, caller.agent):
                 # The outcome leaves with this answer, and the log says so first.
@@ -80,14 +80,8 @@ class Answers:
     async def to_list(self, caller: Caller, found: list[Handoff]) -> Reply:
         """Return a page of handoffs."""
         before = found[-1].id if found else None
-        shown = await self.shown(caller, found)
+        shown = await self._shows.seen(caller, found)
         return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
-
-    async def shown(self, caller: Caller, found: list[Handoff]) -> tuple[views.HandoffView, ...]:
-        """Return handoffs as the caller may see them."""
-        if caller.observer:
-            return await self._shows.outlines(found)
-        return await self._shows.handoffs(found, reader=caller.agent)
 
     async def to_inbox(self, caller: Caller, request: requests.GetInbox, *, now: int) -> Reply:
         """Return what is in the caller's inbox."""

@@ -5,7 +5,7 @@ settlement are those of any other. `consequences` tells it how its members fare,
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -38,7 +38,6 @@ from nodrop.engine.signing import Signing
 from nodrop.engine.writing import Writing
 from nodrop.store import KeyUse, Wanted
 from nodrop.wire import canonical, chain_views, requests, traces
-from nodrop.wire.views import HandoffView
 
 _GRACE_MS: Final = 5 * SECOND
 """How long after its last member a group would expire: by then all of them have ended."""
@@ -295,8 +294,8 @@ class Groups:
         assert group.join is not None, "only groups are shown as such"
         labels = {member.id: member.label for member in group.join.members}
         members = await asyncio.gather(*(self._reading.find(caller, id_) for id_ in labels))
-        views = await self._seen(caller, members)
-        [itself] = await self._seen(caller, [group])
+        views = await self._shows.seen(caller, members)
+        [itself] = await self._shows.seen(caller, [group])
         return chain_views.GroupView(
             id=group.id,
             state=group.state.value,
@@ -315,11 +314,6 @@ class Groups:
             },
             handoff=itself,
         )
-
-    async def _seen(self, caller: Caller, handoffs: Sequence[Handoff]) -> tuple[HandoffView, ...]:
-        if caller.observer:
-            return await self._shows.outlines(handoffs)
-        return await self._shows.handoffs(handoffs, reader=caller.agent)
 
 
 def _require_steps_that_come(terms: Terms) -> None:

@@ -6,11 +6,12 @@ behind that the store does not say.
 
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.core.limits import Limits
-from nodrop.engine import invitations, keys, policies
+from nodrop.engine import invitations, keys, links, policies
 from nodrop.engine.access import Access
 from nodrop.engine.batch import Batch
 from nodrop.engine.invitations import Invitations
 from nodrop.engine.keys import KeyRing
+from nodrop.engine.links import Links
 from nodrop.engine.policies import Policies
 from nodrop.engine.ports import Clock
 from nodrop.engine.signing import Signing
@@ -18,13 +19,20 @@ from nodrop.store import Changes, Record, Store
 
 
 class Identity:
-    """Keys, tokens, invitations and the rules of every team."""
+    """Keys, tokens, invitations, links and the rules of every team."""
 
     def __init__(self, store: Store, *, clock: Clock, limits: Limits) -> None:
         self.keys = KeyRing(limits)
         self.invitations = Invitations()
+        self.links = Links()
         self.policies = Policies()
-        self.access = Access(store, clock=clock, keys=self.keys, invitations=self.invitations)
+        self.access = Access(
+            store,
+            clock=clock,
+            keys=self.keys,
+            invitations=self.invitations,
+            links=self.links,
+        )
         self.signing = Signing(self.keys, self.policies, clock=clock)
         self._store = store
         self._changing: Batch | None = None
@@ -35,7 +43,7 @@ class Identity:
         await self.load_records()
 
     async def load_records(self) -> None:
-        """Read keys, invitations and rules, again where a commit left it open what was kept."""
+        """Read keys, invitations, links and rules, again where a commit left it open what was kept."""
         for record in await self._records():
             self._know(record)
         self._changing = None
@@ -49,6 +57,7 @@ class Identity:
         await self.access.load(team)
         found = await self._records(team)
         self.invitations.keep_only(team, {r.id for r in found if r.kind == invitations.KIND})
+        self.links.keep_only(team, {r.id for r in found if r.kind == links.KIND})
         for record in found:
             self._know(record)
 
@@ -58,7 +67,7 @@ class Identity:
             await self.load_records()
 
     async def _records(self, team: str | None = None) -> list[Record]:
-        kinds = (keys.KIND, invitations.KIND, policies.KIND)
+        kinds = (keys.KIND, invitations.KIND, links.KIND, policies.KIND)
         of = None if team is None else (team, "")
         return [record for kind in kinds for record in await self._store.records(kind, of=of)]
 
@@ -85,6 +94,8 @@ class Identity:
         for team, kind, record_id in changes.records_gone:
             if kind == invitations.KIND:
                 self.invitations.drop(team, record_id)
+            elif kind == links.KIND:
+                self.links.drop(team, record_id)
 
     def _know(self, record: Record) -> None:
         match record.kind:
@@ -94,6 +105,10 @@ class Identity:
                     self.access.revocations.revoked(record.team, key.id)
             case invitations.KIND:
                 self.invitations.put(record)
+            case links.KIND:
+                link = self.links.put(record)
+                if link.revoked_at is not None:
+                    self.access.revocations.revoked(record.team, link.id)
             case policies.KIND:
                 self.policies.put(record)
             case _:

@@ -172,10 +172,10 @@ class People:
         """Whether anybody goes by this name, or did."""
         return self._register.knows(team, agent)
 
-    def tokens(self, caller: Caller, agent: str | None) -> views.TokensAnswer:
+    def tokens(self, caller: Caller, agent: str | None) -> list[views.TokenView]:
         """Return the tokens that are good, of one agent or of all that the caller may know of."""
         self._intake.agent(agent, "agent")
-        shown = [
+        return [
             views.TokenView(
                 token_id=token.id,
                 agent=token.agent,
@@ -188,7 +188,6 @@ class People:
             and agent in {None, token.agent}
             and (caller.operator or token.agent == caller.agent)
         ]
-        return views.TokensAnswer(tokens=tuple(shown))
 
     async def revoke_token(self, caller: Caller, token_id: str) -> views.TokenAnswer:
         """End a token at once."""

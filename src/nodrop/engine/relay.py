@@ -59,6 +59,7 @@ from nodrop.engine.room import COUNTED, Rates, Room
 from nodrop.engine.rules import Rules
 from nodrop.engine.sharing import Sharing
 from nodrop.engine.shows import Caller, Shows, shown_refusal
+from nodrop.engine.signing_in import SigningIn
 from nodrop.engine.standings import Standings
 from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Taking, process_id
@@ -227,6 +228,7 @@ class Relay:
                 ids=ids,
                 signer=signer,
             ),
+            signing_in=SigningIn(self._engine, identity, intake=intake, ids=ids),
             clock=clock,
         )
         self.webhooks = Webhooks(self._engine, store, ids=ids)
@@ -360,7 +362,9 @@ class Relay:
             raise NotFoundError(f"no operation is called {operation!r}")
         carried_out = self._carry_out(caller, operation, request, reference, name)
         if getattr(request, "wait", 0):
-            return await self._identity.access.revocations.unless_revoked(caller, carried_out)
+            reply = await self._identity.access.revocations.unless_revoked(caller, carried_out)
+            self._identity.access.require(caller, operation)  # it may have expired meanwhile
+            return reply
         return await carried_out
 
     async def _carry_out(
@@ -395,8 +399,15 @@ class Relay:
         self._identity.access.require(caller, operation)
         require_role(caller, operation)
         if operation in COUNTED:
+            self._spend(caller, operation)
+        if caller.agent and not caller.viewer:
+            self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
+
+    def _spend(self, caller: Caller, operation: str) -> None:
+        if operation == "redeem_link":
+            self._rates.spend_attempt(caller.address or "")
+        else:
             self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
-        self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
 
     def _refuse(self, asking: Asking, error: NodropError) -> None:
         if self._fellows is not None and asking.operation == "offer" and not error.retryable:
@@ -416,8 +427,8 @@ class Relay:
         self.refusals.note(
             error,
             operation=operation,
-            team=caller.team,
-            actor=caller.agent,
+            team=caller.team or None,
+            actor=caller.agent or None,
             address=caller.address,
         )
 
@@ -462,7 +473,7 @@ class Relay:
 
     async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
         found, truncated = await self._reading.trace(caller, correlation_id)
-        shown = await self._answers.shown(caller, found)
+        shown = await self._shows.seen(caller, found)
         return await self._tracing.trace(caller, correlation_id, found, shown, truncated=truncated)
 
     # --- taking work ---
@@ -497,8 +508,18 @@ class Relay:
         return self._listeners.add((caller.team, caller.agent), push)
 
     def on_revoked(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
-        """Call `ended` when what `caller` was let in with is revoked; returns how to stop that."""
-        return self._identity.access.revocations.watch(caller, ended)
+        """Call `ended` when what `caller` was let in with ends; returns how to stop that."""
+        stop = self._identity.access.revocations.watch(caller, ended)
+        link = self._identity.links.get(caller.team, caller.link_id or "")
+        if link is None:
+            return stop
+        alarm = self._alarms.set(link.ends_at, ended)
+
+        def stop_both() -> None:
+            stop()
+            self._alarms.cancel(alarm)
+
+        return stop_both
 
     def _committed(self, committed: Committed) -> None:
         self._room.note(committed.changed)
@@ -539,6 +560,11 @@ class Relay:
     async def manifest(self, caller: Caller, agent: str) -> bytes:
         """Return an agent's manifest as it was sent."""
         return self._agents.manifest(caller.team, agent)
+
+
+def stranger(team: str | None, *, address: str | None) -> Caller:
+    """Return a caller without a bearer, who may redeem a link; `team`: of that team only."""
+    return Caller(team=team or "", agent="", address=address)
 
 
 def operator_of(team: str) -> Caller:

@@ -24,7 +24,7 @@ class Revocations:
 
     def watch(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:
         """Call `ended` when what `caller` was let in with is revoked; returns how to stop that."""
-        credential = caller.key_id or caller.token_id
+        credential = caller.key_id or caller.token_id or caller.link_id
         if credential is None:
             return lambda: None
         key, mark = (caller.team, credential), object()

@@ -36,7 +36,7 @@ _OWN: Final = frozenset(
     {
         *("keys", "add_key", "revoke_key"),
         *("create_token", "list_tokens", "revoke_token"),
-        *("get_policy", "join"),
+        *("get_policy", "join", "create_link", "redeem_link"),
     }
 )
 """One's own way in, and the rules one is held to."""
@@ -66,7 +66,21 @@ MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPER
 """Who may ask for an operation. What it then does may still be refused."""
 
 
+_VIEWED: Final = (_SEEN_BY_ALL - {"triggers"}) | {"keys", "get_policy", "redeem_link"}
+"""What a view link is for. A rule holds the payload of what it hands off."""
+
+
+def viewed(*, payloads: bool) -> frozenset[str]:
+    """Return what the bearer of a view link may ask for."""
+    return _VIEWED | {"triggers"} if payloads else _VIEWED
+
+
 def require_role(caller: Caller, operation: str) -> None:
     """Refuse what the caller's role may not ask for."""
+    if caller.viewer and operation not in viewed(payloads=caller.payloads):
+        raise ForbiddenError(
+            f"a view link does not let you ask for {operation}",
+            next_step="Sign in as yourself: `nodrop open`.",
+        )
     if caller.role not in MAY[operation]:
         raise ForbiddenError(f"an {caller.role} may not ask for {operation}")

@@ -142,6 +142,8 @@ class Rates:
         self._now = now
         self._offers: dict[Key, _Meter] = {}
         self._commands: dict[Key, _Meter] = {}
+        self._attempts: dict[Key, _Meter] = {}
+        """By address, of callers without a bearer: bounded, the oldest are forgotten first."""
 
     def spend(self, team: str, agent: str, *, offer: bool) -> None:
         """Count a command of an agent; refuse it if that is one too many now."""
@@ -149,6 +151,12 @@ class Rates:
         self._take(self._commands, key, self._limits.commands_per_second_max)
         if offer:
             self._take(self._offers, key, self._limits.offers_per_second_max)
+
+    def spend_attempt(self, address: str) -> None:
+        """Count an attempt to sign in; refuse it if that is one too many now."""
+        self._take(self._attempts, ("", address), self._limits.sign_ins_per_second_max)
+        while len(self._attempts) > self._limits.refusals_max:
+            del self._attempts[next(iter(self._attempts))]
 
     def _take(self, meters: dict[Key, _Meter], key: Key, per_second: float) -> None:
         meter = meters.get(key)
@@ -164,7 +172,9 @@ class Rates:
             Bucket(level=meter.left, at=meter.at), now=now, per_second=per_second, most=most
         )
         if bucket.level < 1:
-            error = RateLimitedError(f"{key[1]} may ask {per_second:g} times a second")
+            error = RateLimitedError(
+                f"{key[1] or 'this caller'} may ask {per_second:g} times a second"
+            )
             error.retry_after_seconds = budget.wait_seconds(bucket, cost=1, per_second=per_second)
             raise error
         return _Meter(bucket.level, bucket.at)

@@ -38,6 +38,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str | None = None
     invitation_id: str | None = None
     """The bearer of an invitation, who is nobody yet."""
+    link_id: str | None = None
+    """The link that the caller was signed in by."""
+    viewer: bool = False
+    """Signed in by a view link: an observer that may not even manage its own credentials."""
+    payloads: bool = False
+    """An observer that may read payloads, results and other bodies."""
     address: str | None = None
     """Where it asks from, if it came over a network."""
 
@@ -47,6 +53,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         if self.operator:
             return Role.OPERATOR
         return Role.OBSERVER if self.observer else Role.AGENT
+
+    @property
+    def sees_bodies(self) -> bool:
+        """Whether it reads payloads, results and other bodies of what it may see."""
+        return self.payloads or not self.observer
 
     @property
     def sees_team(self) -> bool:
@@ -65,8 +76,15 @@ def may_see(caller: Caller, handoff: Handoff) -> bool:
 
 
 def may_read(caller: Caller, handoff: Handoff) -> bool:
-    """Whether `caller` may read the words and data of `handoff` too: observers may not."""
-    return not caller.observer and may_see(caller, handoff)
+    """Whether `caller` may read the words and data of `handoff` too."""
+    return caller.sees_bodies and may_see(caller, handoff)
+
+
+def may_read_loose(caller: Caller, entry: Entry) -> bool:
+    """Whether `caller` may read the body of an entry that is about no handoff."""
+    if caller.viewer:
+        return caller.payloads
+    return may_hear(entry, caller.agent, operator=caller.operator, observer=caller.observer)
 
 
 def parties(handoff: Handoff) -> set[str]:
@@ -142,6 +160,14 @@ class Shows:
         bodies = await self._bodies.fetch(wanted)
         seqs = await self._question_seqs(handoffs)
         return tuple(self._view(h, bodies, seqs.get(h.id), reader=reader) for h in handoffs)
+
+    async def seen(
+        self, caller: Caller, handoffs: Sequence[Handoff]
+    ) -> tuple[views.HandoffView, ...]:
+        """Return handoffs as `caller` may see them."""
+        if not caller.sees_bodies:
+            return await self.outlines(handoffs)
+        return await self.handoffs(handoffs, reader=None if caller.observer else caller.agent)
 
     async def outlines(self, handoffs: Sequence[Handoff]) -> tuple[views.HandoffView, ...]:
         """Return where handoffs stand, without their words and data."""
@@ -297,7 +323,7 @@ class Shows:
             for e in entries
             if e.body_digest
             and (
-                may_hear(e, caller.agent, operator=caller.operator, observer=caller.observer)
+                may_read_loose(caller, e)
                 if e.version is None
                 else e.handoff_id in seen and e.at > (seen[e.handoff_id].erased_at or 0)
             )

@@ -66,6 +66,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.AttemptRequiredError: _row(422, EXIT_USAGE),
     errors.TooLargeError: _row(413, EXIT_USAGE),
     errors.UnauthenticatedError: _row(401, EXIT_FAILED),
+    errors.LinkInvalidError: _row(403, EXIT_FAILED),
     errors.SignatureRequiredError: _row(403, EXIT_FAILED),
     errors.SignatureInvalidError: _row(403, EXIT_FAILED),
     errors.SignatureStaleError: _row(403, EXIT_FAILED),

@@ -113,6 +113,8 @@ _FIELDS: Final[Mapping[str, Schema]] = {
 """By the name of the field, whatever request it is in."""
 
 _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
+    ("CreateLink", "kind"): {"enum": ["sign_in", "view"]},
+    ("RedeemLink", "code"): {},
     ("LegSpec", "on"): {"enum": ["completed", "failed"]},
     ("Block", "name"): _TEXT,
     ("AllowSpec", "from"): _AGENT_OR_ANY,
@@ -201,11 +203,12 @@ _DURATIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("after", "wait", "overlap"), DURATION),
     **dict.fromkeys(("accept_within", "update_every", "timeout", "first", "max"), SOME_TIME),
 }
-DUES: Final = frozenset({"deadline", "eta", "next_update", "expires"})
+DUES: Final = frozenset({"deadline", "eta", "next_update", "expires", "expires_in"})
 TIMES: Final = DUES | _DURATIONS.keys()
 """Fields that hold a due time; and these, or a duration."""
 _OTHER_TIMES: Final[Mapping[tuple[str, str], str]] = {
     ("CreateInvitation", "expires"): SOON,
+    ("CreateLink", "expires_in"): SOON,
     ("GetLog", "since"): AGO,
     ("GetLog", "until"): AGO,
     ("LegSpec", "deadline"): SOME_TIME,  # counted from its start

@@ -26,6 +26,31 @@ class InvitationsAnswer(View, frozen=True, kw_only=True):
     invitations: tuple[InvitationView, ...]
 
 
+class LinkAnswer(View, frozen=True, kw_only=True):
+    """A link that signs in; the code is told once, when it is made."""
+
+    token_id: str
+    """What `list_tokens` and `revoke_token` call it."""
+    kind: str
+    code: str
+    path: str
+    """What to open, below the address of the relay."""
+    expires_at: str
+
+
+class SignedInAnswer(View, frozen=True, kw_only=True):
+    """The bearer that a link was redeemed for, and what it stands for."""
+
+    token: str
+    token_id: str
+    team: str
+    agent: str
+    role: str
+    payloads: bool
+    """Whether its answers show payloads, results and other bodies."""
+    expires_at: str
+
+
 class KeyView(View, frozen=True, kw_only=True):
     """A public key and whose it is."""
 

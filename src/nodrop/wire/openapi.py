@@ -131,6 +131,8 @@ def _operation(
         "summary": said.split("\n", 1)[0],
         "tags": [operation.path.split("/", 1)[0]],
     }
+    if operation.open:
+        described["security"] = []
     parameters = list(_query(route, components)) if not operation.changes else []
     if issubclass(operation.request, Command):
         parameters.append(_IDEMPOTENCY_KEY)

@@ -27,6 +27,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
     """The shape of the answer; `wire.views` has one struct for each."""
     status: int = 200
+    open: bool = False
+    """Whether it may be asked for without a bearer token."""
 
     @property
     def about_handoff(self) -> bool:
@@ -233,6 +235,22 @@ _TABLE: Final = (
         answer="invitation",
     ),
     Operation(name="join", method="POST", path="join", request=r.Join, answer="key", status=201),
+    Operation(
+        name="create_link",
+        method="POST",
+        path="links",
+        request=r.CreateLink,
+        answer="link",
+        status=201,
+    ),
+    Operation(
+        name="redeem_link",
+        method="POST",
+        path="links/redeem",
+        request=r.RedeemLink,
+        answer="signed_in",
+        open=True,
+    ),
     Operation(
         name="add_key", method="POST", path="keys", request=r.AddKey, answer="key", status=201
     ),

@@ -354,6 +354,23 @@ class Join(Command, frozen=True, kw_only=True):
     proof: str
 
 
+class CreateLink(Command, frozen=True, kw_only=True):
+    """Make a link that signs a browser in; its code is shown once."""
+
+    kind: str = "sign_in"
+    """`sign_in`: as oneself, once. `view`: to look only, as often as wanted until it expires."""
+    expires_in: Duration | None = None
+    """How long it can be redeemed: by default 15 minutes to sign in, 24 hours to view."""
+    payloads: bool = False
+    """Whether a view link shows payloads, results and other bodies."""
+
+
+class RedeemLink(Request, frozen=True, kw_only=True):
+    """Exchange the code of a link for a bearer token. Takes no bearer itself."""
+
+    code: str
+
+
 class AddKey(Command, frozen=True, kw_only=True):
     """Add a key of an agent; its older ones expire after `overlap`."""
 

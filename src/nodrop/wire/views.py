@@ -263,13 +263,21 @@ class TokenAnswer(View, frozen=True, kw_only=True):
 
 
 class TokenView(View, frozen=True, kw_only=True):
-    """A token that is good. Its secret is nowhere."""
+    """A token or a link that is good. Its secret is nowhere."""
 
     token_id: str
     agent: str
     role: str
     label: str | None
     created_at: str
+    kind: str = "token"
+    """`token`; or `sign_in` or `view`: a link, and the bearer that it was redeemed for."""
+    expires_at: str | None = None
+    """When it ends by itself; null: never."""
+    used_at: str | None = None
+    """When a sign-in link was redeemed."""
+    payloads: bool = False
+    """Whether a view link shows payloads, results and other bodies."""
 
 
 class TokensAnswer(View, frozen=True, kw_only=True):
@@ -326,6 +334,8 @@ ANSWERS: dict[str, type[View]] = {
     "tokens": TokensAnswer,
     "checkpoint": CheckpointAnswer,
     "refusals": RefusalsAnswer,
+    "link": key_views.LinkAnswer,
+    "signed_in": key_views.SignedInAnswer,
     "invitation": key_views.InvitationAnswer,
     "invitations": key_views.InvitationsAnswer,
     "key": key_views.KeyAnswer,

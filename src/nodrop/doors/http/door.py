@@ -28,7 +28,7 @@ from nodrop.doors.http.answers import (
 from nodrop.doors.http.bodies import BODY_SECONDS_MAX, Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
-from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.relay import Caller, Relay, stranger
 from nodrop.wire import routes
 from nodrop.wire.asgi import Header, Headers, address_of, bearer_in, refuse
 from nodrop.wire.requests import GetLog, Offer, OfferGroup
@@ -92,7 +92,10 @@ class HTTPDoor:
                 return
             raise _method_not_allowed(method, allow)
         headers = Headers(scope["headers"])
-        caller = await self._caller(scope, headers, team, route.operation.name)
+        if route.operation.open:
+            caller = stranger(team, address=address_of(scope))
+        else:
+            caller = await self._caller(scope, headers, team, route.operation.name)
         if route.operation.changes:
             limits = self._relay.limits
             body = await self._bodies.read(receive, headers)
