@@ -1,5 +1,11 @@
+import json
+import webbrowser
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
+
+import pytest
 
 Run = Callable[..., Any]
 
@@ -64,3 +70,86 @@ def test_a_token_is_for_somebody(nodrop: Run) -> None:
     refused = nodrop("token")
     assert refused.code == 2
     assert "--list" in refused.err
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+
+def redeem(link: str) -> Any:
+    """Return what the page is answered when it redeems the code of a link."""
+    base, _, code = link.partition("/#signin=")
+    with closing(HTTPConnection(base.removeprefix("http://"), timeout=20)) as relay:
+        relay.request("POST", "/v1/links/redeem", body=json.dumps({"code": code}))
+        return json.load(relay.getresponse())
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the addresses that a browser was opened at."""
+    addresses: list[str] = []
+
+    def open_(url: str) -> bool:
+        addresses.append(url)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_)
+    return addresses
+
+
+def no_browser(_: str) -> bool:
+    return False
+
+
+def test_open_signs_a_browser_in_once(nodrop: Run, opened: list[str]) -> None:
+    made = nodrop("open")
+    assert (made.code, made.out.strip()) == (0, opened[0])
+    assert "opened in your browser" in made.err
+    assert "works one time; expires in 1" in made.err
+    signed_in = redeem(opened[0])
+    assert (signed_in["agent"], signed_in["role"]) == ("me", "operator")
+    assert nodrop("inbox", "--token", signed_in["token"]).code == 0
+
+
+def test_open_prints_the_address_where_there_is_no_browser(
+    nodrop: Run, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = nodrop("open", "--print")
+    assert redeem(printed.out.strip())["agent"] == "me"
+    assert opened == []
+    monkeypatch.setattr(webbrowser, "open", no_browser)
+    without = nodrop("open")
+    assert redeem(without.out.strip())["agent"] == "me"
+    assert "opened" not in without.err
+
+
+def test_a_view_link_is_for_others_and_is_revoked_with_the_tokens(
+    nodrop: Run, opened: list[str]
+) -> None:
+    made = nodrop("open", "--view", "--expires", "2h")
+    assert opened == []
+    assert "without payloads; it expires in" in made.err
+    viewer = redeem(made.out.strip())
+    assert (viewer["role"], viewer["payloads"]) == ("observer", False)
+    listed = nodrop("token", "--list")
+    assert "view link" in listed.out
+    assert f"nodrop token --revoke {viewer['token_id']}" in made.err
+    assert nodrop("agents", "--token", viewer["token"]).code == 0
+    assert nodrop("send", "--to", "b", "--token", viewer["token"]).code == 1
+    assert nodrop("token", "--revoke", viewer["token_id"]).code == 0
+    assert nodrop("agents", "--token", viewer["token"]).code == 1
+
+
+def test_a_link_that_shows_payloads_says_so(nodrop: Run) -> None:
+    made = nodrop("open", "--view", "--payloads", "--json").json
+    assert redeem(made["url"])["payloads"] is True
+    assert "view link, with payloads" in nodrop("token", "--list").out
+    refused = nodrop("open", "--payloads")
+    assert refused.code == 2
+    assert "--payloads" in refused.err
+
+
+def test_a_database_has_no_page_to_open(nodrop: Run, tmp_path: Any) -> None:
+    refused = nodrop("open", "--url", str(tmp_path / "team.db"))
+    assert refused.code == 2
+    assert "nodrop up" in refused.err
+    assert not (tmp_path / "team.db").exists()

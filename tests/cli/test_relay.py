@@ -73,7 +73,9 @@ def test_the_first_screen_says_what_to_do_next(tmp_path: Path) -> None:
         "nodrop send --to code_agent",
         "nodrop work code_agent --exec",
         'agent = nodrop.Agent("code_agent")',
+        "nodrop top",
         "nodrop log --follow",
+        "(one time, 15 min)",
         "Stopped.",
     ):
         assert words in rest

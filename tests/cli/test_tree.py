@@ -47,6 +47,7 @@ def test_every_verb_of_the_interface_is_there() -> None:
         "work",
         "setup",
         "mcp",
+        "open",
         "token",
         "invite",
         "join",

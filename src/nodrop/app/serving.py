@@ -31,7 +31,9 @@ from nodrop.doors.outlets.sender import Sender
 from nodrop.doors.telemetry.door import telling
 from nodrop.engine import rule_file
 from nodrop.engine.ports import Ids
-from nodrop.engine.relay import Relay, operator_of
+from nodrop.engine.relay import Caller, Relay, operator_of
+from nodrop.wire.key_views import LinkAnswer
+from nodrop.wire.requests import CreateLink
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     database: str
     credentials: Path
+    sign_in: str | None = None
+    """The address that signs the person in, once; None: it could not be stored."""
     warnings: Sequence[str] = ()
 
 
@@ -114,6 +118,7 @@ async def serve(
                 url=url,
                 database=without_password(database),
                 credentials=credentials.path,
+                sign_in=await _sign_in_address(relay, url=url, team=team),
                 warnings=(*in_clear, *untold),
             )
             file = AddressFile(home / DATABASE) if store is None else None
@@ -173,6 +178,18 @@ async def _keep_credentials(
         await relay.ensure_token(team, agent=PERSON, role="operator", secret=token)
     file.write(msgspec.structs.replace(known, url=url, team=team, operator=token))
     return file
+
+
+async def _sign_in_address(relay: Relay, *, url: str, team: str) -> str | None:
+    """Return an address that signs the person in, once, within 15 minutes."""
+    person = Caller(team=team, agent=PERSON, operator=True)
+    try:
+        answer = (await relay.call(person, "create_link", CreateLink())).answer
+    except NodropError as error:
+        log.warning("could not make a sign-in link; `nodrop open` makes one: %s", error)
+        return None
+    assert isinstance(answer, LinkAnswer), "the answer to `create_link`"
+    return url + answer.path
 
 
 async def _is_operator(relay: Relay, token: str, team: str) -> bool:

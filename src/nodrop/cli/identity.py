@@ -1,5 +1,6 @@
-"""Verbs that let somebody in: tokens, invitations, joining, and the rules of the team."""
+"""Verbs that let people and agents in: tokens, links, invitations, joining, and the rules of the team."""
 
+import webbrowser
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from nodrop.cli import screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
+from nodrop.client.address import Remote, parse
 from nodrop.core.errors import InvalidRequestError, Problem
 
 
@@ -45,17 +47,85 @@ async def token(
 
 def _show_tokens(listed: list[dict[str, Any]], *, now: int) -> None:
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for column in ("token", "agent", "role", "made", "label"):
+    for column in ("token", "kind", "agent", "role", "made", "ends", "label"):
         table.add_column(column, no_wrap=True)
     for shown in listed:
         table.add_row(
             styled(shown["token_id"]),
+            styled(_kind(shown)),
             styled(shown["agent"], "bold"),
             styled(shown["role"]),
             styled(screen.ago(shown["created_at"], now), "bright_black"),
+            styled(screen.ago(shown["expires_at"], now) if shown["expires_at"] else "never"),
             styled(shown["label"] or ""),
         )
     screen.console().print(table)
+
+
+def _kind(shown: dict[str, Any]) -> str:
+    """Return what a token is, in words."""
+    if shown["kind"] == "view":
+        return "view link, with payloads" if shown["payloads"] else "view link"
+    if shown["kind"] == "sign_in":
+        return "browser session" if shown["used_at"] else "sign-in link"
+    return "token"
+
+
+async def open_(
+    session: Session,
+    *,
+    printed: Annotated[
+        bool, typer.Option("--print", help="Print the address; open no browser.")
+    ] = False,
+    view: Annotated[
+        bool, typer.Option("--view", help="A link to look only, for others: many may use it.")
+    ] = False,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long the link works: 15m by default, 24h with --view."
+        ),
+    ] = None,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="With --view: show payloads and results too.")
+    ] = False,
+) -> None:
+    """Open the dashboard, signed in by a link that works once; or make a link for others to look."""
+    if payloads and not view:
+        problem = Problem(path="--payloads", message="is for --view: you see payloads as yourself")
+        raise InvalidRequestError(problem.message, errors=(problem,))
+    session.act_as("me")
+    address = _page_of(session.settings.address)
+    fields = {"kind": "view" if view else "sign_in", "payloads": payloads}
+    answer = await session.call("create_link", fields | given(expires_in=expires))
+    link = address + answer["path"]
+    opened = not (printed or view or session.as_json) and webbrowser.open(link)
+    session.show({**answer, "url": link}, lambda: print(link))
+    if session.as_json:
+        return
+    if opened:
+        screen.success("opened in your browser")
+    lasts = screen.ago(answer["expires_at"], session.now())
+    if view:
+        shows = "with payloads" if payloads else "without payloads"
+        screen.success(f"anyone with this link can look, {shows}; it expires {lasts}")
+        screen.hint(f"nodrop token --revoke {answer['token_id']}    # ends it at once")
+    else:
+        screen.success(f"works one time; expires {lasts}")
+
+
+def _page_of(address: str) -> str:
+    """Return where the dashboard of a relay is."""
+    try:
+        place = parse(address)
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from error
+    if not isinstance(place, Remote):
+        raise InvalidRequestError(
+            f"{address} is a database, and no relay serves a page for it here",
+            next_step="Start a relay with `nodrop up`, or name one with --url.",
+        )
+    return place.base
 
 
 async def invite(

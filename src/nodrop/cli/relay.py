@@ -192,6 +192,7 @@ def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
                 "database": served.database,
                 "credentials": str(served.credentials),
                 "person": "me",
+                "open": served.sign_in,
                 "version": version("nodrop"),
             }
         )
@@ -205,6 +206,11 @@ def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
 def _welcome(served: "Served", home: Path) -> Group:
     facts = Table.grid(padding=(0, 2))
     for name, fact in (
+        *(
+            [("open", line((served.sign_in, "bold"), "   (one time, 15 min)"))]
+            if served.sign_in
+            else []
+        ),
         ("database", styled(_place(served.database))),
         (
             "credentials",
@@ -259,6 +265,7 @@ _FIRST_STEPS: Final = (
         "Connect a coding agent, in its folder",
         "nodrop setup claude    # or codex, cursor, openclaw",
     ),
+    ("See who owes the next move", "nodrop top    # or, in the browser: nodrop open"),
     ("Watch", "nodrop log --follow"),
 )
 

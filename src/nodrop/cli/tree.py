@@ -129,6 +129,7 @@ def _tree() -> typer.Typer:
     tree.command("demo", rich_help_panel=_START)(verb(demo, options=ALONE))
     tree.command("setup", rich_help_panel=_START)(verb(setup))
     tree.command("mcp", rich_help_panel=_START)(verb(mcp.mcp))
+    tree.command("open", rich_help_panel=_START)(verb(identity.open_))
     for panel, functions in _PANELS.items():
         for function in functions:
             tree.command(function.__name__, rich_help_panel=panel)(verb(function))
