@@ -31,14 +31,32 @@ _RESULT_CHARS_MAX: Final = 200
 def track(handoff: Handoff, *, now: int, contract: bool = True) -> None:
     """Print everything there is to know about a handoff, or all but its contract."""
     out = screen.console()
-    out.print(_heading(handoff))
-    out.print()
-    blocks = (text.render(handoff), text.render_ack(handoff)) if contract else ()
-    for block in filter(None, blocks):
-        out.print(Padding(_block(block), (0, 0, 1, 2), expand=False))
-    out.print(Padding(_ladder(handoff), (0, 0, 1, 2), expand=False))
-    out.print(Padding(_facts(handoff, now), (0, 0, 0, 2), expand=False))
+    for part in details(handoff, now=now, contract=contract):
+        out.print(part)
     _warnings(out, handoff)
+
+
+def details(
+    handoff: Handoff, *, now: int, contract: bool = True, chars_max: int | None = None
+) -> list[RenderableType]:
+    """Return the parts of a picture of a handoff; the contract cut to `chars_max` characters."""
+    blocks = (text.render(handoff), text.render_ack(handoff)) if contract else ()
+    return [
+        _heading(handoff),
+        Text(),
+        *(
+            Padding(_block(_cut(block, chars_max)), (0, 0, 1, 2), expand=False)
+            for block in filter(None, blocks)
+        ),
+        Padding(_ladder(handoff), (0, 0, 1, 2), expand=False),
+        Padding(_facts(handoff, now), (0, 0, 0, 2), expand=False),
+    ]
+
+
+def _cut(block: str, chars_max: int | None) -> str:
+    if chars_max is None or len(block) <= chars_max:
+        return block
+    return f"{block[:chars_max]}\n… {len(block) - chars_max:,} characters more"
 
 
 def moved(handoff: Handoff, did: str, *, now: int) -> None:
@@ -147,6 +165,7 @@ def _facts(handoff: Handoff, now: int) -> RenderableType:
     place: Handoff = handoff["chain"]
     add("chain", chain(handoff) if place["done"] or place["next"] else None)
     add("holder", _owed(handoff, now))
+    add("deadline", _deadline(handoff, now))
     add(
         "tries",
         line(f"{handoff['tries']} of {handoff['attempts_max']}") if handoff["tries"] else None,
@@ -186,6 +205,15 @@ def _owed(handoff: Handoff, now: int) -> Text | None:
         late = "red" if screen.is_past(due, now) else ""
         owed.append_text(line(f" by {screen.moment(due)} ", (f"({screen.ago(due, now)})", late)))
     return owed
+
+
+def _deadline(handoff: Handoff, now: int) -> Text | None:
+    """Return when it ends in any case; nothing once it has."""
+    if handoff["outcome"] is not None:
+        return None
+    due: str = handoff["deadline"]
+    late = "red" if screen.is_past(due, now) else ""
+    return line(f"{screen.moment(due)} ", (f"({screen.ago(due, now)})", late))
 
 
 def _question(handoff: Handoff) -> Text | None:

@@ -31,6 +31,7 @@ from nodrop.cli import (
 )
 from nodrop.cli.demo.story import demo
 from nodrop.cli.setup.connect import setup
+from nodrop.cli.top.command import top
 from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, CONNECTION, WITHOUT_TOKEN, verb
 
 _START: Final = "Start here"
@@ -68,6 +69,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         triggers.emit,
     ),
     "See what happens": (
+        top,
         looking.track,
         tracing.trace,
         looking.log,

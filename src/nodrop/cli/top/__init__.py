@@ -1,0 +1,1 @@
+"""`nodrop top`: who owes the next move and by when, live in the terminal."""
