@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -31,26 +31,34 @@ _RESULT_CHARS_MAX: Final = 200
 def track(handoff: Handoff, *, now: int, contract: bool = True) -> None:
     """Print everything there is to know about a handoff, or all but its contract."""
     out = screen.console()
-    for part in details(handoff, now=now, contract=contract):
+    shown = parts(handoff, now=now)
+    for part in (shown.heading, *(shown.contract if contract else ()), shown.ladder, shown.facts):
         out.print(part)
     _warnings(out, handoff)
 
 
-def details(
-    handoff: Handoff, *, now: int, contract: bool = True, chars_max: int | None = None
-) -> list[RenderableType]:
-    """Return the parts of a picture of a handoff; the contract cut to `chars_max` characters."""
-    blocks = (text.render(handoff), text.render_ack(handoff)) if contract else ()
-    return [
-        _heading(handoff),
-        Text(),
-        *(
+class Parts(NamedTuple):
+    """The parts of a picture of a handoff."""
+
+    heading: RenderableType
+    contract: tuple[RenderableType, ...]
+    """What was asked for, the payload within it, and what the recipient said to it."""
+    ladder: RenderableType
+    facts: RenderableType
+
+
+def parts(handoff: Handoff, *, now: int, chars_max: int | None = None) -> Parts:
+    """Return a picture of a handoff; the contract cut to `chars_max` characters."""
+    blocks = (text.render(handoff), text.render_ack(handoff))
+    return Parts(
+        heading=Group(_heading(handoff), Text()),
+        contract=tuple(
             Padding(_block(_cut(block, chars_max)), (0, 0, 1, 2), expand=False)
             for block in filter(None, blocks)
         ),
-        Padding(_ladder(handoff), (0, 0, 1, 2), expand=False),
-        Padding(_facts(handoff, now), (0, 0, 0, 2), expand=False),
-    ]
+        ladder=Padding(_ladder(handoff), (0, 0, 1, 2), expand=False),
+        facts=Padding(_facts(handoff, now), (0, 0, 0, 2), expand=False),
+    )
 
 
 def _cut(block: str, chars_max: int | None) -> str:
@@ -112,7 +120,7 @@ def _tick(leg: Handoff) -> str:
 def _heading(handoff: Handoff) -> Text:
     heading = line((handoff["ref"], "bold"), "  ").append_text(screen.state(handoff["state"]))
     if handoff["title"]:
-        heading.append_text(line("  ", handoff["title"]))
+        heading.append_text(line("  ", brief(handoff["title"])))
     if handoff["ref"] != handoff["id"]:
         heading.append("\n").append_text(line((handoff["id"], "bright_black")))
     return heading
@@ -200,7 +208,7 @@ def _owed(handoff: Handoff, now: int) -> Text | None:
         "blocked": "an answer",
     }.get(handoff["state"], "taking the outcome")
     owed = line((handoff["holder"], "bold"), f" owes {what}")
-    due: str | None = handoff["due_at"]
+    due: str | None = handoff["owed_at"] or handoff["due_at"]
     if due is not None:
         late = "red" if screen.is_past(due, now) else ""
         owed.append_text(line(f" by {screen.moment(due)} ", (f"({screen.ago(due, now)})", late)))

@@ -36,6 +36,25 @@ def due_at(handoff: Handoff, lease_until: int | None = None) -> int | None:
     return due
 
 
+def owed_at(handoff: Handoff) -> int | None:
+    """Return by when the holder owes its next move; None once the handoff has ended.
+
+    Unlike `due_at` it does not move when a reminder is sent or a heartbeat comes: in the past, the
+    holder is late since then.
+    """
+    terms = handoff.terms
+    if handoff.final:
+        return None
+    if handoff.question is not None:
+        owed = handoff.question.asked_at + terms.answer_within_ms
+    elif handoff.ack is not None and handoff.ack.next_update_at is not None:
+        owed = handoff.ack.next_update_at
+    else:
+        retry = running(handoff, ClockName.RETRY)
+        owed = (retry.at if retry else handoff.offered_at) + terms.accept_within_ms
+    return min(owed, terms.deadline_at)
+
+
 def ran_out(handoff: Handoff, now: int) -> Timer | None:
     """Return the clock to act on, if any ran out.
 

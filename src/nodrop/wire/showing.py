@@ -51,6 +51,7 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
         state=str(h.state),
         holder=holder(h),
         due_at=_time(clocks.due_at(h, known.lease_until)),
+        owed_at=_time(clocks.owed_at(h)),
         version=h.version,
         attempt=h.attempt,
         tries=h.tries,

@@ -124,6 +124,9 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     metadata: dict[str, Any]
     stored_at: str
     settled_at: str | None
+    owed_at: str | None = None
+    """By when the holder owes its next move: in the past, it is late. Unlike `due_at` it does not
+    move with reminders and heartbeats. Null once the handoff has ended."""
     erased: bool = False
     """Its words and data are gone for good."""
     withheld: bool = False

@@ -6,7 +6,7 @@ moves under it: rows change in place, and new ones gather behind a count until a
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 from rich.console import Group
@@ -22,7 +22,7 @@ from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from nodrop.cli import picture
-from nodrop.cli.screen import clean, line, styled
+from nodrop.cli.screen import line
 from nodrop.cli.top.board import SECTIONS, Board, Handoff, Row
 from nodrop.cli.top.feed import Feed
 from nodrop.core.errors import NodropError
@@ -161,8 +161,8 @@ class Top(App[NodropError]):
     @on(Resize)
     def draw(self) -> None:
         """Show the board as it is now."""
-        if not self.is_mounted or not self.screen_stack:
-            return
+        if not self.screen_stack or not self.screen_stack[0].query(Rows):
+            return  # before the widgets are there, or after they went
         now = self._now()
         self._draw_list(now)
         if isinstance(self.screen, Details):
@@ -203,6 +203,12 @@ class Top(App[NodropError]):
         return "done" if handoff is None else handoff["state"]
 
     # --- keys ---
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the keys of the list only where the list is."""
+        if action in {"filter", "renew", "clear"}:
+            return len(self.screen_stack) == 1
+        return super().check_action(action, parameters)
 
     def action_renew(self) -> None:
         """Let the new rows in."""
@@ -308,10 +314,10 @@ class Keys(ModalScreen[None]):
 
 
 def details(handoff: Handoff, *, now: int) -> Group:
-    """Return all there is to know about a handoff, within bounds."""
-    parts: list[Any] = picture.details(handoff, now=now, chars_max=_CONTRACT_CHARS_MAX)
-    next_step = f"nodrop track {clean(handoff['ref'])}"
-    return Group(*parts, Text(), styled(next_step, "bright_black"))
+    """Return all there is to know about a handoff, within bounds; where it stands comes first."""
+    shown = picture.parts(handoff, now=now, chars_max=_CONTRACT_CHARS_MAX)
+    next_step = line((f"  nodrop track {handoff['ref']}", "bright_black"))
+    return Group(shown.heading, shown.facts, Text(), shown.ladder, *shown.contract, next_step)
 
 
 def _options(rows: list[Row], *, width: int, now: int) -> list[Option]:

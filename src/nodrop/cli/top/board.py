@@ -19,8 +19,8 @@ OPEN: Final = ("offered", "delivered", "accepted", "blocked")
 SECTIONS: Final = ("LATE", "YOU", "NEXT")
 _DEAD: Final = frozenset({"failed", "rejected", "expired"})
 _OWED: Final = {
-    "offered": "an acknowledgement",
-    "delivered": "an acknowledgement",
+    "offered": "an ack",
+    "delivered": "an ack",
     "accepted": "an update",
     "blocked": "an answer",
 }
@@ -28,9 +28,9 @@ _MARKS: Final = {"LATE": ("●", "red"), "YOU": ("◆", "magenta"), "NEXT": ("�
 _GONE: Final = "─"
 _FIRST_OF_ID: Final = 13
 """Characters of an id that tell its millisecond: a reference that is unique in practice."""
-_REF: Final = 20
-_OWES: Final = 27
-_DUE: Final = 11
+_REF: Final = 18
+_OWES: Final = 24
+_DUE: Final = 12
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,14 +168,14 @@ def _is_dead(handoff: Handoff) -> bool:
 
 
 def _is_late(handoff: Handoff, now: int) -> bool:
-    return handoff["due_at"] is not None and parse_time(handoff["due_at"]) <= now
+    return handoff["owed_at"] is not None and parse_time(handoff["owed_at"]) <= now
 
 
 def _row(handoff: Handoff, me: str | None, now: int) -> Row:
     dead = _is_dead(handoff)
     late = dead or _is_late(handoff, now)
     mine = handoff["holder"] == me
-    due: str | None = None if dead else handoff["due_at"]
+    due: str | None = handoff["owed_at"]
     return Row(
         id=handoff["id"],
         section="LATE" if late else "YOU" if mine else "NEXT",

@@ -20,7 +20,7 @@ async def top(session: Session) -> None:
     await session.open()
     board = Board(session.identity)
     feed = Feed(session.call, board)
-    if session.as_json or not sys.stdout.isatty():
+    if session.as_json or not _is_terminal():
         await feed.follow()
         _print_once(session, board)
         return
@@ -34,6 +34,10 @@ async def top(session: Session) -> None:
     ended = await Top(board, feed, place=f"· {team}", now=session.now).run_async()
     if ended is not None:
         raise ended
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _print_once(session: Session, board: Board) -> None:
