@@ -10,14 +10,12 @@ async def test_what_is_owed_stays_due_when_it_is_late(office: Any, inbox_monitor
         "handoff"
     ]
     assert (offered["holder"], offered["owed_at"]) == ("code_agent", offered["due_at"])
-    reminded = await office.pass_time(
-        6 * MINUTE, then=lambda view: view["version"] > 1, of=offered["id"]
-    )
+    reminded = await office.pass_time(6 * MINUTE, then={"version": 2}, of=offered["id"])
     assert reminded["owed_at"] == offered["owed_at"] < reminded["due_at"]
 
 
 async def test_every_move_is_owed_by_a_time_until_the_end(
-    office: Any, inbox_monitor: Any, code_agent: Any
+    inbox_monitor: Any, code_agent: Any
 ) -> None:
     offered = (await inbox_monitor("offer", to="code_agent", deadline="4h"))["handoff"]
     about = offered["id"]
@@ -35,7 +33,6 @@ async def test_every_move_is_owed_by_a_time_until_the_end(
     assert done["owed_at"] is None
 
 
-async def test_a_deadline_is_the_last_that_is_owed(office: Any, inbox_monitor: Any) -> None:
-    assert office
+async def test_a_deadline_is_the_last_that_is_owed(inbox_monitor: Any) -> None:
     soon = await inbox_monitor("offer", to="code_agent", accept_within="3h", deadline="1h")
     assert soon["handoff"]["owed_at"] == soon["handoff"]["deadline"]

@@ -54,8 +54,8 @@ def test_track_shows_contract_ladder_and_who_owes_what(nodrop: Run) -> None:
         ["○", "settled"],
     ]
     assert ladder[2][-3:] == ["b", "attempt", "1"]
-    assert shown[27] == "  chain   a → [b] → c → d"
-    assert shown[28].startswith("  holder  b owes the next update or the result by ")
+    assert shown[27] == "  chain     a → [b] → c → d"
+    assert shown[28].startswith("  holder    b owes the next update or the result by ")
 
 
 def test_track_shows_the_open_question(nodrop: Run, send: Send) -> None:

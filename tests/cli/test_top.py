@@ -72,7 +72,7 @@ async def screen_of(
 def lines(pilot: Pilot[Any]) -> list[str]:
     """Return what is on the screen, row by row."""
     # As a terminal would show it: every strip of the compositor as plain text.
-    strips = pilot.app.screen._compositor.render_strips()  # noqa: SLF001  # what a terminal is sent
+    strips = pilot.app.screen._compositor.render_strips()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # what a terminal is sent
     return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 
 
@@ -214,7 +214,7 @@ async def test_it_says_that_the_relay_is_away_and_goes_on_from_its_cursor(
     async def ask(operation: str, fields: Any = None) -> Any:
         if away.is_set():
             raise UnreachableError("no relay")
-        asked.append((operation, (fields or {}).get("after")))
+        asked.append((operation, fields and fields.get("after")))
         return await me.call(operation, fields or {})
 
     await team.offer("a", deadline="4h")
