@@ -127,6 +127,21 @@ async def test_the_first_screen_is_by_who_owes_the_next_move_and_by_when(team: T
     ]
 
 
+async def test_a_row_is_one_line_also_where_the_list_is_longer_than_the_screen(
+    team: Team,
+) -> None:
+    for number in range(30):
+        await team.offer(f"long_{number:02}", deadline="4h", expected_outcome="x")
+    async with screen_of(team, size=(60, 12)) as pilot:
+        await until(pilot, says("30 open", "me/long_00"))
+        await pilot.press("G")
+        found = await until(pilot, says("me/long_29"))
+        await pilot.resize_terminal(80, 24)
+        wide = await until(pilot, lambda rows: len(rows) == 24 and says("T long_29")(rows))
+    assert [row[1:13] for row in found[1:-1]] == [f"○ me/long_{n}" for n in range(20, 30)]
+    assert [row[1:13] for row in wide[-12:-1]] == [f"○ me/long_{n}" for n in range(19, 30)]
+
+
 async def test_it_follows_the_log_and_nothing_moves_under_a_moved_selection(team: Team) -> None:
     first = await team.offer("a", deadline="4h", accept_within="1h")
     second = await team.offer("b", deadline="4h", accept_within="2h")

@@ -30,13 +30,15 @@ from nodrop.core.errors import NodropError
 TICK_SECONDS: Final = 1.0
 _COALESCE_SECONDS: Final = 0.25
 """How long changes gather before the list is drawn again."""
+_MARGIN: Final = 3
+"""Cells beside a row: a blank on each side, and the scroll bar."""
 _RETRY_SECONDS: Final = 2.0
 _CONTRACT_CHARS_MAX: Final = 20_000
 """Of one handoff's contract and payload; `nodrop track` shows all of it."""
 _HEADINGS: Final = {
-    "LATE": "LATE   past due, or dead and undecided",
-    "YOU": "YOU    what you owe",
-    "NEXT": "NEXT   what others owe",
+    "LATE": "past due, or dead and undecided",
+    "YOU": "what you owe",
+    "NEXT": "what others owe",
 }
 _KEYS: Final = (
     ("j  ↓", "next row"),
@@ -98,9 +100,13 @@ class Top(App[NodropError]):
     #counts { height: 1; padding: 0 1; background: $panel; }
     #new { height: 1; padding: 0 1; background: $warning; color: $background; display: none; }
     #new.some { display: block; }
-    #rows { height: 1fr; border: none; padding: 0; background: $background; }
+    #rows {
+        height: 1fr; border: none; padding: 0; background: $background;
+        scrollbar-size-vertical: 1; scrollbar-gutter: stable;
+    }
     #rows:focus { border: none; background-tint: $foreground 0%; }
     #rows > .option-list--option { padding: 0 1; }
+    #rows > .option-list--option-disabled { color: $foreground; }
     #filter { height: 1; border: none; padding: 0 1; display: none; }
     #filter.asked { display: block; }
     #handoff { padding: 1 2; }
@@ -176,8 +182,7 @@ class Top(App[NodropError]):
         if rows.moved:
             found, new = self._held(found)
         self._order = found
-        width = max(self.size.width - 3, 20)
-        rows.show([*_options(found, width=width, now=now)], rows.selected)
+        rows.show(self._options(now), rows.selected)
         pill = main.query_one("#new", Static)
         pill.update(f"{new} new   n shows them")
         pill.set_class(new > 0, "some")
@@ -186,6 +191,10 @@ class Top(App[NodropError]):
         if self._trouble:
             head = line((f"nodrop {self._place}", "bold cyan"), "   ", (self._trouble, "yellow"))
         main.query_one("#counts", Static).update(head)
+
+    def _options(self, now: int) -> list[Option]:
+        """Return the rows as they stand, each within one line beside the scroll bar."""
+        return _options(self._order, width=max(self.size.width - _MARGIN, 0), now=now)
 
     def _held(self, found: list[Row]) -> tuple[list[Row], int]:
         """Return the rows where they stand, and how many more there are."""
@@ -215,7 +224,7 @@ class Top(App[NodropError]):
         rows = self.screen_stack[0].query_one(Rows)
         now = self._now()
         self._order = self.board.rows(now=now, text=self.query_one("#filter", Input).value)
-        rows.show([*_options(self._order, width=self.size.width - 3, now=now)], rows.selected)
+        rows.show(self._options(now), rows.selected)
         self.draw()
 
     def action_filter(self) -> None:
@@ -329,7 +338,7 @@ def _options(rows: list[Row], *, width: int, now: int) -> list[Option]:
             continue
         if made:
             made.append(Option(Text(), id=f"above {section}", disabled=True))
-        heading = Text(_HEADINGS[section], "bold")
+        heading = line((f"{section:<5}", "bold"), (f"  {_HEADINGS[section]}", "dim"))
         made.append(Option(heading, id=f"section {section}", disabled=True))
         made += [Option(row.text(width=width, now=now), id=row.id) for row in mine]
     if not made:

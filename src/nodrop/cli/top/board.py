@@ -63,20 +63,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return text.casefold() in f"{self.ref} {self.owes} {self.title}".casefold()
 
     def text(self, *, width: int, now: int) -> Text:
-        """Return the row as one line of `width` cells; the title gives way first."""
+        """Return the row as one line of `width` cells: the title gives way first, then who owes what."""
         mark, style = (_GONE, "bright_black") if self.gone else _MARKS[self.section]
         made = line((f"{mark} ", style))
-        title = width - 2 - (_REF + _OWES + _DUE + 3)
+        spare = width - 2 - (_REF + _OWES + _DUE + 3)
         for words, cells, look in (
             (self.ref, _REF, "bold"),
-            (self.owes, _OWES, ""),
+            (self.owes, max(_OWES + min(spare, 0), 0), ""),
             (self.due(now), _DUE, style if self.section == "LATE" else ""),
-            (self.title, max(title, 0), ""),
+            (self.title, max(spare, 0), ""),
         ):
             part = line((words, "bright_black" if self.gone else look))
             part.truncate(cells, overflow="ellipsis", pad=True)
             made.append_text(part).append(" ")
-        made.right_crop(1)
+        made.truncate(width)
         return made
 
 
