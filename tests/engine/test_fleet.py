@@ -13,13 +13,14 @@ from nodrop import app
 from nodrop.core.contract import Agent
 from nodrop.core.errors import (
     AlreadyFinishedError,
+    LinkInvalidError,
     NodropError,
     StaleAttemptError,
     UnauthenticatedError,
 )
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.engine import erasing
-from nodrop.engine.relay import Asking, Caller, Relay, Reply
+from nodrop.engine.relay import Asking, Caller, Relay, Reply, stranger
 from nodrop.store import Attending, Changes, ConflictError, Record, Roll, Token
 from nodrop.stores.postgres import PostgresFleet, PostgresStore, transaction
 from nodrop.testing.clock import FakeClock
@@ -290,6 +291,24 @@ async def test_a_token_made_at_one_relay_is_good_at_another_at_once(
         made = await ask(here, PERSON, "create_token", requests.CreateToken(agent=f"a{number}"))
         caller = await there.authenticate(made.token)
         assert caller.agent == f"a{number}"
+
+
+async def test_a_sign_in_link_made_at_one_relay_is_redeemed_once_at_all_of_them(
+    here: Relay, there: Relay
+) -> None:
+    anyone = stranger(None, address="127.0.0.1")
+    for _ in range(5):
+        made = await ask(here, PERSON, "create_link", requests.CreateLink())
+        code = requests.RedeemLink(code=made.code)
+        both = await asyncio.gather(
+            *(ask(relay, anyone, "redeem_link", code) for relay in (here, there)),
+            return_exceptions=True,
+        )
+        assert sorted(isinstance(answer, LinkInvalidError) for answer in both) == [False, True]
+        [signed_in] = [answer for answer in both if not isinstance(answer, BaseException)]
+        for relay in (here, there):
+            caller = await relay.authenticate(signed_in.token)
+            assert (caller.agent, caller.operator) == ("me", True)
 
 
 async def test_a_stranger_is_one_at_every_relay(here: Relay, there: Relay) -> None:
