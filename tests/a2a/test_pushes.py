@@ -17,7 +17,9 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from nodrop.core.errors import StoreUnavailableError
 from nodrop.doors.listener import listen
+from nodrop.engine.relay import Caller
 from nodrop.engine.webhooks import Webhook, Webhooks
+from nodrop.wire.requests import CreateLink, RedeemLink
 
 DAY = 24 * 3_600_000
 
@@ -93,6 +95,33 @@ async def test_a_webhook_hears_everything_in_order_and_its_last_word_settles(
     assert await hook.told(4) == ["submitted", "working", "artifact", "completed"]
     settled = await office.until(task.id, settled=True)
     assert settled["state"] == "completed"
+
+
+@pytest.mark.parametrize("who", ["observer", "viewer"])
+async def test_nothing_is_pushed_for_who_may_only_look(office: Any, hook: Hook, who: str) -> None:
+    planner = await office.peer("planner", "coder")
+    task = await planner.task("Fix it")
+    await planner.client.create_task_push_notification_config(hook.config(task_id=task.id, id="a"))
+    if who == "observer":  # in the name of a party, as an observer's token may be
+        token = "nd_planner_looks"
+        await office.relay.ensure_token("default", agent="planner", role=who, secret=token)
+    else:
+        me = Caller(team="default", agent="me", operator=True)
+        link = CreateLink(kind="view", payloads=True)
+        made: Any = (await office.relay.call(me, "create_link", link)).answer
+        code = RedeemLink(code=made.code)
+        redeemed: Any = (await office.relay.call(me, "redeem_link", code)).answer
+        token = redeemed.token
+    before, nobody = await office.entries(), await office.http(None)
+    headers = {"a2a-version": "1.0", "authorization": f"Bearer {token}"}
+    for method, params in (
+        ("CreateTaskPushNotificationConfig", {"taskId": task.id, "url": f"{hook.url}/hook"}),
+        ("DeleteTaskPushNotificationConfig", {"taskId": task.id, "id": "a"}),
+    ):
+        asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = await nobody.post("/agents/coder/", json=asked, headers=headers)
+        assert "forbidden" in answer.text, answer.text
+    assert await office.entries() == before
 
 
 async def test_what_a_webhook_does_not_take_is_sent_again_under_the_same_id(

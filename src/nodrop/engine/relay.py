@@ -488,12 +488,13 @@ class Relay:
         turn: Turn = at_once,
     ) -> Subscription:
         """Push deliveries to a connection, as many as it has credit for, when it has room."""
-        self._require_role(caller, "take")
+        self.require_role(caller, "take")
         return self._taking.subscribe(
             caller, process=process, heartbeat_seconds=heartbeat_seconds, deliver=deliver, turn=turn
         )
 
-    def _require_role(self, caller: Caller, operation: str) -> None:
+    def require_role(self, caller: Caller, operation: str) -> None:
+        """Refuse a caller whose role may not ask for `operation`; the security log notes it."""
         try:
             require_role(caller, operation)
         except NodropError as error:
@@ -504,7 +505,7 @@ class Relay:
 
     def listen(self, caller: Caller, push: Callable[[views.ItemView], None]) -> Listening:
         """Push inbox items as they are committed: outcomes, questions, counters and notices."""
-        self._require_role(caller, "inbox")
+        self.require_role(caller, "inbox")
         return self._listeners.add((caller.team, caller.agent), push)
 
     def on_revoked(self, caller: Caller, ended: Callable[[], None]) -> Callable[[], None]:

@@ -53,6 +53,7 @@ class Pushing:
         following: Following,
         addresses: Addresses,
     ) -> None:
+        self._require_role = relay.require_role
         self._webhooks = relay.webhooks
         self._clock = relay.clock
         self._limits = relay.limits
@@ -89,6 +90,7 @@ class Pushing:
     ) -> TaskPushNotificationConfig:
         """Push what becomes of a handoff; from its beginning, or from now on."""
         caller = visit.caller
+        self._require_role(caller, "put_outlet")
         sent = await self._last_seq(visit.way, handoff["id"]) if from_now else 0
         name = config.id or canonical.sha256(config.url.encode())[:16]
         hook = Webhook(
@@ -118,6 +120,7 @@ class Pushing:
 
     async def drop(self, visit: Visit, handoff: View, name: str) -> None:
         """Push no more to one of the caller's places, if it is one."""
+        self._require_role(visit.caller, "remove_outlet")
         for hook in await self._of(visit, handoff):
             if hook.id == name:
                 await self._webhooks.drop(hook)
