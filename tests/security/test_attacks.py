@@ -13,18 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from kit.fortress import (
-from nodrop.core import decisions
-from nodrop.core.limits import DEFAULT
-from nodrop.core.roles import Role
-from nodrop.doors.gate import Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.engine import conditions, discovery, following, manifests, relay, roles, shows
-from nodrop.engine.access import Access, hashed
-from nodrop.engine.refusals import Refusals
-from nodrop.engine.relay import Caller
-from nodrop.engine.rules import Rules
-from nodrop.engine.schema_cost import SchemaCost
-from kit.fortress import (
     ELSEWHERE,
     TEAM,
     UNKNOWN,
@@ -36,6 +24,7 @@ from kit.fortress import (
     unnoticed,
 )
 from nodrop.core import decisions
+from nodrop.core.limits import DEFAULT
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
@@ -44,6 +33,7 @@ from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
 from nodrop.engine.rules import Rules
+from nodrop.engine.schema_cost import SchemaCost
 from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 

@@ -11,12 +11,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from nodrop.core.limits import DEFAULT
-from nodrop.engine import links, relay
-from nodrop.engine.access import hashed
-from nodrop.engine.links import Link, Links
-from nodrop.engine.shows import Caller
-from nodrop.testing.fortress import (
+from kit.fortress import (
     ELSEWHERE,
     UNKNOWN,
     Attack,
@@ -25,6 +20,11 @@ from nodrop.testing.fortress import (
     Fortress,
     let_in,
 )
+from nodrop.core.limits import DEFAULT
+from nodrop.engine import links, relay
+from nodrop.engine.access import hashed
+from nodrop.engine.links import Link, Links
+from nodrop.engine.shows import Caller
 from nodrop.wire import requests, trigger_requests
 from nodrop.wire import talk_requests as talk
 from nodrop.wire.operations import OPERATIONS, Operation
