@@ -76,6 +76,6 @@ def test_terms_are_negotiated_countered_and_agreed_on(nodrop: Run, researcher: s
     assert "proposes timeout 4m: deep" in nodrop("track", "editor/terms").out
     agreed = nodrop("agree", "editor/terms", "--agent", "editor", "--json").handoff
     assert (agreed["state"], agreed["timeout"]) == ("accepted", "4m")
-    assert "timeout  4m" in " ".join(nodrop("track", "editor/terms").out.split("\n"))
+    assert "timeout   4m" in " ".join(nodrop("track", "editor/terms").out.split("\n"))
     wrong = nodrop("send", *offer, "--contract", "sha256:" + "0" * 64)
     assert (wrong.code, "contract_mismatch" in wrong.err) == (4, True)
