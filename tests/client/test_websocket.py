@@ -22,7 +22,6 @@ from nodrop.core.errors import (
     QueueFullError,
     StaleAttemptError,
     TooLargeError,
-    UnansweredError,
     UnauthenticatedError,
     UnreachableError,
 )
@@ -45,7 +44,7 @@ class FakeRelay:
         self.carried_out: Counter[str] = Counter()
         self.hang_up: Callable[[Frame], str | None] = lambda _: None
         """Where to break the connection: "before" or "after" a frame is carried out, or "within"
-        the frame of its answer; or "heard": before, and after the relay said something else."""
+        the frame of its answer."""
         self.refuse: Callable[[Frame], Exception | None] = lambda _: None
         self.credit: list[int] = []
         self.connections: asyncio.Queue[web.WebSocketResponse] = asyncio.Queue()
@@ -95,10 +94,6 @@ class FakeRelay:
         assert request.transport is not None
         if fault == "before":
             request.transport.abort()
-            return False
-        if fault == "heard":
-            await socket.send_str('{"push": "something else"}')
-            request.transport.close()
             return False
         refusal = self.refuse(frame)
         if refusal is not None:
@@ -232,65 +227,6 @@ async def test_a_read_is_asked_again_after_a_loss(
     faults = iter(["before", "within"])
     relay.hang_up = lambda _: next(faults, None)
     assert await transport.call("inbox", {"after": 0}) == {"read": "inbox"}
-
-
-async def test_a_request_that_ends_every_connection_is_refused_after_ten(
-    relay: FakeRelay, transport: WebSocketTransport, clock: Clock
-) -> None:
-    relay.hang_up = lambda frame: "before" if frame.get("command_id") == "command-1" else None
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        with pytest.raises(UnansweredError) as refused:
-            await transport.call("offer", command(1))
-        assert await transport.call("offer", command(2)) == {"did": "command-2"}
-    sent = [frame for frames in relay.messages for frame in frames]
-    assert [frame["command_id"] for frame in sent] == ["command-1"] * 10 + ["command-2"]
-    assert refused.value.retryable
-    assert clock.slept == sorted(clock.slept), "each repeat comes later than the one before"
-    assert clock.slept[-1] > 1
-
-
-async def test_a_request_that_ends_connections_comes_back_ever_later_though_the_relay_is_heard_of(
-    relay: FakeRelay, transport: WebSocketTransport, clock: Clock
-) -> None:
-    relay.hang_up = lambda _: "heard"
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        with pytest.raises(UnansweredError):
-            await transport.call("offer", command(1))
-    assert len(relay.messages) == 10
-    assert clock.slept == sorted(clock.slept)
-    assert clock.slept[-1] > 1
-
-
-async def test_a_request_that_waits_is_sent_again_after_however_many_connections(
-    relay: FakeRelay, transport: WebSocketTransport
-) -> None:
-    faults = iter(["before"] * 25)
-    relay.hang_up = lambda _: next(faults, None)
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        assert await transport.call("inbox", {"wait": 20.0}) == {"read": "inbox"}
-
-
-async def test_waiting_for_a_relay_that_is_not_there_does_not_count(
-    relay: FakeRelay, clock: Clock
-) -> None:
-    port = unused_port()
-    transport = WebSocketTransport(
-        f"ws://127.0.0.1:{port}/v1/channel", FixedToken("good"), policy=clock.policy()
-    )
-    server = TestServer(relay.app(), port=port)
-    await server.start_server(shutdown_timeout=0)
-    await transport.open()
-    await server.close()
-    tried_often = asyncio.Event()
-    clock.on_sleep = lambda: tried_often.set() if len(clock.slept) > 50 else None
-    answer = asyncio.create_task(transport.call("offer", command(1)))
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        await tried_often.wait()
-        server = TestServer(relay.app(), port=port)
-        await server.start_server(shutdown_timeout=0)
-        assert await answer == {"did": "command-1"}
-    await transport.close()
-    await server.close()
 
 
 async def test_the_same_process_is_resumed(relay: FakeRelay, transport: WebSocketTransport) -> None:

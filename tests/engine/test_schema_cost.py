@@ -12,7 +12,8 @@ from nodrop.core.contract import json_schema
 from nodrop.core.limits import DEFAULT
 from nodrop.engine import register
 from nodrop.engine.manifests import compile_schema, schema_problems
-from nodrop.engine.schema_cost import ExpensiveSchemaError, SchemaCost
+from nodrop.engine.schema_cost import SchemaCost
+from nodrop.engine.schema_graph import ExpensiveSchemaError
 
 NODE = {"$ref": "#/$defs/node"}
 OPERATIONS = ("add", "sub", "mul", "div", "pow")

@@ -24,7 +24,6 @@ from kit.fortress import (
     unnoticed,
 )
 from nodrop.core import decisions
-from nodrop.core.limits import DEFAULT
 from nodrop.core.roles import Role
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
@@ -33,7 +32,6 @@ from nodrop.engine.access import Access, hashed
 from nodrop.engine.refusals import Refusals
 from nodrop.engine.relay import Caller
 from nodrop.engine.rules import Rules
-from nodrop.engine.schema_cost import SchemaCost
 from nodrop.wire import requests
 from nodrop.wire.operations import OPERATIONS, Operation
 
@@ -298,38 +296,7 @@ def rebinding(_: Fortress) -> Iterator[Attack]:
             yield attack(name, reason="foreign_origin", **said)
 
 
-def chain(levels: int, link: Callable[[dict[str, str]], Any], **more: Any) -> dict[str, Any]:
-    """Return definitions each of which is made from the next, and a schema that is the first."""
-    made = {f"d{n}": link({"$ref": f"#/$defs/d{n + 1}"}) for n in range(levels)}
-    return {"$defs": {**made, f"d{levels}": {}}, "$ref": "#/$defs/d0", **more}
-
-
-EXPANDING: dict[str, Any] = {
-    "allOf twice": chain(14, lambda ref: {"allOf": [ref, ref]}),
-    "allOf twice, for long": chain(90, lambda ref: {"allOf": [ref, ref]}),
-    "anyOf twice": chain(14, lambda ref: {"anyOf": [ref, ref]}),
-    "oneOf thrice": chain(10, lambda ref: {"oneOf": [ref, ref, ref]}),
-    "if and else": chain(14, lambda ref: {"if": ref, "then": ref, "else": ref}),
-    "not and $ref": chain(14, lambda ref: {"not": ref, **ref}),
-    "dependentSchemas": chain(14, lambda ref: {"dependentSchemas": {"a": ref, "b": ref}}),
-    "for names": {
-        "propertyNames": {"$ref": "#/$defs/d0"},
-        **chain(14, lambda r: {"allOf": [r, r]}),
-    },
-    "unevaluated beside much": chain(
-        9, lambda ref: {"allOf": [ref, ref]}, unevaluatedProperties=False
-    ),
-    "unevaluated in unevaluated": chain(
-        8, lambda ref: {"anyOf": [ref], "unevaluatedProperties": False}
-    ),
-    "unevaluated items": chain(8, lambda ref: {"anyOf": [ref], "unevaluatedItems": False}),
-    "itself": {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
-    "a meta-schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
-}
-"""Schemas that are more than they look: no value may be checked against them."""
-
 SCHEMAS: tuple[Any, ...] = (
-    *EXPANDING.values(),
     *(
         {"$ref": target}
         for target in (
@@ -369,73 +336,6 @@ def hostile_schemas(_: Fortress) -> Iterator[Attack]:
             yield attack("agents", path=f"/v1/agents?{side}={asked}", **said, **refused)
             body = {"capability": "bug_triage", side: schema}
             yield attack("contract", body=body, **said, **refused)
-
-
-def nested(levels: int, innermost: Any = 1.5, **beside: Any) -> Any:
-    value = innermost
-    for _ in range(levels):
-        value = {"x": value, **beside}
-    return value
-
-
-def either(word: str) -> dict[str, Any]:
-    """Return a tree whose two kinds of nodes both have `x`."""
-    nodes = [
-        {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "required": ["x", name]}
-        for name in "yz"
-    ]
-    return {"$defs": {"n": {word: [*nodes, {"type": "integer"}]}}, "$ref": "#/$defs/n"}
-
-
-DOUBLING = chain(
-    40, lambda ref: {"allOf": [{"properties": {"x": ref}}, {"properties": {"x": ref}}]}
-)
-
-COSTLY: dict[str, tuple[Any, Any]] = {
-    "a tree of anyOf": (either("anyOf"), nested(60, y=1)),
-    "a tree of oneOf": (either("oneOf"), nested(60, y=1)),
-    "a tree of oneOf, 17 levels": (either("oneOf"), nested(17, y=1)),
-    "doubled at every level": (DOUBLING, nested(19)),
-    "doubled at every level, for long": (DOUBLING, nested(60)),
-    "a pattern that reads again and again": (
-        {"pattern": "^[01]*1[01]{500}$"},
-        "01" * 50_000,
-    ),
-    "many patterns for many names": (
-        {"patternProperties": {f"x{n}[ab]": {} for n in range(1_000)}},
-        {f"x1a{n}": n for n in range(5_000)},
-    ),
-    "values of many types": (
-        {"items": {"anyOf": [{"enum": [*range(2_000), "a"]}, {}]}},
-        [-1] * 10_000,
-    ),
-    "many alternatives, many items": (
-        {"items": {"anyOf": [*({"minimum": n} for n in range(10, 1_000)), {}]}},
-        [1] * 10_000,
-    ),
-    "unevaluated at every level": (
-        chain(
-            30, lambda ref: {"anyOf": [{"properties": {"x": ref}}], "unevaluatedProperties": False}
-        ),
-        nested(30, {}),
-    ),
-    "different items, in different items": (
-        {
-            "$defs": {"n": {"uniqueItems": True, "items": {"$ref": "#/$defs/n"}}},
-            "$ref": "#/$defs/n",
-        },
-        [[[[[[[[[[[[*range(100_000)], 1], 1], 1], 1], 1], 1], 1], 1], 1], 1], 1],
-    ),
-}
-"""Schemas that may be published, each with a payload that would take long to check or to explain."""
-
-
-def costly_payloads(_: Fortress) -> Iterator[Attack]:
-    refused = {"status": 422, "code": "payload_invalid", "reason": None}
-    for trick, (_schema, payload) in COSTLY.items():
-        body = {"to": "code_agent", "capability": trick, "payload": payload}
-        said = {"by": "bystander", "token": "token-bystander", "trick": trick}
-        yield attack("offer", body=body, **said, **refused)
 
 
 CONDITIONS = (
@@ -491,7 +391,6 @@ FAMILIES: dict[str, Callable[[Fortress], Iterator[Attack]]] = {
     "rules": rules,
     "rebinding": rebinding,
     "hostile schemas": hostile_schemas,
-    "costly payloads": costly_payloads,
     "hostile conditions": hostile_conditions,
 }
 
@@ -504,11 +403,6 @@ def family(request: pytest.FixtureRequest) -> str:
 async def prepare(fortress: Fortress, family: str) -> list[Attack]:
     if family == "rules":
         await fortress.ask("me", "set_policy", RULES)
-    if family == "costly payloads":
-        can = [{"name": name, "input_schema": schema} for name, (schema, _) in COSTLY.items()]
-        manifest = msgspec.json.encode({"agent_id": "code_agent", "capabilities": can})
-        published = requests.Register(agent="code_agent", manifest=msgspec.Raw(manifest))
-        await fortress.ask("code_agent", "register", published)
     return list(FAMILIES[family](fortress))
 
 
@@ -592,20 +486,6 @@ def sight_for_everybody() -> Generator[None]:
         yield
 
 
-@contextmanager
-def ten_times_the_steps() -> Generator[None]:
-    """Check payloads that take ten times as long: without any bound, some would never be done."""
-    steps = SchemaCost.steps
-
-    def patient(self: SchemaCost, value: Any, data: bytes) -> int | None:
-        limits = replace(DEFAULT, schema_steps_max=10 * DEFAULT.schema_steps_max)
-        with mock.patch.object(self, "_limits", limits):
-            return steps(self, value, data)
-
-    with mock.patch.object(SchemaCost, "steps", patient):
-        yield
-
-
 def no_problems(*_: Any) -> Iterator[Any]:
     return iter(())
 
@@ -646,18 +526,6 @@ CONTROLS = [
         disabled=lambda: mock.patch.object(discovery, "schema_problems", no_problems),
         attack="bystander: agents: input {'$ref': 'file:///etc/passwd'}",
         effect=let_in,
-    ),
-    Control(
-        check="what a schema expands to",
-        family="hostile schemas",
-        disabled=lambda: mock.patch.object(manifests, "SchemaCost"),
-        attack=f"code_agent: register: input_schema {EXPANDING['allOf twice']}",
-    ),
-    Control(
-        check="what a payload costs",
-        family="costly payloads",
-        disabled=ten_times_the_steps,
-        attack="bystander: offer: doubled at every level",
     ),
     Control(
         check="roles",

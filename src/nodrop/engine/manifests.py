@@ -16,7 +16,8 @@ from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.limits import DEFAULT, SECOND, Limits
 from nodrop.core.names import is_name
 from nodrop.core.standing import Expectation
-from nodrop.engine.schema_cost import ExpensiveSchemaError, SchemaCost
+from nodrop.engine.schema_cost import SchemaCost
+from nodrop.engine.schema_graph import ExpensiveSchemaError
 from nodrop.wire.decoding import decode_strict
 from nodrop.wire.times import parse_time
 

@@ -24,7 +24,8 @@ from nodrop.core.errors import (
 from nodrop.core.limits import Limits
 from nodrop.engine.manifests import compile_schema
 from nodrop.engine.rules import SUSPECT, Rules
-from nodrop.engine.schema_cost import ExpensiveSchemaError, SchemaCost
+from nodrop.engine.schema_cost import SchemaCost
+from nodrop.engine.schema_graph import ExpensiveSchemaError
 from nodrop.wire import canonical
 
 _ERRORS_SHOWN_MAX: Final = 20
