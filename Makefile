@@ -16,18 +16,52 @@ DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
 FRAMEWORKS := .venv-frameworks/.stamp
 SERVERS := .venv/.stamp-servers
+# The dashboard's page, built from web/ into the package. Two stamps: building it does not wait for
+# the tools that test it. The relay itself never needs Node.
+PAGE := src/nodrop/doors/http/dist/index.html
+PAGE_SOURCES := web/index.html web/package.json web/vite.config.ts $(shell find web/src -type f -not -name schema.ts)
+NODE := web/node_modules/.stamp
+NODE_DEV := web/node_modules/.stamp-dev
+NPM := npm --prefix web --loglevel error --no-audit --no-fund
+CHROMIUM ?= $(shell command -v chromium || echo /usr/bin/chromium)
 # The MCP SDK of before, beside ours and hidden from it: clients are still built on it.
 MCP_1 := .venv/mcp-1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-frameworks test-servers lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
+.PHONY: help run page page-or-not wheel test test-frameworks test-servers test-browser bench-browser lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
-run: $(RUNTIME) ## Set up, then start a relay (ARGS="..." goes to `nodrop up`)
+run: $(RUNTIME) page-or-not ## Set up, then start a relay (ARGS="..." goes to `nodrop up`)
 	$(BIN)/nodrop up $(ARGS)
+
+page: $(PAGE) ## Build the dashboard's page (needs Node 20.19, 22.12 or later, and a registry)
+
+page-or-not:
+	@if command -v npm >/dev/null; then \
+	  $(MAKE) -s --no-print-directory $(PAGE) || echo "Going on without the dashboard: its page could not be built. 'make page' tries again."; \
+	elif [ ! -e $(PAGE) ]; then \
+	  echo "Going on without the dashboard: there is no npm to build its page with."; \
+	fi
+
+wheel: $(RUNTIME) $(PAGE) ## Build the wheel, with the dashboard inside
+	NODROP_PAGE=required $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(BIN)/python -c 'import glob, sys, zipfile; wheel = sorted(glob.glob("dist/*.whl"))[-1]; sys.exit("nodrop/doors/http/dist/index.html" not in zipfile.ZipFile(wheel).namelist() and wheel + " has no dashboard")'
+
+test-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard: types, component tests, stories in Chromium (apt, as root)
+	@if [ ! -x "$(CHROMIUM)" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "Installing chromium ..." && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; \
+	  else echo "test-browser needs Chromium: install the package 'chromium', or set CHROMIUM=" && exit 1; fi; \
+	fi
+	cd web && npm run -s check
+	cd web && npm run -s test
+	cd web && CHROMIUM="$(CHROMIUM)" npm run -s stories -- $(ARGS)
+
+bench-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard with 100,000 handoffs and 200 events/s, in Chromium (ARGS="--minutes 10")
+	$(BIN)/python web/bench/run.py $(ARGS)
 
 test: lint imports ## Set up, then check everything
 	@$(MAKE) --no-print-directory -j2 types unit
@@ -116,13 +150,26 @@ constraints: ## Renew constraints.txt within the bounds of both pyproject.toml (
 	rm -rf $(PINNING)
 
 clean: ## Remove the environment and everything generated
-	rm -rf .venv .venv-bench .venv-frameworks $(PINNING) dist build proof/dist .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-frameworks $(PINNING) dist build proof/dist src/nodrop/doors/http/dist web/node_modules .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src proof tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodrop needs Python 3.11 or later, and $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.11")'
 	@echo "Making .venv ..."
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+$(NODE): web/package-lock.json web/.npmrc
+	@echo "Installing what builds the dashboard ..."
+	@$(NPM) ci --omit=dev --ignore-scripts >/dev/null
+	@touch $@
+
+$(NODE_DEV): web/package-lock.json web/.npmrc
+	@echo "Installing what tests the dashboard ..."
+	@$(NPM) ci --ignore-scripts >/dev/null
+	@touch $@ $(NODE)
+
+$(PAGE): $(PAGE_SOURCES) $(NODE)
+	@$(NPM) run --silent build -- --logLevel warn
 
 $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing Nodrop ..."

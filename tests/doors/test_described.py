@@ -205,6 +205,8 @@ async def people_look_around(cast: Cast) -> None:
 async def somebody_joins_with_a_key(cast: Cast, stranger: Visitor) -> None:
     await cast.operator("set_policy", {"signatures": "optional", "allow": [{"from": "*"}]})
     await cast.worker("get_policy")
+    who = {"team": "default", "agent": "code_agent", "role": "agent"}
+    assert await cast.worker("whoami") == who
     unused = await cast.operator("create_invitation", {"expires": "1h"})
     await cast.operator("list_invitations")
     await cast.operator("revoke_invitation", name=unused["invitation_id"])

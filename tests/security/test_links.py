@@ -34,7 +34,7 @@ SECRET = "never-for-viewers"
 """In every free text and every value that anyone in the team ever sent."""
 READABLE = {
     *("get_handoff", "list_handoffs", "trace", "get_group", "dead_letters", "log"),
-    *("agents", "get_agent", "checkpoints", "keys", "get_policy", "redeem_link"),
+    *("agents", "get_agent", "checkpoints", "keys", "whoami", "get_policy", "redeem_link"),
 }
 """What a view link is for, as the documentation promises; with payloads, `triggers` too."""
 WITH_PAYLOADS = READABLE | {"triggers"}

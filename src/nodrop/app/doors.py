@@ -59,17 +59,18 @@ async def listening(
     tls: TLS | None = None,
     new_id: Callable[[], str] | None = None,
     a2a: A2A | None = None,
+    dashboard: bool = True,
 ) -> AsyncGenerator[str]:
     """Open the networked doors of `relay`; yields the address. Port 0 is any free one.
 
     `hosts` are further names that the relay is reached by, `origins` further sites whose pages may
-    call it, `a2a` what its agents are to the world outside.
+    call it, `a2a` what its agents are to the world outside. Without `dashboard` nothing is at `/`.
 
     Raises:
         UnavailableError: the address cannot be listened on.
     """
     everywhere = host in ANY_ADDRESS
-    http = HTTPDoor(relay)
+    http = HTTPDoor(relay, dashboard=dashboard)
     way = functools.partial(InProcessTransport, relay)
     mcp = MCPDoor(relay, way)
     a2a = a2a or A2A()

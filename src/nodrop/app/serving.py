@@ -73,6 +73,7 @@ async def serve(
     checkpoints: Checkpoints | None = None,
     allowed: Collection[str] = (),
     grpc_port: int | None = None,
+    dashboard: bool = True,
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -81,7 +82,7 @@ async def serve(
     What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
     rules that a file holds; None leaves all rules as they are. `checkpoints` are sent away there.
     `allowed` are addresses that are not public and may be called all the same; on `grpc_port` A2A is
-    spoken too.
+    spoken too. Without `dashboard` nothing is served at `/`.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -103,6 +104,7 @@ async def serve(
                 tls=tls,
                 new_id=ids.new,
                 a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
+                dashboard=dashboard,
             ) as url,
             Sender(relay, clock=SystemClock()).running(),
             leaving(relay, team, checkpoints, clock=SystemClock()),

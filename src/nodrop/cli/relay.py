@@ -78,6 +78,10 @@ async def up(
         int | None,
         typer.Option(min=0, max=65_535, help="Speak A2A over gRPC too, on this port; 0 is any."),
     ] = None,
+    dashboard: Annotated[
+        bool,
+        typer.Option(envvar="NODROP_DASHBOARD", help="Serve the dashboard at /."),
+    ] = True,
     checkpoints: Annotated[
         str | None,
         typer.Option(
@@ -115,6 +119,8 @@ async def up(
                 "--allow-address": allow_address,
             }
         )
+        if not dashboard:
+            options.append("--no-dashboard")
         _as_service(session, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
@@ -132,6 +138,7 @@ async def up(
             limits=values.limits(limit or (), path="--limit"),
             allowed=allow_address or (),
             grpc_port=grpc,
+            dashboard=dashboard,
             keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
             triggers=written_triggers(),
             checkpoints=_checkpoints(checkpoints, checkpoints_every),

@@ -15,7 +15,7 @@ from nodrop.engine.register import Register
 from nodrop.engine.shows import Caller
 from nodrop.engine.signing_in import SigningIn
 from nodrop.engine.standings import Standings
-from nodrop.wire import directory, requests, views
+from nodrop.wire import directory, key_views, requests, views
 from nodrop.wire.requests import Request
 
 
@@ -81,6 +81,11 @@ class Agents:
                 return Reply(answer=await self._signing_in.create(caller, request))
             case requests.RedeemLink():
                 return Reply(answer=await self._signing_in.redeem(caller, request))
+            case requests.WhoAmI():
+                who = key_views.WhoAmIAnswer(
+                    team=caller.team, agent=caller.agent, role=caller.role.value
+                )
+                return Reply(answer=who)
             case requests.SetReach() | requests.GetReach():
                 agent = name or request.agent
                 return Reply(answer=await self._reaches.call(caller, request, agent))

@@ -36,7 +36,7 @@ _OWN: Final = frozenset(
     {
         *("keys", "add_key", "revoke_key"),
         *("create_token", "list_tokens", "revoke_token"),
-        *("get_policy", "join", "create_link", "redeem_link"),
+        *("whoami", "get_policy", "join", "create_link", "redeem_link"),
     }
 )
 """One's own way in, and the rules one is held to."""
@@ -66,7 +66,7 @@ MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPER
 """Who may ask for an operation. What it then does may still be refused."""
 
 
-_VIEWED: Final = (_SEEN_BY_ALL - {"triggers"}) | {"keys", "get_policy", "redeem_link"}
+_VIEWED: Final = (_SEEN_BY_ALL - {"triggers"}) | {"whoami", "keys", "get_policy", "redeem_link"}
 """What a view link is for. A rule holds the payload of what it hands off."""
 
 

@@ -79,6 +79,14 @@ class KeysAnswer(View, frozen=True, kw_only=True):
     relay_public_key: str
 
 
+class WhoAmIAnswer(View, frozen=True, kw_only=True):
+    """The team, agent and role of a caller."""
+
+    team: str
+    agent: str
+    role: str
+
+
 class PolicyAnswer(View, frozen=True, kw_only=True):
     """The rules of a team."""
 

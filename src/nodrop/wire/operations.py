@@ -258,6 +258,7 @@ _TABLE: Final = (
     Operation(
         name="revoke_key", method="DELETE", path="keys/{name}", request=r.RevokeKey, answer="key"
     ),
+    _get("whoami", "me", r.WhoAmI, "whoami"),
     _get("get_policy", "policy", r.GetPolicy, "policy"),
     Operation(name="set_policy", method="PUT", path="policy", request=r.SetPolicy, answer="policy"),
     # Beyond the team.

@@ -418,6 +418,10 @@ class ListKeys(Request, frozen=True, kw_only=True):
     agent: str | None = None
 
 
+class WhoAmI(Request, frozen=True, kw_only=True):
+    """The team, agent and role that the caller's credential stands for."""
+
+
 class GetPolicy(Request, frozen=True, kw_only=True):
     """The rules of the team."""
 

@@ -344,6 +344,7 @@ ANSWERS: dict[str, type[View]] = {
     "key": key_views.KeyAnswer,
     "keys": key_views.KeysAnswer,
     "policy": key_views.PolicyAnswer,
+    "whoami": key_views.WhoAmIAnswer,
     "reach": key_views.ReachAnswer,
 }
 """The answer shapes that `wire.operations` names."""

@@ -40,11 +40,13 @@ log = logging.getLogger(__name__)
 class HTTPDoor:
     """The operations of one relay, and the pages around them."""
 
-    def __init__(self, relay: Relay, *, body_seconds_max: float = BODY_SECONDS_MAX) -> None:
+    def __init__(
+        self, relay: Relay, *, body_seconds_max: float = BODY_SECONDS_MAX, dashboard: bool = True
+    ) -> None:
         self._relay = relay
         self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max, seconds_max=body_seconds_max)
         self._parking = Parking()
-        self._pages: ASGIApp = pages(self._parking, relay.require_store)
+        self._pages: ASGIApp = pages(self._parking, relay.require_store, page=dashboard)
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""

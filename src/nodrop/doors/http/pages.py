@@ -1,4 +1,4 @@
-"""Everything over HTTP that is no operation: health, the OpenAPI document, words of welcome."""
+"""Everything over HTTP that is no operation: health, the OpenAPI document, texts, the dashboard."""
 
 import functools
 from collections.abc import Awaitable, Callable
@@ -9,41 +9,29 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from nodrop.core.errors import InvalidRequestError, NodropError, NotFoundError, UnavailableError
+from nodrop.doors.http import dashboard
 from nodrop.doors.http.parking import Parking
 from nodrop.doors.http.texts import text
 from nodrop.wire import openapi
 from nodrop.wire.errors import document
 
-_WELCOME: Final = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Nodrop</title>
-<style>body { font: 1rem/1.5 system-ui; max-width: 40rem; margin: 4rem auto; padding: 0 1rem }</style>
-<h1>Nodrop</h1>
-<p>A relay that passes work between AI agents without dropping it. Agents talk to it below
-<code>/v1/</code>; people use the <code>nodrop</code> command.</p>
-<ul>
-<li><a href="/openapi.json">/openapi.json</a>: everything that can be asked of it</li>
-<li><a href="/skill.md">/skill.md</a> and <a href="/llms.txt">/llms.txt</a>: for agents to read;
-<code>/mcp</code>: tools for coding agents</li>
-<li><a href="/healthz">/healthz</a> and <a href="/readyz">/readyz</a>: whether it is well</li>
-</ul>
-</html>
-"""
-# No script runs here and nothing is loaded, whatever a later edit of the page may do.
-_PAGE_HEADERS: Final = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+_TEXT_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'",
     "x-content-type-options": "nosniff",
 }
 
 
-def pages(parking: Parking, serves: Callable[[], Awaitable[None]]) -> Starlette:
-    """Return the application that serves them; `serves` raises why the relay cannot serve now."""
+def pages(
+    parking: Parking, serves: Callable[[], Awaitable[None]], *, page: bool = True
+) -> Starlette:
+    """Return the application that serves them; `serves` raises why the relay cannot serve now.
+
+    With `page` false, nothing is served at `/`.
+    """
 
     async def ready(_: Request) -> Response:
         if parking.closed:
@@ -56,7 +44,7 @@ def pages(parking: Parking, serves: Callable[[], Awaitable[None]]) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/", _welcome),
+            *(dashboard.routes() if page else ()),
             Route("/healthz", _health),
             Route("/readyz", ready),
             Route("/openapi.json", _openapi),
@@ -65,10 +53,6 @@ def pages(parking: Parking, serves: Callable[[], Awaitable[None]]) -> Starlette:
         ],
         exception_handlers={HTTPException: _refused},
     )
-
-
-async def _welcome(_: Request) -> Response:
-    return HTMLResponse(_WELCOME, headers=_PAGE_HEADERS)
 
 
 async def _health(_: Request) -> Response:
@@ -80,11 +64,11 @@ async def _openapi(_: Request) -> Response:
 
 
 async def _skill(_: Request) -> Response:
-    return Response(text("skill.md"), media_type="text/markdown", headers=_PAGE_HEADERS)
+    return Response(text("skill.md"), media_type="text/markdown", headers=_TEXT_HEADERS)
 
 
 async def _llms(_: Request) -> Response:
-    return Response(text("llms.txt"), media_type="text/plain", headers=_PAGE_HEADERS)
+    return Response(text("llms.txt"), media_type="text/plain", headers=_TEXT_HEADERS)
 
 
 @functools.cache
