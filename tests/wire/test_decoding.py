@@ -15,6 +15,7 @@ from nodrop.wire.decoding import (
     decode_strict,
     encode_strict,
     peek,
+    plainly_sound,
 )
 from nodrop.wire.requests import Complete, GetInbox, Offer
 
@@ -71,6 +72,32 @@ def test_an_integer_of_64_bits_is_fine(number: int) -> None:
 def test_digits_in_a_text_are_no_integer() -> None:
     data = b'{"result": "99999999999999999999999999"}'
     assert decode_strict(data, Complete, DEFAULT).result == "9" * 26
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"key":"11111111111111111111"}',
+        b'{"11111111111111111111":1}',
+        rb'["\"11111111111111111111"]',
+        rb'["\\",123456789012345678,"11111111111111111111"]',
+    ],
+)
+def test_digits_in_texts_alone_need_no_closer_look(data: bytes) -> None:
+    assert plainly_sound(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[18446744073709551615]",
+        b'{"key":"11111111111111111111","n":9223372036854775808}',
+        rb'["\\",9223372036854775808,"\\"]',
+        b"[-9223372036854775809]",
+    ],
+)
+def test_an_integer_over_64_bits_needs_one(data: bytes) -> None:
+    assert not plainly_sound(data)
 
 
 @pytest.mark.parametrize(("open_", "close"), [("[", "]"), ('{"a":', "}")])
