@@ -8,7 +8,7 @@ import pytest
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.websocket import frames
-from nodrop.doors.websocket.frames import Call, Credit, Frame
+from nodrop.doors.websocket.frames import Call, Credit, Flush, Frame
 from nodrop.engine.repeats import digest_of
 from nodrop.wire.decoding import peek
 from nodrop.wire.requests import Offer
@@ -22,7 +22,7 @@ SOUND: list[dict[str, Any]] = [
 ]
 
 
-def told(data: bytes) -> list[Call | Credit]:
+def told(data: bytes) -> list[Call | Credit | Flush]:
     calls = frames.read_at_once(data, DEFAULT)
     assert calls is not None
     return calls

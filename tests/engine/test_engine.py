@@ -16,11 +16,11 @@ from nodrop.testing.clock import FakeClock
 from nodrop.wire import requests
 from nodrop.wire.views import (
     DeliveriesAnswer,
-    DeliveryView,
     HandoffAnswer,
     HandoffsAnswer,
     HandoffView,
     LogAnswer,
+    PushView,
     View,
 )
 from nodrop_proof.kit.faulty import Fault, FaultyStore
@@ -214,7 +214,7 @@ async def _shown(relay: Relay, made: str) -> HandoffView:
 async def test_a_delivery_nobody_was_told_of_is_pushed_when_the_store_answers_again(
     relay: Relay, store: FaultyStore, clock: FakeClock
 ) -> None:
-    pushed: list[DeliveryView] = []
+    pushed: list[PushView] = []
     subscription = relay.subscribe(
         RECIPIENT, process="p", heartbeat_seconds=10, deliver=pushed.extend
     )

@@ -10,7 +10,7 @@ from nodrop.core.errors import StoreUnavailableError
 from nodrop.engine.relay import Caller, Relay, Reply
 from nodrop.testing.clock import FakeClock
 from nodrop.wire import requests
-from nodrop.wire.views import DeliveriesAnswer, DeliveryView
+from nodrop.wire.views import DeliveriesAnswer, PushView
 from nodrop_proof.kit.faulty import Fault, FaultyStore
 
 SENDER = Caller(team="default", agent="inbox_monitor")
@@ -111,9 +111,9 @@ async def test_takes_of_different_ids_wait_side_by_side(relay: Relay) -> None:
 async def test_a_process_that_subscribes_again_takes_the_place_of_its_earlier_subscription(
     relay: Relay,
 ) -> None:
-    heard: list[list[DeliveryView]] = [[], []]
+    heard: list[list[PushView]] = [[], []]
 
-    def hear(number: int, deliveries: Sequence[DeliveryView]) -> None:
+    def hear(number: int, deliveries: Sequence[PushView]) -> None:
         heard[number].extend(deliveries)
 
     def subscribe(number: int, process: str) -> None:

@@ -23,7 +23,7 @@ from nodrop.core.limits import DEFAULT, SECOND, Limits
 from nodrop.engine.relay import Caller, Relay, Subscription
 from nodrop.stores.memory import MemoryStore
 from nodrop.wire import requests
-from nodrop.wire.views import DeliveryView
+from nodrop.wire.views import PushView
 from nodrop_proof.kit.unbudgeted import no_retry_budget
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.chance import Chance
@@ -194,7 +194,7 @@ class _World:
         )
         await relay.call(Caller(team=TEAM, agent=sender), "offer", offer)
 
-    async def work(self, relay: Relay, caller: Caller, delivery: DeliveryView) -> None:
+    async def work(self, relay: Relay, caller: Caller, delivery: PushView) -> None:
         """Do one attempt: all it takes is a call of the service."""
         call = partial(relay.call, caller, reference=delivery.handoff.id)
         attempt = delivery.attempt
@@ -225,11 +225,11 @@ class _Worker:
         )
         self._subscription.grant(_CREDIT)
 
-    def _deliver(self, deliveries: Sequence[DeliveryView]) -> None:
+    def _deliver(self, deliveries: Sequence[PushView]) -> None:
         for delivery in deliveries:
             self._world.spawn(self._attempt(delivery))
 
-    async def _attempt(self, delivery: DeliveryView) -> None:
+    async def _attempt(self, delivery: PushView) -> None:
         with suppress(NodropError):  # it expired meanwhile
             await self._world.work(self._relay, self._caller, delivery)
         self._subscription.grant(1)

@@ -227,6 +227,8 @@ class HandoffShown:
     @property
     def rung(self) -> str:
         """The last rung reached."""
+        if "rung" in self.view:  # a brief answer says it without the receipts
+            return self.view["rung"]
         receipts: list[dict[str, Any]] = self.view.get("receipts") or [{"rung": "stored"}]
         return receipts[-1]["rung"]
 
@@ -238,7 +240,8 @@ class HandoffShown:
     @property
     def chain(self) -> Chain:
         """Its place in the chain."""
-        return msgspec.convert(self.view["chain"], Chain)
+        chain = self.view.get("chain")  # left out where it is all of it
+        return Chain(origin=self.origin) if chain is None else msgspec.convert(chain, Chain)
 
     @property
     def question(self) -> Question | None:
@@ -263,7 +266,8 @@ class HandoffShown:
     @property
     def origin(self) -> str:
         """Who gets the outcome: the one who began the chain."""
-        return self.view["chain"]["origin"]
+        chain: dict[str, Any] | None = self.view.get("chain")
+        return self.view["from"] if chain is None else chain["origin"]
 
     @property
     def recipient(self) -> str:

@@ -21,7 +21,7 @@ from nodrop.core.errors import (
 from nodrop.engine.relay import Caller, Relay, Reply, Subscription
 from nodrop.wire.decoding import encode_strict
 from nodrop.wire.routes import ROUTES
-from nodrop.wire.views import DeliveryView, View
+from nodrop.wire.views import PushView, View
 
 
 class InProcessTransport:
@@ -145,7 +145,7 @@ class InProcessDeliveries:
             subscription.close()
             raise
 
-    def put(self, deliveries: Sequence[DeliveryView]) -> None:
+    def put(self, deliveries: Sequence[PushView]) -> None:
         """Have deliveries read. Credit bounds them, so more than the bound is somebody's fault."""
         if self._queue.qsize() + len(deliveries) > self._waiting_max:
             self._end(QueueFullError("deliveries are not read as fast as credit is granted"))

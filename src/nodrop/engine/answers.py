@@ -39,14 +39,25 @@ class Answers:
             handoff = (await self._reading.as_of(caller.team, done.places))[0]
         else:
             handoff = done.handoff
+        repeated = isinstance(done, Done) and done.replayed
         if isinstance(request, requests.Briefly) and request.brief:
-            brief = views.BriefAnswer(handoff=self._shows.brief(handoff))
-            return Reply(answer=brief, replayed=replayed)
+            brief = self.briefly(request, handoff, repeated=repeated)
+            return Reply(answer=brief, replayed=replayed or repeated)
         warnings = self._discovery.warnings(handoff) if isinstance(request, requests.Offer) else ()
         view = await self._shows.handoff(handoff, reader=caller.agent, warnings=warnings)
-        repeated = isinstance(done, Done) and done.replayed
         answer = views.HandoffAnswer(handoff=view, replayed=repeated)
         return Reply(answer=answer, replayed=replayed or repeated)
+
+    def briefly(
+        self, request: Request, handoff: Handoff, *, repeated: bool = False
+    ) -> views.BriefAnswer | views.OfferedAnswer:
+        """Return what a caller needs to know who knows what is in a handoff."""
+        if not isinstance(request, requests.Offer):
+            return views.BriefAnswer(handoff=self._shows.brief(handoff))
+        warnings = self._discovery.warnings(handoff)
+        signed = request.signature is not None  # and checked, or it would have been refused
+        offered = self._shows.offered(handoff, verified=signed, warnings=warnings)
+        return views.OfferedAnswer(handoff=offered, replayed=repeated)
 
     async def to_offer(
         self, caller: Caller, request: requests.Offer, done: Done | DoneBefore | Existing
@@ -57,8 +68,10 @@ class Answers:
             done = Done(handoff=handoff, replayed=True)
         return await self.to_command(caller, request, done)
 
-    def at_hand(self, caller: Caller, made: Handoff) -> Reply | None:
+    def at_hand(self, caller: Caller, request: requests.Offer, made: Handoff) -> Reply | None:
         """Return the answer to an offer that was just made, if that takes no waiting."""
+        if request.brief:
+            return Reply(answer=self.briefly(request, made))
         view = self._shows.at_hand(made, reader=caller.agent)
         if view is None:
             return None
@@ -76,6 +89,10 @@ class Answers:
                 handoff = await self._writing.mark_outcome_delivered(caller, handoff.id)
             view = await self._shows.handoff(handoff, reader=caller.agent)
         return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+    async def to_follower(self, handoff: Handoff) -> Reply:
+        """Return the outcome to one who follows its offer."""
+        return Reply(answer=await self._shows.ended(handoff))
 
     async def to_list(self, caller: Caller, found: list[Handoff]) -> Reply:
         """Return a page of handoffs."""

@@ -113,6 +113,15 @@ class Desk:
             refused=partial(self._refuse, asking),
         )
 
+    def follow(self, asking: Asking, handoff_id: str) -> None:
+        """Tell `asking` of the outcome of what it offered, once there is one."""
+        asking.follower = self._following.to_the_end(
+            asking.caller,
+            handoff_id,
+            told=partial(self._tell, asking, self._tell_ended),
+            refused=partial(self._refuse, asking),
+        )
+
     def leave(self, asking: Asking) -> None:
         """Let go of what somebody waits for who is gone."""
         if asking.follower is not None:
@@ -133,8 +142,7 @@ class Desk:
         if isinstance(done, DoneBefore):
             self._look_up(asking, self._answers.to_command(asking.caller, request, done))
         elif isinstance(request, requests.Briefly) and request.brief:
-            brief = views.BriefAnswer(handoff=self._shows.brief(done.handoff))
-            asking.tell(Reply(answer=brief))
+            asking.tell(Reply(answer=self._answers.briefly(request, done.handoff)))
         else:
             view = self._shows.at_hand(done.handoff, reader=asking.caller.agent)
             if view is None:
@@ -150,7 +158,7 @@ class Desk:
             return
         reply = None
         if isinstance(done, Done):
-            reply = self._answers.at_hand(asking.caller, done.handoff)
+            reply = self._answers.at_hand(asking.caller, request, done.handoff)
         if reply is None:
             self._look_up(asking, self._answers.to_offer(asking.caller, request, done))
         else:
@@ -174,6 +182,22 @@ class Desk:
             self._look_up(asking, self._answers.to_wait(caller, handoff, elapsed=elapsed))
         else:
             answer = views.HandoffAnswer(handoff=view, wait_elapsed=elapsed)
+            asking.tell(Reply(answer=answer))
+
+    def _tell_ended(self, asking: Asking, handoff: Handoff, *_: object) -> None:
+        if owes_outcome(handoff, asking.caller.agent):
+            # The outcome leaves with this answer, and the log says so first.
+            self._writing.post_outcome_delivered(
+                asking.caller,
+                handoff.id,
+                told=partial(self._tell, asking, self._tell_ended),
+                refused=partial(self._refuse, asking),
+            )
+            return
+        answer = self._shows.ended_at_hand(handoff)
+        if answer is None:
+            self._look_up(asking, self._answers.to_follower(handoff))
+        else:
             asking.tell(Reply(answer=answer))
 
     def _look_up(self, asking: Asking, answer: Coroutine[Any, Any, Reply]) -> None:

@@ -49,18 +49,21 @@ class Follower:
         self,
         caller: Caller,
         handoff_id: str,
-        request: requests.GetHandoff,
         *,
-        until: int,
+        reached: Goal,
+        chain: bool = False,
+        until: int | None,
+        waits: bool = True,
         told: Told,
         refused: Callable[[NodropError], None],
     ) -> None:
         self.caller = caller
         self.key: Key = (caller.team, handoff_id)
-        self.reached = _goal(request.until)
-        self.chain = _follows_chain(request.of)
+        self.reached = reached
+        self.chain = chain
         self.until = until
-        self.waits = request.wait != 0
+        """When it has waited long enough; None: it waits for as long as it takes."""
+        self.waits = waits
         self.onwards = self.chain or self.waits
         """Whoever waits wants the outcome, wherever it comes from; whoever looks wants this one."""
         self.told = told
@@ -107,8 +110,33 @@ class Following:
             InvalidRequestError: there is no such thing to wait for.
         """
         until = self._intake.wait(request.wait, now=self._clock.now())
-        follower = Follower(caller, handoff_id, request, until=until, told=told, refused=refused)
+        follower = Follower(
+            caller,
+            handoff_id,
+            reached=_goal(request.until),
+            chain=_follows_chain(request.of),
+            until=until,
+            waits=request.wait != 0,
+            told=told,
+            refused=refused,
+        )
         self._look(follower, self._list(follower, waits=follower.waits))
+        return follower
+
+    def to_the_end(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        *,
+        told: Told,
+        refused: Callable[[NodropError], None],
+    ) -> Follower:
+        """Have `told` called once the handoff, or what took its place, has ended."""
+        reached = _GOALS[Rung.FINISHED.value]
+        follower = Follower(
+            caller, handoff_id, reached=reached, until=None, told=told, refused=refused
+        )
+        self._look(follower, self._list(follower, waits=True))
         return follower
 
     async def wait(
@@ -198,11 +226,11 @@ class Following:
             return
         if follower.reached(handoff):
             self._tell(follower, handoff, elapsed=False)
-        elif self._clock.now() >= follower.until:
+        elif follower.until is not None and self._clock.now() >= follower.until:
             self._tell(follower, handoff, elapsed=follower.waits)
         else:
             follower.origin = caller.agent == handoff.origin and not caller.observer
-            if follower.alarm is None:
+            if follower.alarm is None and follower.until is not None:
                 follower.alarm = self._alarms.set(follower.until, lambda: self._rung(follower))
 
     def _rung(self, follower: Follower) -> None:

@@ -484,7 +484,7 @@ class Relay:
         *,
         process: str,
         heartbeat_seconds: float | None,
-        deliver: Callable[[Sequence[views.DeliveryView]], None],
+        deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn = at_once,
     ) -> Subscription:
         """Push deliveries to a connection, as many as it has credit for, when it has room."""

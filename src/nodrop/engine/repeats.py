@@ -175,7 +175,10 @@ def _conflict(command_id: str) -> IdempotencyConflictError:
 
 _CONTENT: Final = "≡"
 """Begins the name that an offer's content is remembered by: no key that a caller can send."""
-_NOT_CONTENT: Final = ("command_id", "traceparent", "signature", "turn_based", "id", "op")
+_NOT_CONTENT: Final = (
+    *("command_id", "traceparent", "signature", "turn_based", "brief"),
+    *("id", "op", "follow", "quiet"),
+)
 """Also what a frame has besides a request, which is read as it came."""
 
 

@@ -138,6 +138,27 @@ class Shows:
         """Return where a handoff is."""
         return showing.brief_view(handoff, self._leases.until(handoff))
 
+    def offered(
+        self, handoff: Handoff, *, verified: bool, warnings: tuple[views.WarningView, ...] = ()
+    ) -> views.OfferedView:
+        """Return a handoff for whoever offered it."""
+        lease = self._leases.until(handoff)
+        return showing.offered_view(handoff, lease, verified=verified, warnings=warnings)
+
+    def ended_at_hand(self, h: Handoff) -> views.EndedAnswer | None:
+        """Return how a handoff ended, if that needs nothing from the store; None: ask for it."""
+        try:
+            body = self._bodies.at_hand(_outcome_key(h))
+        except MissingBodyError:
+            return None
+        return showing.ended_answer(h, None if h.erased_at is not None else body)
+
+    async def ended(self, h: Handoff) -> views.EndedAnswer:
+        """Return how a handoff ended."""
+        key = _outcome_key(h)
+        body = (await self._bodies.fetch([key])).get(key)
+        return showing.ended_answer(h, None if h.erased_at is not None else body)
+
     def at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
         """Return a view that needs nothing from the store, as most do; None: ask for it."""
         if h.question is not None or (h.answers and reader == h.recipient):
@@ -236,14 +257,32 @@ class Shows:
         wanted: set[BodyKey] = set()
         for h in handoffs:
             wanted.update(body_keys(h))
-            wanted.update(_key(h, step.value) for step in h.steps)
-            wanted.update(_answer_keys(h))
-            if h.checkpoint is not None:
-                wanted.add(_key(h, h.checkpoint))
+            wanted.update(_left_keys(h))
         bodies = await self._bodies.fetch(wanted)
         shown = [await self.handoff(h, reader=h.recipient) for h in handoffs]
         return tuple(
             self._delivery(h, view, bodies) for h, view in zip(handoffs, shown, strict=True)
+        )
+
+    async def pushes(self, handoffs: Sequence[Handoff]) -> list[views.PushView]:
+        """Return deliveries as they are pushed, each with what earlier attempts left."""
+        wanted: set[BodyKey] = set()
+        for h in handoffs:
+            wanted.add((h.team, h.id, 1))
+            wanted.update(_left_keys(h))
+        bodies = await self._bodies.fetch(wanted)
+        return [self._push(h, bodies) for h in handoffs]
+
+    def _push(self, h: Handoff, bodies: dict[BodyKey, bytes | None]) -> views.PushView:
+        lease = self._leases.until(h)
+        body = None if h.erased_at is not None else bodies.get((h.team, h.id, 1))
+        return views.PushView(
+            handoff=showing.task_view(h, decode_content(body)),
+            attempt=h.attempt,
+            lease_until=None if lease is None else format_time(lease),
+            checkpoint=_value(bodies, h, h.checkpoint, "checkpoint") if h.checkpoint else None,
+            steps={step.name: _value(bodies, h, step.value, "value") for step in h.steps},
+            answers=_answers(h, bodies),
         )
 
     def _delivery(
@@ -345,6 +384,19 @@ def body_keys(h: Handoff) -> list[BodyKey]:
 
 def _key(h: Handoff, ref: BodyRef) -> BodyKey:
     return (h.team, ref.of or h.id, ref.version)
+
+
+def _outcome_key(h: Handoff) -> BodyKey:
+    assert h.outcome is not None, "it has ended"
+    return (h.team, h.id, h.outcome.version)
+
+
+def _left_keys(h: Handoff) -> list[BodyKey]:
+    """Return the bodies of what earlier attempts left."""
+    keys = [_key(h, step.value) for step in h.steps] + _answer_keys(h)
+    if h.checkpoint is not None:
+        keys.append(_key(h, h.checkpoint))
+    return keys
 
 
 def _answer_keys(h: Handoff) -> list[BodyKey]:

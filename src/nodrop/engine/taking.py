@@ -119,7 +119,7 @@ class Taking:
         *,
         process: str,
         heartbeat_seconds: float | None,
-        deliver: Callable[[Sequence[views.DeliveryView]], None],
+        deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn = at_once,
     ) -> Subscription:
         """Push deliveries to a connection, as many as it has credit for, when it has room."""
@@ -144,7 +144,7 @@ class Taking:
     async def _push(
         self,
         handoffs: Sequence[Handoff],
-        deliver: Callable[[Sequence[views.DeliveryView]], None],
+        deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn,
         in_order: asyncio.Lock,
     ) -> None:
@@ -154,7 +154,7 @@ class Taking:
                 if not await turn():
                     return
                 few = handoffs[start : start + PUSHED_TOGETHER_MAX]
-                deliver(await self._shows.deliveries(few))
+                deliver(await self._shows.pushes(few))
 
     async def _prepare(self, taker: Taker) -> None:
         await self._queues.know(taker.team, taker.agent)

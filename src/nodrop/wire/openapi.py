@@ -14,9 +14,9 @@ from nodrop.wire import fields
 from nodrop.wire.answers import ANSWERS
 from nodrop.wire.errors import Document
 from nodrop.wire.links import links
-from nodrop.wire.requests import Briefly, Command, Register
+from nodrop.wire.requests import Briefly, Command, Offer, Register
 from nodrop.wire.routes import ROUTES, Route
-from nodrop.wire.views import BriefAnswer, HandoffAnswer
+from nodrop.wire.views import BriefAnswer, HandoffAnswer, OfferedAnswer
 
 VERSION: Final = "1.0.0"
 """Of the interface, which the `v1` in every path stands for; not of the package."""
@@ -81,8 +81,12 @@ def document() -> dict[str, Any]:
     }
 
 
+_BRIEF: Final = (BriefAnswer, OfferedAnswer)
+"""What is answered to those who ask for a brief answer."""
+
+
 def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:
-    kinds: list[type[Any]] = [Document, Manifest, BriefAnswer, *ANSWERS.values()]
+    kinds: list[type[Any]] = [Document, Manifest, *_BRIEF, *ANSWERS.values()]
     kinds += [route.kind for route in ROUTES.values() if route.operation.request is not Register]
     kinds = list(dict.fromkeys(kinds))
     made, components = msgspec.json.schema_components(kinds, ref_template=_REF)
@@ -102,7 +106,7 @@ def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:
 
 def _sent(components: dict[str, Any]) -> list[str]:
     """Return the names of what callers send: requests, and the structs within them."""
-    answers = {kind.__name__ for kind in (Document, Problem, BriefAnswer, *ANSWERS.values())}
+    answers = {kind.__name__ for kind in (Document, Problem, *_BRIEF, *ANSWERS.values())}
     return [name for name in components if name not in answers and "View" not in name]
 
 
@@ -177,7 +181,8 @@ def _responses(route: Route, schemas: dict[type[Any], dict[str, Any]]) -> dict[s
     answer = ANSWERS[operation.answer]
     schema = schemas[answer]
     if answer is HandoffAnswer and issubclass(operation.request, Briefly):
-        schema = {"anyOf": [schema, schemas[BriefAnswer]]}
+        brief = OfferedAnswer if operation.request is Offer else BriefAnswer
+        schema = {"anyOf": [schema, schemas[brief]]}
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if operation.name == "log":
         content["text/event-stream"] = {"schema": {"type": "string"}}

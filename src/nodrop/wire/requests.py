@@ -21,6 +21,13 @@ class Command(Request, frozen=True, kw_only=True):
     command_id: str | None = None
 
 
+class Briefly(Command, frozen=True, kw_only=True):
+    """Base of what a party says about a handoff whose contents it knows."""
+
+    brief: bool = False
+    """Answer with where the handoff is, without what is in it."""
+
+
 class BackoffSpec(Request, frozen=True, kw_only=True):
     """How long retries wait."""
 
@@ -69,7 +76,7 @@ class LegSpec(Request, frozen=True, kw_only=True):
     """It goes on when what is above it is cancelled or fails."""
 
 
-class Offer(Command, frozen=True, kw_only=True, rename={"from_": "from"}):
+class Offer(Briefly, frozen=True, kw_only=True, rename={"from_": "from"}):
     """Hand a piece of work to another agent."""
 
     from_: str | None = None
@@ -142,13 +149,6 @@ class Heartbeat(Request, frozen=True, kw_only=True):
     """Keep everything that a process holds."""
 
     process: str | None = None
-
-
-class Briefly(Command, frozen=True, kw_only=True):
-    """Base of what a party says about a handoff that it has seen already."""
-
-    brief: bool = False
-    """Answer with where the handoff is, without what is in it."""
 
 
 class OfDelivery(Briefly, frozen=True, kw_only=True):

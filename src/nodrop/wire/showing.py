@@ -6,7 +6,7 @@ numbers); it holds no state of its own.
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,10 +19,13 @@ from nodrop.wire.views import (
     AckView,
     BriefView,
     ChainView,
+    EndedAnswer,
     HandoffView,
+    OfferedView,
     OutcomeView,
     QuestionView,
     ReceiptView,
+    TaskView,
     WarningView,
 )
 
@@ -76,14 +79,131 @@ def brief_view(h: Handoff, lease_until: int | None) -> BriefView:
     """Return where `h` is."""
     return BriefView(
         id=h.id,
+        state=str(h.state),
+        rung=h.receipts[-1].rung.value,
+        version=h.version,
+        attempt=h.attempt,
+        due_at=_time(clocks.due_at(h, lease_until)),
+        settled_at=_time(h.settled_at),
+    )
+
+
+def offered_view(
+    h: Handoff,
+    lease_until: int | None,
+    *,
+    verified: bool = False,
+    warnings: tuple[WarningView, ...] = (),
+) -> OfferedView:
+    """Return `h` for whoever offered it."""
+    return OfferedView(
+        id=h.id,
         ref=ref(h),
         state=str(h.state),
-        holder=holder(h),
-        due_at=_time(clocks.due_at(h, lease_until)),
+        version=h.version,
+        receipts=tuple(map(_receipt, h.receipts)),
+        from_=h.sender,
+        to=h.recipient,
+        capability=h.capability,
+        origin=h.origin,
+        chain=_chain_if_any(h),
+        deadline=format_time(h.terms.deadline_at),
+        correlation_id=h.correlation_id,
         attempt=h.attempt,
         tries=h.tries,
-        receipts=tuple(map(_receipt, h.receipts)),
+        due_at=_time(clocks.due_at(h, lease_until)),
+        holder=holder(h),
         settled_at=_time(h.settled_at),
+        next_leg=h.next_leg,
+        contract_digest=h.contract_digest,
+        verified=verified,
+        warnings=warnings,
+    )
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The body of an outcome, as far as it is shown."""
+
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    reason: str | None = None
+    signed: msgspec.Raw | None = None
+
+
+_SAID: Final = msgspec.json.Decoder(_Said)
+_NOTHING_SAID: Final = _Said()
+
+
+def ended_answer(h: Handoff, body: bytes | None) -> EndedAnswer:
+    """Return how `h` ended; `body` is that of its outcome."""
+    assert h.outcome is not None, "it has ended"
+    said = _NOTHING_SAID if body is None else _SAID.decode(body)
+    result = said.result
+    if h.state is not State.COMPLETED:
+        result = msgspec.UNSET
+    elif result is msgspec.UNSET:
+        result = msgspec.Raw(b"null")
+    outcome = OutcomeView(
+        state=str(h.state),
+        at=format_time(h.outcome.at),
+        by=h.outcome.by,
+        code=h.outcome.code,
+        result=result,
+        reason=said.reason,
+        verified=said.signed is not None,
+    )
+    return EndedAnswer(handoff=offered_view(h, None), outcome=outcome)
+
+
+def task_view(h: Handoff, content: Content) -> TaskView:
+    """Return `h` for whoever works on it."""
+    return TaskView(
+        id=h.id,
+        ref=ref(h),
+        state=str(h.state),
+        version=h.version,
+        attempt=h.attempt,
+        tries=h.tries,
+        from_=h.sender,
+        to=h.recipient,
+        chain=_chain_if_any(h),
+        capability=h.capability,
+        trigger=content.trigger,
+        title=content.title,
+        priority=h.terms.priority.value,
+        payload=content.payload,
+        expected_outcome=content.expected_outcome,
+        update_every=format_duration(h.terms.update_every_ms),
+        deadline=format_time(h.terms.deadline_at),
+        timeout=None if h.terms.timeout_ms is None else format_duration(h.terms.timeout_ms),
+        contract_digest=h.contract_digest,
+        then=tuple(map(_leg, h.legs)),
+        watchers=h.watchers,
+        correlation_id=h.correlation_id,
+        parent_id=h.parent_id,
+        redrive_of=h.redrive_of,
+        idempotency_key=h.key,
+        traceparent=traces.traceparent(h),
+        verified=content.verified,
+        observations=content.observations,
+        parameters=content.parameters,
+        covariates=content.covariates,
+        metadata=content.metadata,
+        stored_at=format_time(h.stored_at),
+    )
+
+
+def _chain_if_any(h: Handoff) -> ChainView | None:
+    """Return the place of `h` in its chain; None where it is all of it, and `from` began it."""
+    alone = h.origin == h.sender and not h.legs_done and not h.legs
+    return None if alone else _chain(h)
+
+
+def _chain(h: Handoff) -> ChainView:
+    return ChainView(
+        origin=h.origin,
+        done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
+        here=len(h.legs_done),
+        next=tuple(leg.to or leg.capability or "" for leg in h.legs if not leg.fallback),
     )
 
 
@@ -105,12 +225,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         tries=0,
         receipts=(),
         ack=None,
-        chain=ChainView(
-            origin=h.origin,
-            done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
-            here=len(h.legs_done),
-            next=tuple(leg.to or leg.capability or "" for leg in h.legs if not leg.fallback),
-        ),
+        chain=_chain(h),
         question=None,
         outcome=None,
         answers={},

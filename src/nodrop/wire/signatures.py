@@ -1,9 +1,10 @@
 """What is signed of a request, and the proof that somebody holds a key.
 
 A requester signs its offer and a recipient its outcome: a detached JWS over the canonical JSON
-(RFC 8785) of the request as sent, without `signature` and `traceparent`, and with what the address
-says: `op`, and `handoff_id` where it is about one. The header names the key, the team and the time.
-Who may sign what is decided by the engine; here are only bytes.
+(RFC 8785) of the request as sent, without `signature`, `traceparent` and what says how to answer
+(`brief`, `follow`, `quiet`), and with what the address says: `op`, and `handoff_id` where it is
+about one. The header names the key, the team and the time. Who may sign what is decided by the
+engine; here are only bytes.
 """
 
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ WINDOW_MS: Final = 5 * MINUTE
 
 _NOT_SIGNED: Final = frozenset(
     {"signature", "traceparent", "id", "op", "handoff_id", "name", "command_id"}
+    | {"brief", "follow", "quiet"}  # how it shall be answered
 )
 _LARGE: Final = {"offer": "payload", "complete": "result"}
 """The field that is kept beside a signature anyway, and not twice."""

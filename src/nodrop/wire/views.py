@@ -141,24 +141,64 @@ class HandoffAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
     replayed: bool = False
 
 
-class BriefView(View, frozen=True, kw_only=True):
-    """Where a handoff is, for a party that knows what is in it."""
+class BriefView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a handoff is, for a party that knows what is in it. What is null is left out."""
 
     id: str
-    ref: str
     state: str
-    holder: str | None
-    due_at: str | None
-    attempt: int
-    tries: int
-    receipts: tuple[ReceiptView, ...]
-    settled_at: str | None
+    rung: str
+    """The last rung reached."""
+    version: int
+    attempt: int = 0
+    due_at: str | None = None
+    settled_at: str | None = None
 
 
 class BriefAnswer(View, frozen=True, kw_only=True):
     """Where one handoff is: what `brief` asks for."""
 
     handoff: BriefView
+
+
+class OfferedView(View, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+    """A handoff for whoever offered it: what the relay added. What is null or empty is left out."""
+
+    id: str
+    ref: str
+    state: str
+    version: int
+    receipts: tuple[ReceiptView, ...]
+    from_: str
+    to: str
+    capability: str | None = None
+    origin: str
+    chain: ChainView | None = None
+    """Left out where `from` began it and nothing comes before or after."""
+    deadline: str
+    correlation_id: str
+    attempt: int = 0
+    tries: int = 0
+    due_at: str | None = None
+    holder: str | None = None
+    settled_at: str | None = None
+    next_leg: str | None = None
+    contract_digest: str | None = None
+    verified: bool = False
+    warnings: tuple[WarningView, ...] = ()
+
+
+class OfferedAnswer(View, frozen=True, kw_only=True, omit_defaults=True):
+    """What a `brief` offer is answered with."""
+
+    handoff: OfferedView
+    replayed: bool = False
+
+
+class EndedAnswer(View, frozen=True, kw_only=True):
+    """The second answer to an offer that is followed: the leg that ended, and how."""
+
+    handoff: OfferedView
+    outcome: OutcomeView
 
 
 class HandoffsAnswer(View, frozen=True, kw_only=True):
@@ -177,6 +217,55 @@ class DeliveryView(View, frozen=True, kw_only=True):
     checkpoint: Any
     steps: dict[str, Any]
     answers: dict[str, Any]
+
+
+class TaskView(View, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+    """A handoff for whoever works on it. What is null, empty or false is left out."""
+
+    id: str
+    ref: str
+    state: str
+    version: int
+    attempt: int
+    tries: int = 0
+    from_: str
+    to: str
+    chain: ChainView | None = None
+    """Left out where `from` began it and nothing comes before or after."""
+    capability: str | None = None
+    trigger: str | None = None
+    title: str | None = None
+    priority: str
+    payload: msgspec.Raw
+    expected_outcome: str | None = None
+    update_every: str
+    deadline: str
+    timeout: str | None = None
+    contract_digest: str | None = None
+    then: tuple[dict[str, Any], ...] = ()
+    watchers: tuple[str, ...] = ()
+    correlation_id: str
+    parent_id: str | None = None
+    redrive_of: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str
+    verified: bool = False
+    observations: list[Any] = msgspec.field(default_factory=list)
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    covariates: dict[str, Any] = msgspec.field(default_factory=dict)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    stored_at: str
+
+
+class PushView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """A delivery as it is pushed: the handoff, and what earlier attempts left for this one."""
+
+    handoff: TaskView
+    attempt: int
+    lease_until: str | None = None
+    checkpoint: Any = None
+    steps: dict[str, Any] = msgspec.field(default_factory=dict)
+    answers: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DeliveriesAnswer(View, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from nodrop.core.errors import (
 from nodrop.core.limits import HOUR, MINUTE, SECOND
 from nodrop.wire import requests
 from nodrop.wire.requests import OfDelivery
-from nodrop.wire.views import DeliveryView, HandoffView
+from nodrop.wire.views import HandoffView, PushView
 from nodrop_proof.simulate.chance import Chance
 from nodrop_proof.simulate.line import Line
 from nodrop_proof.simulate.violation import Violation
@@ -34,7 +34,7 @@ class Errand:
         self,
         world: World,
         line: Line,
-        delivery: DeliveryView,
+        delivery: PushView,
         chance: Chance,
         awake: Callable[[], Awaitable[None]],
     ) -> None:

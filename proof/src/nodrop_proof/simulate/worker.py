@@ -10,7 +10,7 @@ from nodrop.core.errors import UnavailableError
 from nodrop.core.limits import HOUR, MINUTE, SECOND
 from nodrop.engine.relay import Caller
 from nodrop.wire import requests
-from nodrop.wire.views import DeliveryView
+from nodrop.wire.views import PushView
 from nodrop_proof.simulate.audit import Audit
 from nodrop_proof.simulate.errand import GONE, Errand, Key
 from nodrop_proof.simulate.line import Line
@@ -168,7 +168,7 @@ class Process:
                     task.cancel()
             await self._world.clock.sleep(self._chance.uniform(0.1, 3) * SECOND)
 
-    def begin(self, deliveries: Sequence[DeliveryView]) -> list[asyncio.Task[None]]:
+    def begin(self, deliveries: Sequence[PushView]) -> list[asyncio.Task[None]]:
         """Work on what came, unless it came before."""
         begun: list[asyncio.Task[None]] = []
         for delivery in deliveries:
@@ -215,7 +215,7 @@ class _Connection:
         self._closed = True
         self._subscription.close()
 
-    def _deliver(self, deliveries: Sequence[DeliveryView]) -> None:
+    def _deliver(self, deliveries: Sequence[PushView]) -> None:
         if self._closed:
             return
         for task in self._process.begin(deliveries):

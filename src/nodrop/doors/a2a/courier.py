@@ -117,8 +117,8 @@ class Courier:
                 Delivery(
                     handoff=found["handoff"],
                     attempt=found["attempt"],
-                    steps=found["steps"],
-                    answers=found["answers"],
+                    steps=found.get("steps", {}),
+                    answers=found.get("answers", {}),
                 ),
                 free=lambda: stream.grant(1),
             )

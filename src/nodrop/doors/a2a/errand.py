@@ -273,7 +273,7 @@ class Errand:
         if self._remote.speaks_ours:
             terms = {"idempotencyKey": message_id, "deadline": self._handoff["deadline"]}
             for name, spelled in _TERMS.items():
-                if self._handoff[name]:
+                if self._handoff.get(name):
                     terms[spelled] = self._handoff[name]
             about.update({extension.URI: terms})
             message.extensions.append(extension.URI)
@@ -294,7 +294,7 @@ def said_to(handoff: View, *, ours: bool) -> list[Part]:
     if parts.is_object(payload) and set(payload) == {"text"}:
         return [Part(text=str(payload["text"]))]
     names = ("title", "trigger", "expected_outcome")
-    words = [f"{name}: {handoff[name]}" for name in names if handoff[name]]
+    words = [f"{name}: {handoff[name]}" for name in names if handoff.get(name)]
     if payload is not None:
         words.append(f"payload: {canonical.dumps(payload).decode()}")
     made = Part(text="\n".join(words) or handoff["id"])

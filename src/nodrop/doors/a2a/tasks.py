@@ -180,7 +180,7 @@ def question_text(question: View) -> str:
 
 
 def _came(handoff: View) -> dict[str, Any]:
-    came = handoff["metadata"].get("a2a")
+    came = handoff.get("metadata", {}).get("a2a")
     return came if parts.is_object(came) else {}
 
 

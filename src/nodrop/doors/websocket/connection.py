@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,12 +18,18 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.doors.websocket import frames
-from nodrop.doors.websocket.frames import Call, Credit, Frame, Hello, Id
+from nodrop.doors.websocket.frames import Call, Credit, Flush, Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Asking, Caller, Listening, Relay, Reply, Subscription
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.requests import Heartbeat, Request, Take
-from nodrop.wire.views import DeliveryView, ItemView
+from nodrop.wire.views import (
+    EndedAnswer,
+    HandoffAnswer,
+    ItemView,
+    OfferedAnswer,
+    PushView,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +46,14 @@ _NOTHING: Final = object()
 class _Asking(Asking):
     """A frame that is answered over its connection."""
 
-    __slots__ = ("_connection", "id")
+    __slots__ = ("_connection", "follow", "id", "quiet")
 
     def __init__(self, connection: "Connection", call: Call) -> None:
         super().__init__(connection.caller, call.operation, call.request)
         self._connection = connection
         self.id = call.id
+        self.follow = call.follow
+        self.quiet = call.quiet
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
@@ -53,6 +62,26 @@ class _Asking(Asking):
     def refuse(self, error: NodropError) -> None:
         """Take the reason why there is none."""
         self._connection.refused(self, error)
+
+
+class _Following(Asking):
+    """An offer whose outcome shall come over its connection."""
+
+    __slots__ = ("_connection", "id")
+
+    def __init__(self, connection: "Connection", asking: _Asking) -> None:
+        super().__init__(asking.caller, asking.operation, asking.request)
+        self._connection = connection
+        self.id = asking.id
+
+    def tell(self, reply: Reply) -> None:
+        """Take the outcome."""
+        assert isinstance(reply.answer, EndedAnswer), "it is told of nothing else"
+        self._connection.ended(self, reply.answer)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        self._connection.not_followed(self, error)
 
 
 class Connection:
@@ -80,6 +109,12 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[_Asking] = set()
         """Commands that need no task, until they are answered."""
+        self._followed: set[_Following] = set()
+        """Offers whose outcomes are still to come. They are no commands that wait."""
+        self._quiet: set[_Asking] = set()
+        """Quiet commands that are being carried out."""
+        self._flushes: list[tuple[Id, set[_Asking]]] = []
+        """Flushes, each with the quiet commands that it waits for."""
         self._closed = False
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
@@ -105,7 +140,7 @@ class Connection:
         self._closed = True
         self._outbox.close()
         self._unwatch()
-        for asking in self._asked:
+        for asking in (*self._asked, *self._followed):
             self._relay.desk.leave(asking)
         if self._subscription is not None:
             self._subscription.close()
@@ -125,12 +160,17 @@ class Connection:
                 raise InvalidRequestError(problem.message, errors=(problem,))
             if frame.op == "credit":
                 self._begin(decode_strict(data, Credit, limits))
+            elif frame.op == "flush":
+                self._begin(decode_strict(data, Flush, limits))
             else:
                 self._begin(frames.read_call(frame, data, limits))
         except NodropError as error:
             self._outbox.put(frames.refusal(frames.read_id(data, limits), error))
 
-    def _begin(self, call: Call | Credit) -> None:
+    def _begin(self, call: Call | Credit | Flush) -> None:
+        if isinstance(call, Flush):
+            self._flush(call.id)
+            return
         if len(self._asked) + len(self._tasks) >= self._in_flight_max:
             full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
             self._outbox.put(frames.refusal(call.id, full))
@@ -143,9 +183,11 @@ class Connection:
             return
         asking = _Asking(self, call)
         self._asked.add(asking)
+        if call.quiet:
+            self._quiet.add(asking)
         if not self._relay.desk.ask(asking, call.reference):
-            self._asked.discard(asking)
-            self._spawn(self._answer(call.id, self._call(call)))
+            self._asked.discard(asking)  # its task is counted
+            self._spawn(self._take_long(asking, call))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -155,10 +197,23 @@ class Connection:
     def told(self, asking: "_Asking", answer: object) -> None:
         """Send an answer: at once if there is room, else in its turn."""
         self._asked.discard(asking)
+        if asking.quiet:
+            self._carried_out(asking)
+            return
+        follows = asking.follow and self._can_follow(answer)
         if self._outbox.has_room:
-            self._outbox.put(frames.ok(asking.id, answer))
+            self._outbox.put(frames.ok(asking.id, answer, follows=follows))
         elif not self._closed:
-            self._spawn(self._answer(asking.id, _at_hand(answer)))
+            self._spawn(self._send_in_turn(partial(frames.ok, asking.id, answer, follows=follows)))
+        if follows:
+            assert isinstance(answer, OfferedAnswer | HandoffAnswer), "the answer to an offer"
+            following = _Following(self, asking)
+            self._followed.add(following)
+            self._relay.desk.follow(following, answer.handoff.id)
+
+    def _can_follow(self, answer: object) -> bool:
+        room = len(self._followed) < self._in_flight_max
+        return room and not self._closed and isinstance(answer, OfferedAnswer | HandoffAnswer)
 
     def refused(self, asking: "_Asking", error: NodropError) -> None:
         """Send a refusal."""
@@ -167,6 +222,64 @@ class Connection:
             self._shut_out()  # it may have a better one, and sends this again if so
         else:
             self._outbox.put(frames.refusal(asking.id, error))
+            if asking.quiet:
+                self._carried_out(asking)
+
+    def ended(self, following: "_Following", answer: EndedAnswer) -> None:
+        """Send the outcome of what was offered here."""
+        self._followed.discard(following)
+        if self._outbox.has_room:
+            self._outbox.put(frames.ended(following.id, answer))
+        elif not self._closed:
+            self._spawn(self._send_in_turn(partial(frames.ended, following.id, answer)))
+
+    def not_followed(self, following: "_Following", error: NodropError) -> None:
+        """Say that an outcome will not come over this connection."""
+        self._followed.discard(following)
+        self._outbox.put(frames.refusal(following.id, error))
+
+    # --- quiet commands ---
+
+    def _flush(self, frame_id: Id) -> None:
+        if len(self._flushes) >= self._in_flight_max:
+            full = QueueFullError(f"{self._in_flight_max} flushes wait on this connection")
+            self._outbox.put(frames.refusal(frame_id, full))
+        elif self._quiet:
+            self._flushes.append((frame_id, set(self._quiet)))
+        else:
+            self._outbox.put(frames.ok(frame_id, {}))
+
+    def _carried_out(self, asking: "_Asking") -> None:
+        self._quiet.discard(asking)
+        waiting: list[tuple[Id, set[_Asking]]] = []
+        for frame_id, before in self._flushes:
+            before.discard(asking)
+            if before:
+                waiting.append((frame_id, before))
+            else:
+                self._outbox.put(frames.ok(frame_id, {}))
+        self._flushes = waiting
+
+    # --- the long way ---
+
+    async def _take_long(self, asking: "_Asking", call: Call) -> None:
+        """Carry out a command that needs more than the desk has."""
+        try:
+            answer = await self._call(call)
+        except NodropError as error:
+            self.refused(asking, error)
+        except Exception:
+            log.exception("a frame could not be carried out")
+            self.refused(asking, RelayFaultError())
+        else:
+            if asking.quiet:
+                self._carried_out(asking)
+            elif await self._outbox.turn():
+                self._outbox.put(frames.ok(asking.id, answer))
+
+    async def _send_in_turn(self, message: Callable[[], bytes]) -> None:
+        if await self._outbox.turn():
+            self._outbox.put(message())
 
     async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
         try:
@@ -239,13 +352,9 @@ class Connection:
         if not self.failed.done():
             self.failed.set_result(code)
 
-    def _push_deliveries(self, deliveries: Sequence[DeliveryView]) -> None:
+    def _push_deliveries(self, deliveries: Sequence[PushView]) -> None:
         for delivery in deliveries:
             self._outbox.put(frames.delivery(delivery))
 
     def _push_item(self, item: ItemView) -> None:
         self._outbox.put(frames.item(item))
-
-
-async def _at_hand(answer: object) -> object:
-    return answer

@@ -18,7 +18,7 @@ from nodrop.wire.decoding import decode_strict, is_shallow, peek, plainly_sound
 from nodrop.wire.errors import Document, document
 from nodrop.wire.requests import Request
 from nodrop.wire.routes import ROUTES, Route
-from nodrop.wire.views import DeliveryView, ItemView
+from nodrop.wire.views import EndedAnswer, ItemView, OfferedView, OutcomeView, PushView
 
 Id = int | str | None
 
@@ -65,6 +65,19 @@ class Credit(
     n: int
 
 
+class Flush(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="op",
+    tag="flush",
+):
+    """Answer once every quiet command before this one was carried out, or refused."""
+
+    id: Id = None
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A frame that asks for an operation."""
 
@@ -73,6 +86,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: Request
     reference: str | None
     name: str | None
+    follow: bool = False
+    """Of an offer: the outcome shall follow under the same id."""
+    quiet: bool = False
+    """Answered only if it is refused."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +100,16 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     process: str
 
 
-class _Ok(msgspec.Struct, frozen=True, kw_only=True):
+class _Ok(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     id: Id
     ok: Any
+    follows: bool = False
+
+
+class _Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    id: Id
+    handoff: OfferedView
+    outcome: OutcomeView
 
 
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +117,10 @@ class _Refused(msgspec.Struct, frozen=True, kw_only=True):
     error: Document
 
 
-class _Delivery(msgspec.Struct, frozen=True, kw_only=True, tag_field="push", tag="delivery"):
-    delivery: DeliveryView
+class _Delivery(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="push", tag="delivery", gc=False
+):
+    delivery: PushView
 
 
 class _Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,18 +135,18 @@ _FRAMES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit] | None:
+def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit | Flush] | None:
     """Return the frames in a WebSocket message; None if one of them needs a closer look."""
     if not plainly_sound(data):
         return None
     frames = split(data)
-    read: list[Call | Credit] = []
+    read: list[Call | Credit | Flush] = []
     try:
         for frame in frames:
             said = _PLAIN.decode(frame)
             if not is_shallow(frame, limits):
                 return None
-            if isinstance(said, Credit):
+            if isinstance(said, Credit | Flush):
                 read.append(said)
                 continue
             route = _PLAIN_KINDS[type(said)]
@@ -128,10 +154,16 @@ def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit] | None:
             if reference == "" or (route.signs and said.signature is not None):
                 return None
             name = route.operation.name
-            request = said if name in _AS_READ else route.exact(said)
-            read.append(
-                Call(id=said.id, operation=name, request=request, reference=reference, name=None)
+            call = Call(
+                id=said.id,
+                operation=name,
+                request=said if name in _AS_READ else route.exact(said),
+                reference=reference,
+                name=None,
+                follow=name == _FOLLOWED and said.follow,
+                quiet=said.quiet,
             )
+            read.append(call)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return read
@@ -178,6 +210,8 @@ def read_call(frame: Frame, data: bytes, limits: Limits) -> Call:
         request=request,
         reference=reference,
         name=name,
+        follow=getattr(said, "follow", False),
+        quiet=getattr(said, "quiet", False),
     )
 
 
@@ -201,13 +235,18 @@ _ENVELOPE: Final[list[tuple[str, Any, Any]]] = [
     ("op", str, ""),
     ("handoff_id", str | None, None),
     ("name", str | None, None),
+    ("quiet", bool, False),
 ]
+_FOLLOWED: Final = "offer"
+_FOLLOW: Final = ("follow", bool, False)
 
 
 def _kind(route: Route) -> type[Request]:
     """Return the struct of a frame for `route`: its request's fields, and what every frame has."""
     own = set(route.kind.__struct_fields__)
     fields = [field for field in _ENVELOPE if field[0] not in own]
+    if route.operation.name == _FOLLOWED:
+        fields.append(_FOLLOW)
     name = route.kind.__name__
     kind = msgspec.defstruct(name, fields, bases=(route.kind,), frozen=True, kw_only=True)
     return cast("type[Request]", kind)
@@ -218,9 +257,11 @@ _KINDS: Final = {name: _kind(route) for name, route in ROUTES.items()}
 
 def _plain_kind(route: Route) -> Any:
     """Return the same, known by its `op`, for a frame that names nothing but its operation."""
-    fields = [("id", Id, None)]
+    fields: list[Any] = [("id", Id, None), ("quiet", bool, False)]
     if route.operation.about_handoff:
-        fields.append(("handoff_id", str))  # pyright: ignore[reportArgumentType]  # required
+        fields.append(("handoff_id", str))
+    if route.operation.name == _FOLLOWED:
+        fields.append(_FOLLOW)
     return msgspec.defstruct(
         route.kind.__name__,
         fields,
@@ -237,15 +278,20 @@ _AS_READ: Final = frozenset({"offer", "ack", "complete", "settle", "get_handoff"
 _PLAIN_KINDS: Final[dict[Any, Route]] = {
     _plain_kind(route): route for route in ROUTES.values() if not route.named
 }
-_PLAIN: Final = msgspec.json.Decoder(Union[(Credit, *_PLAIN_KINDS)])  # made from the table
+_PLAIN: Final = msgspec.json.Decoder(Union[(Credit, Flush, *_PLAIN_KINDS)])  # made from the table
 
 
 # --- writing -------------------------------------------------------------------------------------
 
 
-def ok(frame_id: Id, answer: object) -> bytes:
-    """Return the message that answers a frame."""
-    return _ENCODER.encode(_Ok(id=frame_id, ok=answer))
+def ok(frame_id: Id, answer: object, *, follows: bool = False) -> bytes:
+    """Return the message that answers a frame; `follows`: the outcome will come under its id."""
+    return _ENCODER.encode(_Ok(id=frame_id, ok=answer, follows=follows))
+
+
+def ended(frame_id: Id, answer: EndedAnswer) -> bytes:
+    """Return the second answer to an offer that is followed."""
+    return _ENCODER.encode(_Ended(id=frame_id, handoff=answer.handoff, outcome=answer.outcome))
 
 
 def refusal(frame_id: Id, error: NodropError) -> bytes:
@@ -253,7 +299,7 @@ def refusal(frame_id: Id, error: NodropError) -> bytes:
     return _ENCODER.encode(_Refused(id=frame_id, error=document(error)))
 
 
-def delivery(view: DeliveryView) -> bytes:
+def delivery(view: PushView) -> bytes:
     """Return the message that pushes a delivery."""
     return _ENCODER.encode(_Delivery(delivery=view))
 
