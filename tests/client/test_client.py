@@ -68,7 +68,7 @@ def sent(relay: "FakeTransport", n: int = 0) -> "Fields":
 async def test_only_what_is_given_is_sent(relay: "FakeTransport", me: Client) -> None:
     relay.answer("offer", {"handoff": view()})
     handoff = await me.hand_off("code_agent", title="Login button")
-    assert sent(relay) == {"to": "code_agent", "title": "Login button"}
+    assert sent(relay) == {"to": "code_agent", "title": "Login button", "brief": True}
     assert relay.calls[0][1]["command_id"]
     assert (handoff.id, handoff.ref, handoff.rung) == ("h1", "inbox_monitor/msg_123", "stored")
     assert handoff.receipts[-1].rung == "stored"
@@ -92,6 +92,7 @@ async def test_python_spellings_become_those_of_the_wire(
         "deadline": "2026-11-15T18:00:00+00:00",
         "watchers": ["support_agent"],
         "then": [{"to": "support_agent"}],
+        "brief": True,
     }
 
 

@@ -71,7 +71,7 @@ async def test_an_update_says_only_what_is_said(relay: "FakeTransport", task: Ta
     operation, fields, handoff = relay.calls[0]
     del fields["command_id"]
     assert (operation, handoff) == ("update", "h1")
-    assert fields == {"attempt": 2, "status": "reproducing", "eta": "2h"}
+    assert fields == {"attempt": 2, "status": "reproducing", "eta": "2h", "brief": True}
 
 
 async def test_a_step_is_done_once_and_recorded(relay: "FakeTransport", task: Task) -> None:

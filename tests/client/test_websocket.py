@@ -13,7 +13,8 @@ from aiohttp.test_utils import TestServer, unused_port
 
 from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import FixedToken
-from nodrop.client.websocket import WebSocketTransport
+from nodrop.client.transport import Ended
+from nodrop.client.websocket import TOLD_MAX, WebSocketTransport
 from nodrop.core.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -52,6 +53,8 @@ class FakeRelay:
         """Every frame, as it comes."""
         self.silent = False
         """Answer nothing."""
+        self.follows = True
+        """Say that outcomes of followed offers will be pushed."""
         self._done: dict[str, Frame] = {}
 
     def app(self) -> web.Application:
@@ -108,8 +111,9 @@ class FakeRelay:
             request.transport.write(b"\x81\x64" + b'{"id":')
             request.transport.close()
             return False
-        if not self.silent:
-            await self._send(socket, frame, ok=answer)
+        if not self.silent and not frame.get("quiet"):
+            follows = bool(frame.get("follow")) and self.follows
+            await self._send(socket, frame, ok=answer, follows=follows)
         return True
 
     def _carry_out(self, frame: Frame) -> Frame:
@@ -128,8 +132,9 @@ class FakeRelay:
         *,
         ok: Frame | None = None,
         error: Exception | None = None,
+        follows: bool = False,
     ) -> None:
-        said = {"ok": ok} if error is None else {"error": document(error)}  # pyright: ignore[reportArgumentType]  # only NodropErrors are refused with
+        said = {"ok": ok, "follows": follows} if error is None else {"error": document(error)}  # pyright: ignore[reportArgumentType]  # only NodropErrors are refused with
         await socket.send_str(msgspec.json.encode({"id": frame["id"], **said}).decode())
 
 
@@ -271,6 +276,183 @@ async def test_large_calls_do_not_share_a_frame(
         *(transport.call("offer", {**command(n), "payload": large}) for n in range(3))
     )
     assert [len(frames) for frames in relay.messages] == [1, 1, 1]
+
+
+# --- outcomes that are pushed --------------------------------------------------------------------
+
+
+def ended(call_id: int, result: Any) -> str:
+    outcome = {"state": "completed", "at": "t", "by": "code_agent", "result": result}
+    return msgspec.json.encode(
+        {"id": call_id, "handoff": {"id": "h1", "origin": "me"}, "outcome": outcome}
+    ).decode()
+
+
+async def outcome_of(followed: "asyncio.Future[Ended | None] | None") -> Any:
+    assert followed is not None
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        pushed = await followed
+    return None if pushed is None else pushed.outcome.result
+
+
+async def test_the_outcome_of_an_offer_is_pushed_under_its_id(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    stored = [await transport.call_followed("offer", command(n)) for n in range(2)]
+    sent = [await soon(relay.got) for _ in range(2)]
+    assert all(frame["follow"] for frame in sent)
+    socket = await soon(relay.connections)
+    for frame in reversed(sent):
+        await socket.send_str(ended(frame["id"], frame["command_id"]))
+    results = [await outcome_of(each.followed) for each in stored]
+    assert results == ["command-0", "command-1"]
+
+
+async def test_an_outcome_may_come_before_its_offer_is_known_to_be_stored(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    relay.silent = True
+    making = asyncio.create_task(transport.call_followed("offer", command(1)))
+    frame, socket = await soon(relay.got), await soon(relay.connections)
+    await socket.send_str(ended(frame["id"], 7))
+    await socket.send_str(
+        msgspec.json.encode({"id": frame["id"], "ok": {}, "follows": True}).decode()
+    )
+    assert await outcome_of((await making).followed) == 7
+
+
+async def test_what_a_lost_connection_would_have_brought_is_to_be_asked_for(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    stored = await transport.call_followed("offer", command(1))
+    await (await soon(relay.connections)).close()
+    assert await outcome_of(stored.followed) is None
+
+
+async def test_an_offer_that_was_not_answered_is_followed_over_the_next_connection(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    faults = iter(["after"])
+    relay.hang_up = lambda _: next(faults, None)
+    stored = await transport.call_followed("offer", command(1))
+    first, second = await soon(relay.got), await soon(relay.got)
+    assert first == second
+    await soon(relay.connections)
+    await (await soon(relay.connections)).send_str(ended(second["id"], 7))
+    assert await outcome_of(stored.followed) == 7
+    assert relay.carried_out["command-1"] == 1
+
+
+async def test_an_outcome_that_the_relay_will_not_push_is_to_be_asked_for(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    stored = await transport.call_followed("offer", command(1))
+    frame, socket = await soon(relay.got), await soon(relay.connections)
+    refusal = {"id": frame["id"], "error": document(QueueFullError("later"))}
+    await socket.send_str(msgspec.json.encode(refusal).decode())
+    assert await outcome_of(stored.followed) is None
+    relay.follows = False
+    assert (await transport.call_followed("offer", command(2))).followed is None
+
+
+async def test_closing_leaves_nobody_waiting_for_an_outcome(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    stored = await transport.call_followed("offer", command(1))
+    await soon(relay.got)
+    await transport.close()
+    assert await outcome_of(stored.followed) is None
+
+
+# --- commands that nobody waits for --------------------------------------------------------------
+
+
+async def test_quiet_commands_are_flushed(relay: FakeRelay, transport: WebSocketTransport) -> None:
+    await transport.open()
+    for n in range(3):
+        transport.tell("settle", command(n), handoff=f"h{n}")
+    await transport.flush()
+    settled = [await soon(relay.got) for _ in range(3)]
+    assert [(f["op"], f["handoff_id"], f["quiet"]) for f in settled] == [
+        ("settle", f"h{n}", True) for n in range(3)
+    ]
+    assert (await soon(relay.got))["op"] == "flush"
+    assert relay.carried_out.total() == 3
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "within"])
+async def test_a_quiet_command_that_may_be_lost_is_repeated(
+    relay: FakeRelay, transport: WebSocketTransport, fault: str
+) -> None:
+    await transport.open()
+    faults = iter([None, fault])
+    relay.hang_up = lambda _: next(faults, None)
+    for n in range(3):
+        transport.tell("settle", command(n), handoff=f"h{n}")
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await transport.flush()
+    assert relay.carried_out == {f"command-{n}": 1 for n in range(3)}
+
+
+async def test_a_quiet_command_that_ends_every_connection_is_given_up(
+    relay: FakeRelay, transport: WebSocketTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    await transport.open()
+    relay.hang_up = lambda frame: "before" if frame["op"] == "settle" else None
+    transport.tell("settle", command(1), handoff="h1")
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await transport.flush()
+    assert "given up" in caplog.text
+    assert await transport.call("offer", command(2)) == {"did": "command-2"}
+    sent = [frame["op"] for frames in relay.messages for frame in frames]
+    assert sent.count("settle") <= Retrying().unanswered_max + 1
+
+
+async def test_what_was_flushed_is_not_said_again(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    await transport.open()
+    transport.tell("settle", command(1), handoff="h1")
+    await transport.flush()
+    await (await soon(relay.connections)).close()
+    await transport.call("offer", command(2))
+    operations = [frame["op"] for frames in relay.messages for frame in frames]
+    assert operations == ["settle", "flush", "offer"]
+
+
+async def test_many_quiet_commands_are_flushed_without_being_asked(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    await transport.open()
+    for n in range(TOLD_MAX + 1):
+        transport.tell("settle", command(n), handoff="h1")
+    operations = Counter([(await soon(relay.got))["op"] for _ in range(TOLD_MAX + 2)])
+    assert operations == {"settle": TOLD_MAX + 1, "flush": 1}
+
+
+async def test_a_quiet_command_that_cannot_be_taken_now_is_repeated_until_it_is(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    await transport.open()
+    refusals = iter([QueueFullError("later"), QueueFullError("later")])
+    relay.refuse = lambda frame: next(refusals, None) if frame["op"] == "settle" else None
+    transport.tell("settle", command(1), handoff="h1")
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await transport.flush()
+    assert relay.carried_out == {"command-1": 1}
+    settles = [f for frames in relay.messages for f in frames if f["op"] == "settle"]
+    assert [frame.get("quiet", False) for frame in settles] == [True, False, False]
+
+
+async def test_a_quiet_command_that_is_refused_is_logged_and_dropped(
+    relay: FakeRelay, transport: WebSocketTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    await transport.open()
+    relay.refuse = lambda frame: NotFoundError("gone") if frame["op"] == "settle" else None
+    transport.tell("settle", command(1), handoff="h1")
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await transport.flush()
+    assert "gone" in caplog.text
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from nodrop.client.ids import new_id
-from nodrop.client.transport import Transport
+from nodrop.client.transport import Pushing, Stored, Transport
 from nodrop.client.values import require
 from nodrop.core.errors import InvalidRequestError, NodropError, SignatureStaleError
 from nodrop.wire.operations import OPERATIONS
@@ -15,6 +15,9 @@ _COMMANDS: Final = frozenset(
     name for name, operation in OPERATIONS.items() if issubclass(operation.request, Command)
 )
 
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 ID_CHARS: Final = 36
 """A whole id; anything shorter is a prefix or a reference."""
@@ -32,6 +35,21 @@ class Signer(Protocol):
         ...
 
 
+class Send(Protocol[T_co]):
+    """A way to ask for an operation: `Transport.call`, or the like."""
+
+    async def __call__(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> T_co:
+        """Return the answer."""
+        ...
+
+
 class Calls:
     """What one agent asks of a relay."""
 
@@ -44,6 +62,7 @@ class Calls:
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self.transport = transport
+        self._pushing = transport if isinstance(transport, Pushing) else None
         self.signer = signer
         """Signs what is worth it; None: this agent has no key here."""
         self.agent = agent
@@ -67,10 +86,31 @@ class Calls:
         Raises:
             NodropError: the relay refused, or cannot be reached.
         """
+        return await self._through(self.transport.call, operation, fields, handoff, name)
+
+    async def _offer(self, fields: Mapping[str, Any]) -> dict[str, Any] | Stored:
+        """Make an offer; return the handoff, or the answer whose outcome will be pushed.
+
+        Raises:
+            NodropError: the relay refused, or cannot be reached.
+        """
+        sent = {**fields, "brief": True}
+        if self._pushing is not None:
+            return await self._through(self._pushing.call_followed, "offer", sent, None, None)
+        return (await self.call("offer", sent))["handoff"]
+
+    async def _through(
+        self,
+        send: Send[T],
+        operation: str,
+        fields: Mapping[str, Any] | None,
+        handoff: str | None,
+        name: str | None,
+    ) -> T:
         try:
             if operation not in OPERATIONS:
                 raise InvalidRequestError(f"there is no operation {operation}")
-            self._require_its_loop()
+            self.require_its_loop()
             # Such as a handoff in the place of its id: neither can stand in a path.
             require("handoff_id", "" if handoff is None else handoff, str)
             require("name", "" if name is None else name, str)
@@ -78,29 +118,40 @@ class Calls:
             if operation in _COMMANDS and sent.get("command_id") is None:
                 sent["command_id"] = self.new_id()
             if self.signer is None or not self.signer.signs(operation):
-                return await self.transport.call(operation, sent, handoff=handoff, name=name)
-            return await self._call_signed(self.signer, operation, sent, handoff, name)
+                return await send(operation, sent, handoff=handoff, name=name)
+            return await self._send_signed(
+                send, self.signer, operation, sent, handoff=handoff, name=name
+            )
         except NodropError as error:
             _annotate(error)
             raise
 
-    async def _call_signed(
+    async def _send_signed(
         self,
+        send: Send[T],
         signer: Signer,
         operation: str,
         sent: dict[str, Any],
+        *,
         handoff: str | None,
         name: str | None,
-    ) -> dict[str, Any]:
+    ) -> T:
         if handoff is not None and len(handoff) != ID_CHARS:
             handoff = await self._whole_id(handoff)  # what is signed names it in full
         try:
             signed = {**sent, "signature": signer.signature(operation, sent, handoff)}
-            return await self.transport.call(operation, signed, handoff=handoff, name=name)
+            return await send(operation, signed, handoff=handoff, name=name)
         except SignatureStaleError:
             # The relay was away for longer than a signature lasts; the command is the same one.
             signed = {**sent, "signature": signer.signature(operation, sent, handoff)}
-            return await self.transport.call(operation, signed, handoff=handoff, name=name)
+            return await send(operation, signed, handoff=handoff, name=name)
+
+    def tell(self, operation: str, handoff: str) -> bool:
+        """Have a command carried out that nobody waits for; whether that can be done here."""
+        if self._pushing is None:
+            return False
+        self._pushing.tell(operation, {"command_id": self.new_id()}, handoff=handoff)
+        return True
 
     def say_aside(self, saying: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Have the relay told something that nobody waits for; `flush` does."""
@@ -113,8 +164,11 @@ class Calls:
         """Return when the relay has heard everything that was said aside: what is settled."""
         while self._aside:
             await asyncio.wait(self._aside)
+        if self._pushing is not None:
+            await self._pushing.flush()
 
-    def _require_its_loop(self) -> None:
+    def require_its_loop(self) -> None:
+        """Refuse to wait on another event loop than the connection's."""
         loop = asyncio.get_running_loop()
         self._loop = self._loop or loop
         if self._loop is not loop:  # whose answers would wake nobody here

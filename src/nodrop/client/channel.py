@@ -6,12 +6,13 @@ Frames that are sent within one turn of the event loop leave as one JSON array.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import aiohttp
 import msgspec
 
 from nodrop.client.statuses import refusal
+from nodrop.client.transport import Outcome
 from nodrop.wire.errors import from_json
 
 HELLO_ID: Final = 0
@@ -26,9 +27,20 @@ BATCH_BYTES_MAX: Final = 262_144
 """Frames are gathered up to this; the relay's own bound on a frame is larger."""
 TOO_BIG: Final = aiohttp.WSCloseCode.MESSAGE_TOO_BIG
 
-_DECODER: Final = msgspec.json.Decoder()
 
-Message = dict[str, Any]
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a relay says: an answer, the outcome of an offer that is followed, or a push."""
+
+    id: int | None = None
+    ok: msgspec.Raw = msgspec.Raw()
+    error: dict[str, Any] | None = None
+    follows: bool = False
+    handoff: msgspec.Raw = msgspec.Raw()
+    outcome: Outcome | None = None
+    delivery: dict[str, Any] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(Message | list[Message])
 
 
 class LostError(ConnectionError):
@@ -158,16 +170,16 @@ def _array(frames: list[bytes]) -> bytes:
 def _welcome(received: aiohttp.WSMessage) -> dict[str, Any]:
     """Return the answer to hello."""
     answer = _messages(received)[0]
-    if "error" in answer:
-        raise from_json(answer["error"])
-    return answer["ok"]
+    if answer.error is not None:
+        raise from_json(answer.error)
+    return msgspec.json.decode(answer.ok, type=dict[str, Any])
 
 
 def _messages(received: aiohttp.WSMessage) -> list[Message]:
     if received.type is not aiohttp.WSMsgType.TEXT:
         raise LostError(f"the connection ended: {received.type.name}")
     try:
-        decoded = _DECODER.decode(received.data)
+        decoded: Message | list[Message] = _DECODER.decode(received.data)
     except msgspec.DecodeError as error:
         raise LostError("the other end does not speak the protocol") from error
-    return cast("list[Message]", decoded if isinstance(decoded, list) else [decoded])
+    return decoded if isinstance(decoded, list) else [decoded]

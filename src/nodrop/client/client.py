@@ -103,8 +103,7 @@ class Client(Calls):
         if contract is not None:
             require("contract", contract, Contract, "what `contract` returned")
             fields = {**contract.terms, **fields}
-        answer = await self.call("offer", fields)
-        return Handoff(answer["handoff"], self)
+        return Handoff.made(await self._offer(fields), fields, self)
 
     async def handoff(self, ref: str) -> Handoff:
         """Look up a handoff by its id, a unique prefix of it, or `sender/idempotency_key`."""

@@ -27,12 +27,12 @@ class DeadLetter(Handoff):
 
     async def discard(self, reason: str | None = None) -> Handoff:
         """Decide that nothing more shall be done about it."""
-        self._view = await self._calls.about(self.id, "discard", **given(reason=reason))
+        self._show(await self._calls.about(self.id, "discard", **given(reason=reason)))
         return self
 
     async def _succeeded_by(self, operation: str, **fields: object) -> Handoff:
         view = await self._calls.about(self.id, operation, **fields)
         if view["id"] == self.id:
-            self._view = view
+            self._show(view)
             view = await self._calls.about(view["successor"], "get_handoff")
         return Handoff(view, self._calls)

@@ -84,6 +84,11 @@ class Wait:
         return round(min(max(self._until - self._now(), 0.0), PIECE_SECONDS_MAX), 3)
 
     @property
+    def seconds(self) -> float | None:
+        """How many seconds are left of it; None: as many as it takes."""
+        return None if self._until is None else max(self._until - self._now(), 0.0)
+
+    @property
     def over(self) -> bool:
         """Whether nothing is left of it."""
         return self._until is not None and self._now() >= self._until

@@ -2,14 +2,20 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any, Final, Literal
+
+import msgspec
 
 from nodrop.client.calls import Calls
 from nodrop.client.durations import Duration, Wait
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.shown import Ack, HandoffShown, Outcome, outcome_of
+from nodrop.client.transport import Ended, Stored
+from nodrop.client.transport import Outcome as Pushed
 from nodrop.client.values import given
 from nodrop.core.errors import ForbiddenError, NodropError, SignatureInvalidError
+from nodrop.core.model import State
 from nodrop.wire import signatures
 from nodrop.wire.keys import PublicKey
 
@@ -18,18 +24,93 @@ Of = Literal["handoff", "chain"]
 _LOG: Final = logging.getLogger("nodrop.client")
 
 
+_COMPLETED: Final = State.COMPLETED.value
+_VERBATIM: Final = (
+    *("trigger", "title", "priority", "payload", "expected_outcome", "parent_id"),
+    *("idempotency_key", "observations", "parameters", "covariates", "metadata"),
+)
+"""What is shown of an offer as it was made."""
+
+
+class _Brief(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is needed at once of a handoff that was stored, or has ended."""
+
+    id: str
+    origin: str = ""
+    next_leg: str | None = None
+    settled_at: str | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    handoff: _Brief
+
+
+_BRIEF: Final = msgspec.json.Decoder(_Brief)
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+
+
 class Handoff(HandoffShown):
-    """A handoff as the relay last showed it. Every call below brings it up to date."""
+    """A handoff as the relay last showed it. Every call below brings it up to date.
+
+    After `hand_off` that is what was offered and what the relay made of it; `refresh` reads the
+    rest, such as terms that were left to the relay.
+    """
 
     def __init__(self, view: dict[str, Any], calls: Calls) -> None:
         super().__init__(view)
         self._calls = calls
         self._settling: asyncio.Task[None] | None = None
         """The relay is being told that it is settled."""
+        self._told_settled = False
+        """The relay was told, and nobody waits for its answer."""
+        self._id: str | None = None
+        self._stored: tuple[Stored, Mapping[str, Any]] | None = None
+        """The answer to the offer and the offer, until somebody wants to see it."""
+        self._ended: Ended | None = None
+        """The outcome that was pushed, until somebody wants to see it."""
+
+    @classmethod
+    def made(
+        cls, made: dict[str, Any] | Stored, offer: Mapping[str, Any], calls: Calls
+    ) -> "Handoff":
+        """Return the handoff that an offer made."""
+        if isinstance(made, Stored):
+            handoff = cls({}, calls)
+            handoff._id = _ANSWER.decode(made.ok).handoff.id
+            handoff._stored = (made, offer)
+            handoff._followed = made.followed
+            return handoff
+        return cls(_offered(offer) | made, calls)
+
+    _followed: asyncio.Future[Ended | None] | None = None
+    """The outcome, once the relay has pushed it."""
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The handoff as it was last shown, and as it was offered."""
+        if self._stored is not None:
+            stored, offer = self._stored
+            self._stored = None
+            self._view = _offered(offer) | msgspec.json.decode(stored.ok)["handoff"]
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            outcome = msgspec.structs.asdict(ended.outcome)
+            self._view = self._view | msgspec.json.decode(ended.handoff) | {"outcome": outcome}
+        return self._view
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self._id or self.view["id"]
+
+    def _show(self, view: dict[str, Any]) -> None:
+        """Be what the relay shows from now on."""
+        self._view = view
+        self._id = self._stored = self._ended = None
 
     async def refresh(self) -> "Handoff":
         """Read it again."""
-        self._view = await self._calls.about(self.id, "get_handoff")
+        self._show(await self._calls.about(self.id, "get_handoff"))
         return self
 
     async def acknowledged(self, wait: Duration | None = None) -> Ack:
@@ -39,7 +120,7 @@ class Handoff(HandoffShown):
             WaitElapsed: it has not said so yet; `rung` tells how far it is.
             HandoffFailed: it ended before anybody acknowledged it.
         """
-        await self._reach("acknowledged", wait)
+        await self._reach("acknowledged", Wait(wait))
         ack = self.ack
         if ack is None:
             raise HandoffFailed(outcome_of(self))
@@ -52,7 +133,11 @@ class Handoff(HandoffShown):
             WaitElapsed: there is none yet, and the work goes on.
             HandoffFailed: it ended without one.
         """
-        outcome = await self.outcome(wait, of)
+        left = Wait(wait)
+        pushed = await self._pushed(left, of)
+        if pushed is not None:
+            return pushed.result
+        outcome = await self._outcome(left, of)
         if not outcome.completed:
             raise HandoffFailed(outcome)
         return outcome.result
@@ -65,10 +150,43 @@ class Handoff(HandoffShown):
         Raises:
             WaitElapsed: it goes on.
         """
-        ended = await self._reach("finished", wait, of)
+        left = Wait(wait)
+        if await self._pushed(left, of) is not None:
+            return outcome_of(self)
+        return await self._outcome(left, of)
+
+    async def _outcome(self, left: Wait, of: Of) -> Outcome:
+        """Ask for the end."""
+        ended = await self._reach("finished", left, of)
         outcome = outcome_of(ended)
         ended.settle_aside()
         return outcome
+
+    async def _pushed(self, left: Wait, of: Of) -> Pushed | None:
+        """Return the result that the relay pushes; None: it has to be asked for.
+
+        What ended without one is asked for too: it may live on in a successor by now.
+        """
+        followed = self._followed
+        if followed is None:
+            return None
+        self._calls.require_its_loop()
+        if not followed.done():
+            await _done_within(followed, left.seconds)
+            if not followed.done():
+                return None
+        ended = followed.result()
+        if ended is None or ended.outcome.state != _COMPLETED:
+            self._followed = None
+            return None
+        brief = _BRIEF.decode(ended.handoff)
+        if of == "chain" and brief.next_leg is not None:
+            return None
+        if not self._told_settled:
+            self._id, self._ended = brief.id, ended
+            if brief.settled_at is None and self._calls.agent in {None, brief.origin}:
+                self._told_settled = self._calls.tell("settle", brief.id)
+        return ended.outcome
 
     async def verify(self, public_key: str, *, team: str = "default") -> None:
         """Check that the outcome is signed with a key that the caller knows, and is this one.
@@ -102,13 +220,18 @@ class Handoff(HandoffShown):
 
     def settle_aside(self) -> None:
         """Have the relay told that the requester has the outcome, and wait for nothing."""
-        if self._settling is None and self._is_ours_to_settle():
-            self._settling = self._calls.say_aside(self._say_settled())
+        if self._settling is None and not self._told_settled and self._is_ours_to_settle():
+            self._told_settled = self._calls.tell("settle", self.id)
+            if not self._told_settled:
+                self._settling = self._calls.say_aside(self._say_settled())
 
     async def settle(self) -> None:
         """Say that the requester has the outcome. Whoever merely looks on settles nothing."""
         if self._settling is not None:
             await asyncio.wait({self._settling})
+        if self._told_settled:
+            await self._calls.flush()
+            await self.refresh()
         if self._is_ours_to_settle():
             await self._say_settled()
 
@@ -120,7 +243,7 @@ class Handoff(HandoffShown):
 
     async def _say_settled(self) -> None:
         try:
-            self._view |= await self._calls.about(self.id, "settle", brief=True)
+            self._show(self.view | await self._calls.about(self.id, "settle", brief=True))
         except ForbiddenError:  # not known before where only the relay knows whose token it is
             return
         except NodropError as error:
@@ -129,12 +252,12 @@ class Handoff(HandoffShown):
 
     async def cancel(self, reason: str | None = None) -> "Handoff":
         """Withdraw it."""
-        self._view = await self._calls.about(self.id, "cancel", **given(reason=reason))
+        self._show(await self._calls.about(self.id, "cancel", **given(reason=reason)))
         return self
 
     async def erase(self) -> "Handoff":
         """Have its words and data erased, once it is settled. The log keeps that it happened."""
-        self._view = await self._calls.about(self.id, "erase")
+        self._show(await self._calls.about(self.id, "erase"))
         return self
 
     async def reassign(
@@ -142,20 +265,19 @@ class Handoff(HandoffShown):
     ) -> "Handoff":
         """Give it to somebody else."""
         fields = given(to=to, capability=capability, reason=reason)
-        self._view = await self._calls.about(self.id, "reassign", **fields)
+        self._show(await self._calls.about(self.id, "reassign", **fields))
         return self
 
     async def note(self, text: str) -> "Handoff":
         """Write in the margin of the log."""
-        self._view = await self._calls.about(self.id, "note", text=text)
+        self._show(await self._calls.about(self.id, "note", text=text))
         return self
 
-    async def _reach(self, rung: str, wait: Duration | None, of: Of = "handoff") -> "Handoff":
+    async def _reach(self, rung: str, left: Wait, of: Of = "handoff") -> "Handoff":
         """Wait for a rung and return the leg that reached it, or that ended first.
 
         A redriven handoff lives on in its successor, so the wait goes on there.
         """
-        left = Wait(wait)
         leg = self
         while True:
             fields = {"wait": left.piece(), "until": rung, "of": of}
@@ -171,6 +293,30 @@ class Handoff(HandoffShown):
     def _follow(self, view: dict[str, Any], of: Of) -> "Handoff":
         """Return the handoff shown. Unless it is a later leg, it is this one from now on."""
         if of == "handoff" or view["id"] == self.id:
-            self._view = view
+            self._show(view)
             return self
         return Handoff(view, self._calls)
+
+
+def _offered(offer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is shown of an offer as it was made."""
+    return {"priority": "medium"} | {name: offer[name] for name in _VERBATIM if name in offer}
+
+
+async def _done_within(future: asyncio.Future[Any], seconds: float | None) -> None:
+    """Return when `future` is done, or the time is up. It is nobody else's to cancel."""
+    loop = future.get_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(wake)
+    timer = None if seconds is None else loop.call_later(seconds, wake, None)
+    try:
+        await waiter
+    finally:
+        future.remove_done_callback(wake)
+        if timer is not None:
+            timer.cancel()

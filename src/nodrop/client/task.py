@@ -98,8 +98,8 @@ class Task(TaskShown):
             next_update=spelled_if(next_update),
             position=position,
         )
-        answer = await self.command("update", **fields)
-        self._view = answer["handoff"]
+        answer = await self.command("update", brief=True, **fields)
+        self._view = {**self._view, **answer["handoff"]}
 
     async def once(self, name: str, fn: Action) -> Any:
         """Do a step that no other attempt shall repeat, and return its value in plain JSON.

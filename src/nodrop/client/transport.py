@@ -1,7 +1,10 @@
 """PORT: how the SDK reaches a relay. Only the address decides which implementation it is."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 
 class DeliveryStream(Protocol):
@@ -26,6 +29,35 @@ class DeliveryStream(Protocol):
     async def close(self) -> None:
         """Stop taking. What was delivered stays leased to the process."""
         ...
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The answer to an offer that is followed."""
+
+    ok: bytes
+    """As it came."""
+    followed: "asyncio.Future[Ended | None] | None"
+    """The outcome, once the relay has pushed it; None: it has to be asked for."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An outcome as it was pushed."""
+
+    handoff: bytes
+    """The handoff that ended, briefly, as it came."""
+    outcome: "Outcome"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How a handoff ended."""
+
+    state: str
+    at: str
+    by: str
+    code: str | None = None
+    reason: str | None = None
+    result: Any = None
+    verified: bool = False
 
 
 class Transport(Protocol):
@@ -57,4 +89,28 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Give up the connection. Calls that wait are refused."""
+        ...
+
+
+@runtime_checkable
+class Pushing(Protocol):
+    """A transport over which the relay speaks by itself: outcomes need not be asked for."""
+
+    async def call_followed(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Make an offer, as `Transport.call` does, and have its outcome pushed."""
+        ...
+
+    def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
+        """Have a command carried out that nobody waits for. A lost one is repeated."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when all that was told is durable, or was refused."""
         ...

@@ -9,7 +9,8 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -19,7 +20,9 @@ from nodrop.client import retrying
 from nodrop.client.channel import TOO_BIG, Channel, Message, pings_every
 from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import Tokens
+from nodrop.client.transport import Ended, Stored
 from nodrop.core.errors import (
+    ForbiddenError,
     InvalidRequestError,
     NodropError,
     TooLargeError,
@@ -38,6 +41,11 @@ FIRST_SECONDS_MAX: Final = 2.0
 """How long a person waits to hear that no relay is there."""
 CONNECT_SECONDS_MAX: Final = 10.0
 """One try to connect, the hello included."""
+
+TOLD_MAX: Final = 64
+"""Quiet commands that are kept before the relay is asked whether they are durable."""
+_QUIET: Final = b',"quiet":true}'
+"""How the frame of a quiet command ends."""
 
 _LOST_TWICE: Final = 2
 _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
@@ -90,6 +98,13 @@ class WebSocketTransport:
         self._policy = policy
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
+        self._followed: dict[int, asyncio.Future[Ended | None]] = {}
+        """Outcomes that the relay will push, by the ids of their offers."""
+        self._told: dict[int, bytes] = {}
+        """Quiet commands that may not be durable yet."""
+        self._flushing = False
+        self._insisting: set[asyncio.Task[None]] = set()
+        """Quiet commands that the relay could not take, and is asked for again."""
         self._process = process
         self._heartbeat_seconds = heartbeat_seconds
         self._stream: _Pushed | None = None
@@ -133,17 +148,54 @@ class WebSocketTransport:
             message["handoff_id"] = handoff
         if name is not None:
             message["name"] = name
-        frame = encode_strict(message)
-        waits = bool(fields.get("wait"))
+        answer = await self._answered(operation, fields, call_id, encode_strict(message))
+        return msgspec.json.decode(answer.ok)
+
+    async def call_followed(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Make an offer and have its outcome pushed; see `transport.Pushing`."""
+        assert (operation, handoff, name) == ("offer", None, None), "only offers are followed"
+        if self._running is None or self._ended is not None:
+            await self.open()
+        call_id = next(self._ids)
+        frame = encode_strict({"id": call_id, "op": operation, **fields, "follow": True})
+        followed: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
+        self._followed[call_id] = followed
         try:
-            return await self._ask(call_id, frame, waits=waits)
-        except UnansweredError:
+            answer = await self._answered(operation, fields, call_id, frame)
+        except BaseException:
+            self._followed.pop(call_id, None)
             raise
-        except UnavailableError:
-            # A command without an id might be carried out twice.
-            if "command_id" not in fields and OPERATIONS[operation].changes:
-                raise
-        return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
+        if not answer.follows:
+            self._followed.pop(call_id, None)
+        return Stored(ok=bytes(answer.ok), followed=followed if answer.follows else None)
+
+    def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
+        """Have a quiet command carried out; see `transport.Pushing`."""
+        if self._ended is not None:
+            _LOG.warning("%s of %s cannot be told: %s", operation, handoff, self._ended)
+            return
+        call_id = next(self._ids)
+        message = {"id": call_id, "op": operation, "handoff_id": handoff, **fields}
+        self._told[call_id] = frame = encode_strict({**message, "quiet": True})
+        if self._channel is not None:
+            self._channel.send(frame)
+        if len(self._told) >= TOLD_MAX and not self._flushing:
+            self._begin_flush()
+
+    async def flush(self) -> None:
+        """Return when all quiet commands are durable, or were refused."""
+        while (self._told or self._insisting) and self._ended is None:
+            if self._insisting:
+                await asyncio.wait(self._insisting)
+            else:
+                await asyncio.wait([self._begin_flush()])
 
     async def deliveries(self, *, process: str, heartbeat_seconds: float, credit: int) -> "_Pushed":
         """Take work as `process`; see `transport.Transport`."""
@@ -178,17 +230,73 @@ class WebSocketTransport:
         if self._channel is not None:
             self._channel.send(msgspec.json.encode({"op": "credit", "n": n}))
 
-    async def _ask(self, call_id: int, frame: bytes, *, waits: bool) -> Message:
+    async def _answered(
+        self, operation: str, fields: Mapping[str, Any], call_id: int, frame: bytes
+    ) -> Message:
+        waits = bool(fields.get("wait"))
+        try:
+            return await self._ask(call_id, frame, waits=waits)
+        except UnansweredError:
+            raise
+        except UnavailableError:
+            # A command without an id might be carried out twice.
+            if "command_id" not in fields and OPERATIONS[operation].changes:
+                raise
+        return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
+
+    async def _ask(self, call_id: int, frame: bytes, *, waits: bool = False) -> Message:
         if self._ended is not None:
             raise self._ended
-        call = _Call(frame, asyncio.get_running_loop().create_future(), waits=waits)
-        self._calls[call_id] = call
-        if self._channel is not None:
-            self._channel.send(frame)
         try:
-            return await call.answer
+            return await self._send(call_id, frame, waits=waits)
         finally:
             self._calls.pop(call_id, None)
+
+    def _send(self, call_id: int, frame: bytes, *, waits: bool = False) -> asyncio.Future[Message]:
+        """Send a frame, over the next connection too until it is answered."""
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = _Call(frame, answer, waits=waits)
+        if self._channel is not None:
+            self._channel.send(frame)
+        return answer
+
+    # --- quiet commands -------------------------------------------------------------------------
+
+    def _begin_flush(self) -> asyncio.Future[Message]:
+        """Ask whether the quiet commands so far are durable."""
+        self._flushing = True
+        call_id = next(self._ids)
+        answer = self._send(call_id, b'{"id":%d,"op":"flush"}' % call_id)
+        answer.add_done_callback(partial(self._flushed, tuple(self._told)))
+        return answer
+
+    def _flushed(self, covered: Sequence[int], answer: asyncio.Future[Message]) -> None:
+        self._flushing = False
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if isinstance(error, UnansweredError):  # one of them may be why
+            _LOG.warning("quiet commands were given up: %s", error)
+        elif error is not None:
+            return
+        for call_id in covered:
+            self._told.pop(call_id, None)
+
+    def _refused_quietly(self, frame: bytes, call_id: int, error: NodropError) -> None:
+        if isinstance(error, UnavailableError):
+            task = asyncio.create_task(self._insist(call_id, frame))
+            self._insisting.add(task)
+            task.add_done_callback(self._insisting.discard)
+        elif not isinstance(error, ForbiddenError):  # it was not ours to say
+            _LOG.warning("the relay refused a quiet command: %s", error)
+
+    async def _insist(self, call_id: int, frame: bytes) -> None:
+        """Say a quiet command again, and wait for the answer."""
+        loud = frame.removesuffix(_QUIET) + b"}"
+        try:
+            await self._policy.until_taken(lambda: self._ask(call_id, loud))
+        except NodropError as error:
+            _LOG.warning("the relay refused a quiet command: %s", error)
 
     # --- the connection -------------------------------------------------------------------------
 
@@ -200,6 +308,7 @@ class WebSocketTransport:
                 code = await channel.read(self._take)
             finally:
                 self._channel = None
+                self._follow_no_more()
                 await channel.close()
             if code == TOO_BIG:
                 self._refuse_largest()
@@ -256,9 +365,13 @@ class WebSocketTransport:
     def _resume(self, channel: Channel) -> None:
         """Go on over `channel`: with what was not answered, and the credit that was not used."""
         self._channel = channel
+        for frame in self._told.values():  # before a flush that shall cover them
+            channel.send(frame)
         for call in self._calls.values():
             if not call.answer.done():
                 channel.send(call.frame)
+        if self._told and not self._flushing:
+            self._begin_flush()  # which bounds how often they are sent
         if self._stream is not None:
             credit = self._stream.resumed()
             if credit:
@@ -266,21 +379,47 @@ class WebSocketTransport:
 
     def _take(self, message: Message) -> None:
         """Hand a message to whoever waits for it."""
-        if message.get("push") == "delivery":
+        if message.delivery is not None:
             if self._stream is not None:
-                self._stream.push(message["delivery"])
+                self._stream.push(message.delivery)
             return
-        call = self._calls.pop(message.get("id", 0), None)
+        call_id = message.id or 0
+        if message.outcome is not None:
+            ended = Ended(handoff=bytes(message.handoff), outcome=message.outcome)
+            self._end_following(call_id, ended)
+            return
+        call = self._calls.pop(call_id, None)
         if call is None:
-            if "error" in message:  # about a frame without an id, or the caller is gone
-                _LOG.warning("the relay refused something: %s", message["error"])
-            return
-        if call.answer.done():
-            return
-        if "error" in message:
-            call.answer.set_exception(from_json(message["error"]))
-        else:
-            call.answer.set_result(message["ok"])
+            if message.error is not None:
+                self._take_refusal(call_id, message.error)
+        elif not call.answer.done():
+            if message.error is None:
+                call.answer.set_result(message)
+            else:
+                call.answer.set_exception(from_json(message.error))
+
+    def _take_refusal(self, call_id: int, error: dict[str, Any]) -> None:
+        """Take a refusal of what nobody waits for."""
+        frame = self._told.pop(call_id, None)
+        if frame is not None:
+            self._refused_quietly(frame, call_id, from_json(error))
+        elif call_id in self._followed:
+            self._end_following(call_id, None)  # and it has to be asked for
+        else:  # about a frame without an id, or the caller is gone
+            _LOG.warning("the relay refused something: %s", error)
+
+    def _end_following(self, call_id: int, ended: Ended | None) -> None:
+        followed = self._followed.pop(call_id, None)
+        if followed is not None and not followed.done():
+            followed.set_result(ended)
+
+    def _follow_no_more(self) -> None:
+        """Have outcomes asked for that a lost connection would have brought.
+
+        An offer that was not answered is made again, and followed over the next connection.
+        """
+        for call_id in [call_id for call_id in self._followed if call_id not in self._calls]:
+            self._end_following(call_id, None)
 
     def _count_lost(self) -> int:
         """Refuse the calls that were sent too often; return how often one of the others was."""
@@ -318,6 +457,7 @@ class WebSocketTransport:
         for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(refusal)
+        self._follow_no_more()
         if self._stream is not None:
             self._stream.end(refusal)
 
@@ -334,14 +474,16 @@ class _Pushed:
         self._unspent = credit
         self._owed = 0
         """Pushed beyond the credit before the connection broke; kept back from what comes next."""
-        self._waiting: deque[Message] = deque()
+        self._granting = 0
+        """Free since this turn of the loop began."""
+        self._waiting: deque[dict[str, Any]] = deque()
         self._something = asyncio.Event()
         self._closed = False
         self._refusal: NodropError | None = None
         self.breaks = 0
         """How many connections there were after the first."""
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         while not self._closed:
             while self._waiting and not self._closed:
                 yield self._waiting.popleft()
@@ -359,15 +501,24 @@ class _Pushed:
         kept = min(self._owed, n)
         self._owed -= kept
         if n > kept:
-            self._transport.send_credit(n - kept)
+            if not self._granting:
+                asyncio.get_running_loop().call_soon(self._grant_together)
+            self._granting += n - kept
+
+    def _grant_together(self) -> None:
+        """Grant at once what became free in one turn of the loop."""
+        granting, self._granting = self._granting, 0
+        if granting:
+            self._transport.send_credit(granting)
 
     def resumed(self) -> int:
         """Return the credit to begin a new connection with."""
         self.breaks += 1
+        self._granting = 0  # it is among what was not used
         self._owed = max(-self._unspent, 0)
         return 0 if self._closed else max(self._unspent, 0)
 
-    def push(self, delivery: Message) -> None:
+    def push(self, delivery: dict[str, Any]) -> None:
         """Take what the relay pushed."""
         self._unspent -= 1
         self._waiting.append(delivery)

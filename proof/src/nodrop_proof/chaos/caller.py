@@ -62,13 +62,13 @@ class Caller:
         try:
             if self._keyless:
                 answer = await self._client.transport.call("offer", fields)
+                handoff = Handoff(answer["handoff"], self._client)
             else:
                 fields["idempotency_key"] = ask
-                answer = await _until_able(lambda: self._client.call("offer", fields))
+                handoff = await _until_able(lambda: self._client.hand_off(**fields))
         except NodropError as error:
             self._record.write(Refused(ask=ask, code=error.code))
             raise
-        handoff = Handoff(answer["handoff"], self._client)
         self._record.write(Stored(ask=ask, handoff_id=handoff.id))
         return handoff
 
