@@ -134,3 +134,23 @@ async def test_without_opentelemetry_everything_goes_on(monkeypatch: pytest.Monk
         handoff = await me.hand_off("worker")
         assert await handoff.result(wait=WAIT) == handoff.traceparent
     assert tracing.current_traceparent() is None
+
+
+@pytest.mark.parametrize("installed", ["no provider", "not installed"])
+async def test_what_a_handler_hands_on_is_in_its_trace_though_nobody_records_spans(
+    monkeypatch: pytest.MonkeyPatch, installed: str
+) -> None:
+    if installed == "not installed":
+        monkeypatch.setattr(tracing, "_installed", lambda: None)
+    agent = nodrop.Agent("worker")
+
+    @agent.handler
+    async def work(task: nodrop.Task) -> str | None:
+        below = await task.client.hand_off("helper")
+        return below.traceparent
+
+    async with working(agent) as me:
+        handoff = await me.hand_off("worker")
+        below = await handoff.result(wait=WAIT)
+    assert str(below).split("-")[1] == str(handoff.traceparent).split("-")[1]
+    assert below != handoff.traceparent

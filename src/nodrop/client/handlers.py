@@ -87,6 +87,8 @@ class Handler:
             self._returns = _returned(hints)
         except TypeError as error:
             raise TypeError(f"{self._name()}: {error}") from error
+        self._required = [parameter.name for parameter in self.parameters if parameter.required]
+        self._defaults = {parameter.name: parameter.default for parameter in self.parameters}
 
     @property
     def lone(self) -> Parameter | None:
@@ -128,8 +130,8 @@ class Handler:
         named = self._arguments(payload)
         if self._task is not None:
             named[self._task] = task
-        defaults = {parameter.name: parameter.default for parameter in self.parameters}
-        return [named.pop(name, defaults.get(name)) for name in self._positional], named
+        positional = [named.pop(name, self._defaults.get(name)) for name in self._positional]
+        return positional, named
 
     def _read(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -178,10 +180,6 @@ class Handler:
             others.pop(self._task or "", None)
             arguments |= {name: self._others.convert(value) for name, value in others.items()}
         return arguments
-
-    @property
-    def _required(self) -> list[str]:
-        return [parameter.name for parameter in self.parameters if parameter.required]
 
     def _name(self) -> str:
         return getattr(self.function, "__qualname__", repr(self.function))

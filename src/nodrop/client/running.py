@@ -29,6 +29,7 @@ from nodrop.core.errors import (
     StaleAttemptError,
     TooLargeError,
     UnansweredError,
+    UnavailableError,
 )
 
 REASON_CHARS_MAX: Final = 2_000
@@ -117,7 +118,7 @@ class Running:
         self._work = asyncio.ensure_future(self._call(handler))
         self._work.add_done_callback(_retrieve)  # though nobody may ask any more
         try:
-            await asyncio.wait([self._work])
+            await _ended(self._work)
         except asyncio.CancelledError:
             self._work.cancel()
             try:
@@ -195,9 +196,26 @@ class Running:
     async def _told(self, operation: str, fields: dict[str, Any]) -> None:
         # Made here, so that a repeat is known as one.
         said = {**fields, "command_id": self.task.client.new_id(), "brief": True}
-        await self._policy.endlessly(
-            lambda: self.task.command(operation, **said), what=f"{operation} of {self.task.ref}"
-        )
+        try:
+            await self.task.command(operation, **said)
+        except UnansweredError:
+            raise
+        except UnavailableError as error:
+            what = f"{operation} of {self.task.ref}"
+            _LOG.warning("%s will be repeated: %s", what, error)
+            await self._policy.endlessly(lambda: self.task.command(operation, **said), what=what)
+
+
+async def _ended(work: asyncio.Task[Any]) -> None:
+    """Return when `work` has ended. Being cancelled leaves it alone, as `asyncio.wait` does."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    work.add_done_callback(wake)
+    await ended
 
 
 def _retrieve(work: asyncio.Task[Any]) -> None:

@@ -1,13 +1,14 @@
 """The trace a handoff is part of (W3C trace context), where the process has OpenTelemetry.
 
-It is no dependency of ours. Where it is installed, work on a delivery is a span in the trace that
-the handoff came with, spans begun within are part of it, and what is handed off from there says so.
-Whether spans go anywhere is for whoever configured OpenTelemetry in the process.
+It is no dependency of ours. Where a tracer provider is set, work on a delivery is a span in the trace
+that the handoff came with, and spans begun within are part of it. What is handed off from there says
+so in any case. Whether spans go anywhere is for whoever configured OpenTelemetry in the process.
 """
 
 import functools
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ from nodrop.client.shown import HandoffShown
 _FIELD: Final = "traceparent"
 SCOPE: Final = "nodrop"
 SYSTEM: Final = "nodrop"
+
+_handled_in: Final[ContextVar[str | None]] = ContextVar("nodrop_traceparent", default=None)
+"""Where in its trace the delivery is that is being worked on, where nobody records spans."""
 
 
 class _OpenTelemetry:
@@ -43,18 +47,23 @@ def current_traceparent() -> str | None:
     carrier: dict[str, str] = {}
     if otel is not None:
         otel.propagator.inject(carrier)
-    return carrier.get(_FIELD)
+    return carrier.get(_FIELD) or _handled_in.get()
 
 
 @contextmanager
 def handling(task: HandoffShown) -> Generator[None]:
     """Have the work on a delivery be a span, and what is begun within part of its trace."""
     otel = _installed()
-    if otel is None:
-        yield
+    tracer: Any = None if otel is None else otel.trace.get_tracer(SCOPE)
+    if otel is None or isinstance(tracer, otel.trace.ProxyTracer):  # no provider: none is recorded
+        within = _handled_in.set(task.traceparent)
+        try:
+            yield
+        finally:
+            _handled_in.reset(within)
         return
     above = otel.propagator.extract({_FIELD: task.traceparent or ""})
-    span: Any = otel.trace.get_tracer(SCOPE).start_span(
+    span: Any = tracer.start_span(
         f"process {task.view.get('to', '')}".strip(),
         context=above,
         kind=otel.trace.SpanKind.CONSUMER,

@@ -44,6 +44,7 @@ CONNECT_SECONDS_MAX: Final = 10.0
 
 TOLD_MAX: Final = 64
 """Quiet commands that are kept before the relay is asked whether they are durable."""
+_ANY: Final = msgspec.json.Decoder(dict[str, Any])
 _QUIET: Final = b',"quiet":true}'
 """How the frame of a quiet command ends."""
 
@@ -149,7 +150,7 @@ class WebSocketTransport:
         if name is not None:
             message["name"] = name
         answer = await self._answered(operation, fields, call_id, encode_strict(message))
-        return msgspec.json.decode(answer.ok)
+        return _ANY.decode(answer.ok)
 
     async def call_followed(
         self,
@@ -249,8 +250,9 @@ class WebSocketTransport:
             raise self._ended
         try:
             return await self._send(call_id, frame, waits=waits)
-        finally:
+        except BaseException:  # nobody waits for it any more
             self._calls.pop(call_id, None)
+            raise
 
     def _send(self, call_id: int, frame: bytes, *, waits: bool = False) -> asyncio.Future[Message]:
         """Send a frame, over the next connection too until it is answered."""
@@ -267,11 +269,14 @@ class WebSocketTransport:
         self._flushing = True
         call_id = next(self._ids)
         answer = self._send(call_id, b'{"id":%d,"op":"flush"}' % call_id)
-        answer.add_done_callback(partial(self._flushed, tuple(self._told)))
+        answer.add_done_callback(partial(self._flushed, call_id, tuple(self._told)))
         return answer
 
-    def _flushed(self, covered: Sequence[int], answer: asyncio.Future[Message]) -> None:
+    def _flushed(
+        self, flush_id: int, covered: Sequence[int], answer: asyncio.Future[Message]
+    ) -> None:
         self._flushing = False
+        self._calls.pop(flush_id, None)
         if answer.cancelled():
             return
         error = answer.exception()

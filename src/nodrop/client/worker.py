@@ -64,6 +64,8 @@ class Worker:
         self._process = process
         self._pace = pace
         self._running: dict[Key, Running] = {}
+        self._latest: dict[str, Running] = {}
+        """The last delivery of each handoff that is being worked on."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._stream: DeliveryStream | None = None
         self._slots: dict[Capability | None, asyncio.Semaphore] = {}
@@ -118,9 +120,9 @@ class Worker:
         if key in self._running:
             free()  # it came again after a reconnect
             return
-        for (handoff_id, _), earlier in self._running.items():
-            if handoff_id == key[0]:
-                earlier.lose()
+        earlier = self._latest.get(key[0])
+        if earlier is not None:
+            earlier.lose()
         asked = self._able.find(delivery["handoff"].get("capability"))
         running = Running(
             delivery,
@@ -135,7 +137,7 @@ class Worker:
             slot=self._slot(asked),
             policy=self._pace.policy,
         )
-        self._running[key] = running
+        self._running[key] = self._latest[key[0]] = running
         self._stirred = True
         task = asyncio.create_task(self._work(running, free))
         self._tasks.add(task)
@@ -151,6 +153,8 @@ class Worker:
             await running.run()
         finally:
             del self._running[running.key]
+            if self._latest.get(running.key[0]) is running:
+                del self._latest[running.key[0]]
             free()
 
     # --- signs of life --------------------------------------------------------------------------

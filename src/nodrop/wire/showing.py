@@ -109,6 +109,7 @@ def offered_view(
         chain=_chain_if_any(h),
         deadline=format_time(h.terms.deadline_at),
         correlation_id=h.correlation_id,
+        traceparent=traces.traceparent(h),
         attempt=h.attempt,
         tries=h.tries,
         due_at=_time(clocks.due_at(h, lease_until)),

@@ -176,6 +176,7 @@ class OfferedView(View, frozen=True, kw_only=True, omit_defaults=True, rename={"
     """Left out where `from` began it and nothing comes before or after."""
     deadline: str
     correlation_id: str
+    traceparent: str
     attempt: int = 0
     tries: int = 0
     due_at: str | None = None
