@@ -55,7 +55,7 @@ SCAN_ENTRIES_MAX: Final = 5_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
 writer waits meanwhile."""
 SEQ_MAX: Final = 2**63 - 1
-_BATCHES_MAX: Final = 64
+_BATCHES_MAX: Final = 16
 """Batches whose entries are kept decoded."""
 _KINDS_MAX: Final = 16
 """An entry has at most one item of a kind for one reader; there are fewer kinds than this."""
