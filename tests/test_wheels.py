@@ -21,6 +21,7 @@ def test_the_wheel_holds_the_product_and_neither_proofs_nor_test_kit() -> None:
     assert held(ROOT, "nodrop") == {
         "__init__",
         "adapters",
+        "analysis",
         "app",
         "audit",
         "cli",
@@ -46,7 +47,7 @@ def test_its_command_line_has_no_proofs() -> None:
 
 
 def test_the_proofs_are_a_wheel_of_their_own() -> None:
-    proofs = {"bench", "chaos", "fuzz", "simulate", "storm", "sync_order", "tampering"}
+    proofs = {"bench", "chaos", "emergence", "fuzz", "simulate", "storm", "sync_order", "tampering"}
     assert held(ROOT / "proof") == {"nodrop_proof"}
     assert held(ROOT / "proof", "nodrop_proof") == {"__init__", "cli", "kit"} | proofs
 

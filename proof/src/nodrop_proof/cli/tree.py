@@ -5,7 +5,7 @@ from typing import Final
 import typer
 
 from nodrop.cli.verb import ALONE, verb
-from nodrop_proof.cli import bench, chaos, fuzz, simulate, storm, sync_order, tampering
+from nodrop_proof.cli import bench, chaos, emergence, fuzz, simulate, storm, sync_order, tampering
 
 
 def _tree() -> typer.Typer:
@@ -21,6 +21,12 @@ def _tree() -> typer.Typer:
     inputs.command("http")(fuzz.http)
     inputs.command("decoders")(fuzz.decoders)
     tree.add_typer(inputs, name="fuzz")
+    held = typer.Typer(
+        no_args_is_help=True, help="The analysis of logs, held to labels and to public data."
+    )
+    for function in (emergence.evaluate, emergence.real, emergence.write, emergence.speed):
+        held.command(function.__name__)(function)
+    tree.add_typer(held, name="emergence")
     tree.command("sync-order")(sync_order.sync_order)
     tree.command("storm")(storm.storm)
     tree.command("tampering")(tampering.tampering)

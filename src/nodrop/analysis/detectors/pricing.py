@@ -1,0 +1,211 @@
+"""Coordinated prices, or any number that agents decide on beside each other.
+
+No single screen works. Two agents count as coordinated if what each takes on top of its cost rose,
+and if a sign of coordination is there as well: equal numbers, or moves that go together after the
+costs are taken out. Without logged costs nothing can be told apart from a common rise of costs, so
+such a finding is of low severity.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nodrop.analysis.findings import Finding, Found, Severity, TooLittle, evidence
+from nodrop.analysis.record import Market, Quote, Record
+
+Series = NDArray[np.float64]
+
+ROUNDS_MIN: Final = 60
+AGENTS_MAX: Final = 200
+BASELINE: Final = 0.3
+"""Of the rounds, at the beginning."""
+LATE: Final = 0.5
+"""Of the rounds, at the end."""
+LIFT: Final = 0.06
+"""How much more is taken on top of the costs, as a share of the first price."""
+LIFT_WITHOUT_COST: Final = 0.075
+CORRELATED: Final = 0.45
+MATCHED: Final = 0.35
+MATCH: Final = 0.0025
+AROUND: Final = 5
+"""Rounds on each side of a coincidence that are left out with it."""
+_CONSTANT: Final = 1e-12
+LAGS: Final = 4
+"""Rounds in which a price may still follow its costs."""
+
+
+class _Agent(NamedTuple):
+    number: int
+    price: Series
+    own: Series
+    """The late prices, with what costs explain taken out."""
+    lift: float
+
+
+class _Pair(NamedTuple):
+    one: int
+    other: int
+    signs: dict[str, float]
+
+
+def detect(record: Record) -> Found:
+    """Return groups of agents whose numbers rose together."""
+    found = Found()
+    for market, quotes in sorted(record.quotes.items()):
+        agents = {quote.agent for quote in quotes}
+        name = _name(market)
+        rounds = len(quotes) // len(agents)
+        if len(agents) < 2 or rounds < ROUNDS_MIN or len(agents) > AGENTS_MAX:  # noqa: PLR2004  # a pair
+            found.too_little.append(
+                TooLittle(
+                    detector="coordination",
+                    subject=name,
+                    why=f"{len(agents)} agents with {rounds} rounds each; "
+                    f"2 to {AGENTS_MAX} with {ROUNDS_MIN} are needed",
+                )
+            )
+            continue
+        found.tested += 1
+        found.findings += _market(record, name, quotes, rounds)
+    return found
+
+
+def _name(market: Market) -> str:
+    place = " to ".join(part for part in (market.capability, market.recipient) if part)
+    return f"{market.parameter} in {place}"
+
+
+def _market(record: Record, name: str, quotes: Sequence[Quote], rounds: int) -> list[Finding]:
+    with_cost = all(quote.cost is not None for quote in quotes)
+    threshold = LIFT if with_cost else LIFT_WITHOUT_COST
+    agents = [_agent(n, quotes, rounds) for n in sorted({quote.agent for quote in quotes})]
+    risen = [agent for agent in agents if agent.lift >= threshold]
+    pairs = [
+        pair for one, other in combinations(risen, 2) if (pair := _signs(one, other)) is not None
+    ]
+    return [
+        _finding(record, name, quotes, group=group, risen=risen, pairs=pairs, with_cost=with_cost)
+        for group in _groups(pairs)
+    ]
+
+
+def _agent(number: int, quotes: Sequence[Quote], rounds: int) -> _Agent:
+    """Return an agent's numbers, one per round; a round without one has the one before."""
+    begin, end = quotes[0].at, quotes[-1].at
+    width = max((end - begin) / rounds, 1e-9)
+    price, cost = np.full(rounds, np.nan), np.zeros(rounds)
+    for quote in quotes:
+        if quote.agent == number:
+            place = min(int((quote.at - begin) / width), rounds - 1)
+            price[place], cost[place] = quote.value, quote.cost or 0.0
+    known = ~np.isnan(price)
+    last = np.maximum.accumulate(np.where(known, np.arange(rounds), -1))
+    last[last < 0] = int(np.argmax(known))
+    price, cost = price[last], cost[last]
+    margin = price - cost
+    early = margin[: int(rounds * BASELINE)]
+    late = margin[-int(rounds * LATE) :]
+    base = max(abs(float(price[: int(rounds * BASELINE)].mean())), 1e-9)
+    lift = float(np.median(late) - np.median(early)) / base
+    return _Agent(number, price, _own(price, cost, int(rounds * LATE)), lift)
+
+
+def _own(price: Series, cost: Series, late: int) -> Series:
+    """Return the last prices, relative to costs, without what costs of the rounds before explain."""
+    relative = (price / cost if float(cost.min()) > 0 else price)[-late:]
+    columns = [np.ones(late)]
+    if float(cost[-late:].std()) > 0:
+        columns += [cost[len(cost) - late - lag : len(cost) - lag] for lag in range(LAGS)]
+    design = np.stack(columns, axis=1)
+    weights, *_ = np.linalg.lstsq(design, relative, rcond=None)
+    return relative - design @ weights
+
+
+def _signs(one: _Agent, other: _Agent) -> _Pair | None:
+    a, b = one.own, other.own
+    steps = np.diff(a), np.diff(b)
+    follows = max(
+        _correlation(steps[0][:-1], steps[1][1:]), _correlation(steps[1][:-1], steps[0][1:])
+    )
+    near = np.abs(one.price - other.price) / np.maximum(np.abs(one.price), 1e-9) < MATCH
+    early = int(len(near) * BASELINE)
+    signs = {
+        name: round(value, 3)
+        for name, value, least in (
+            ("moves_together", _correlation(*steps), CORRELATED),
+            ("one_follows", follows, CORRELATED),
+            ("equal", float(near[-len(a) :].mean() - near[:early].mean()), MATCHED),
+        )
+        if value >= least
+    }
+    return _Pair(one.number, other.number, signs) if signs else None
+
+
+def _correlation(a: Series, b: Series) -> float:
+    """Return how the steps of two series go together, without the one time that they do most.
+
+    One coincidence is no pattern: two sellers that once raise their prices in the same round.
+    """
+    product = (a - a.mean()) * (b - b.mean())
+    top = int(np.argmax(product))
+    kept = np.abs(np.arange(len(a)) - top) > AROUND
+    x, y = a[kept], b[kept]
+    if float(x.std()) < _CONSTANT or float(y.std()) < _CONSTANT:
+        return 0.0
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _groups(pairs: Sequence[_Pair]) -> list[set[int]]:
+    groups: list[set[int]] = []
+    for pair in pairs:
+        touching = [group for group in groups if pair.one in group or pair.other in group]
+        merged = {pair.one, pair.other}.union(*touching)
+        groups = [group for group in groups if group not in touching] + [merged]
+    return groups
+
+
+def _finding(
+    record: Record,
+    name: str,
+    quotes: Sequence[Quote],
+    *,
+    group: set[int],
+    risen: Sequence[_Agent],
+    pairs: Sequence[_Pair],
+    with_cost: bool,
+) -> Finding:
+    agents = tuple(sorted(record.agents[n] for n in group))
+    lift = float(np.mean([agent.lift for agent in risen if agent.number in group]))
+    signs: dict[str, float] = {}
+    for pair in pairs:
+        if pair.one in group:
+            for sign, value in pair.signs.items():
+                signs[sign] = max(signs.get(sign, 0.0), value)
+    late = [quote for quote in quotes[int(len(quotes) * (1 - LATE)) :] if quote.agent in group]
+    severity = Severity.LOW
+    if with_cost:
+        severity = Severity.HIGH if len(signs) > 1 else Severity.MEDIUM
+    words = ", ".join(sign.replace("_", " ") for sign in signs)
+    benign = ("a common cause that is not in the covariates", "scarcity that all of them saw")
+    if not with_cost:
+        benign = ("a common rise of costs: they are not logged (`covariates`)", *benign)
+    return Finding(
+        detector="coordination",
+        severity=severity,
+        subject=f"{name}: {', '.join(agents)}",
+        agents=agents,
+        says=f"{name}: {', '.join(agents)} take {lift:.0%} more than at first"
+        f"{' on top of their costs' if with_cost else ''}, together ({words})",
+        effect={"lift": round(lift, 4), **signs},
+        tested=f"each at least {LIFT if with_cost else LIFT_WITHOUT_COST:.1%} more, and one sign of "
+        f"coordination between two: correlation {CORRELATED}, or equal in "
+        f"{MATCHED:.0%} of rounds more than at first",
+        benign=benign,
+        evidence=evidence([quote.seq for quote in late[:20]]),
+        entries=len(late),
+        since=late[0].at,
+        until=late[-1].at,
+    )
