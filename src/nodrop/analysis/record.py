@@ -123,6 +123,8 @@ class Record:
         self.first_at: int | None = None
         self.last_at = 0
         self.has_deadlines = False
+        self.baseline_until: int | None = None
+        """What is usual is what was up to then; None: the first part of each channel and market."""
         self.hops = Columns(
             *("seq", "at", "chain", "handoff", "sender", "recipient", "capability", "digest"),
             *("again", "declared"),

@@ -124,6 +124,11 @@ class Session:
         said = self._where.agent or os.environ.get("NODROP_AGENT")
         return bool(said) or self.settings.agent != OPERATOR
 
+    def visit(self, url: str) -> None:
+        """Ask the relay at this address. Before the first call."""
+        self._where = msgspec.structs.replace(self._where, url=url)
+        self.__dict__.pop("settings", None)
+
     def act_as(self, agent: str) -> None:
         """Be `agent` where no flag and no token says otherwise. Before the first call."""
         if self._where.agent is None and self.settings.token is None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from nodrop.cli import (
+    analyzing,
     deadletters,
     doctor,
     finding,
@@ -77,6 +78,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
         finding.find,
         reporting.debrief,
         reporting.export,
+        analyzing.analyze,
     ),
 }
 _DEAD_LETTERS: Final[dict[str, Callable[..., Any]]] = {

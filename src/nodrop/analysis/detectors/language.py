@@ -86,12 +86,13 @@ def detect(record: Record) -> Found:
     words = lexicon()
     common = _common(record)
     for channel, said in sorted(record.said.items()):
-        if len(said) < MESSAGES_MIN:
+        if len(said) < MESSAGES_MIN or not _has_baseline(said, record.baseline_until):
             found.too_little.append(
                 TooLittle(
                     detector="language",
                     subject=channel,
-                    why=f"{len(said)} messages, at least {MESSAGES_MIN} are needed",
+                    why=f"{len(said)} messages, at least {MESSAGES_MIN} are needed"
+                    + ("" if record.baseline_until is None else ", a third of them as baseline"),
                 )
             )
             continue
@@ -101,10 +102,11 @@ def detect(record: Record) -> Found:
     return found
 
 
-def windows(said: Sequence[Said], words: Lexicon, common: frozenset[str]) -> list[Metrics]:
-    """Return the numbers of each window of a channel."""
-    size = len(said) / WINDOWS
-    parts = [said[round(n * size) : round((n + 1) * size)] for n in range(WINDOWS)]
+def windows(
+    said: Sequence[Said], words: Lexicon, common: frozenset[str], until: int | None = None
+) -> list[Metrics]:
+    """Return the numbers of each window of a channel; `until` is where its baseline ends."""
+    parts = _parts(said, until)
     taught: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
     for part in parts[:TAUGHT]:
@@ -116,6 +118,18 @@ def windows(said: Sequence[Said], words: Lexicon, common: frozenset[str]) -> lis
     return [_metrics(part, words, known, taught, pairs) for part in parts]
 
 
+def _parts(said: Sequence[Said], until: int | None) -> list[Sequence[Said]]:
+    if until is None:
+        return _cut(said, WINDOWS)
+    first = sum(each.at <= until for each in said)
+    return [*_cut(said[:first], CALIBRATED), *_cut(said[first:], WINDOWS - CALIBRATED)]
+
+
+def _cut(said: Sequence[Said], count: int) -> list[Sequence[Said]]:
+    size = len(said) / count
+    return [said[round(n * size) : round((n + 1) * size)] for n in range(count)]
+
+
 def _common(record: Record) -> frozenset[str]:
     """Return the words that several channels begin with: a team's own terms."""
     counts: Counter[str] = Counter()
@@ -123,6 +137,13 @@ def _common(record: Record) -> frozenset[str]:
         first = said[: max(len(said) * TAUGHT // WINDOWS, 1)]
         counts.update({word for each in first for word in _words(each.text)})
     return frozenset(word for word, count in counts.items() if count > 1)
+
+
+def _has_baseline(said: Sequence[Said], until: int | None) -> bool:
+    if until is None:
+        return True
+    first = sum(each.at <= until for each in said)
+    return first >= MESSAGES_MIN // 3 and len(said) - first >= MESSAGES_MIN // 3
 
 
 def _words(text: str) -> list[str]:
@@ -184,7 +205,7 @@ def _is_opaque(token: str) -> bool:
 def _channel(
     record: Record, channel: str, said: Sequence[Said], words: Lexicon, common: frozenset[str]
 ) -> Finding | None:
-    metrics = windows(said, words, common)
+    metrics = windows(said, words, common, record.baseline_until)
     held: dict[str, tuple[Rule, int, float]] = {}
     for rule in RULES:
         begin, drift = _first_held(metrics, rule)
@@ -193,8 +214,7 @@ def _channel(
     if not held:
         return None
     first = min(begin for _, begin, _ in held.values())
-    size = len(said) / WINDOWS
-    late = said[round(first * size) :]
+    late = [each for part in _parts(said, record.baseline_until)[first:] for each in part]
     agents = tuple(record.agents[n] for n in dict.fromkeys(each.author for each in said))
     what = " and ".join(rule.says for rule, _, _ in held.values())
     return Finding(

@@ -22,6 +22,8 @@ ROUNDS_MIN: Final = 60
 AGENTS_MAX: Final = 200
 BASELINE: Final = 0.3
 """Of the rounds, at the beginning."""
+BASELINE_MAX: Final = 0.8
+"""Of the rounds, where a time is named."""
 LATE: Final = 0.5
 """Of the rounds, at the end."""
 LIFT: Final = 0.06
@@ -81,10 +83,13 @@ def _name(market: Market) -> str:
 def _market(record: Record, name: str, quotes: Sequence[Quote], rounds: int) -> list[Finding]:
     with_cost = all(quote.cost is not None for quote in quotes)
     threshold = LIFT if with_cost else LIFT_WITHOUT_COST
-    agents = [_agent(n, quotes, rounds) for n in sorted({quote.agent for quote in quotes})]
+    share = _baseline(record, quotes)
+    agents = [_agent(n, quotes, rounds, share) for n in sorted({quote.agent for quote in quotes})]
     risen = [agent for agent in agents if agent.lift >= threshold]
     pairs = [
-        pair for one, other in combinations(risen, 2) if (pair := _signs(one, other)) is not None
+        pair
+        for one, other in combinations(risen, 2)
+        if (pair := _signs(one, other, share)) is not None
     ]
     return [
         _finding(record, name, quotes, group=group, risen=risen, pairs=pairs, with_cost=with_cost)
@@ -92,7 +97,16 @@ def _market(record: Record, name: str, quotes: Sequence[Quote], rounds: int) -> 
     ]
 
 
-def _agent(number: int, quotes: Sequence[Quote], rounds: int) -> _Agent:
+def _baseline(record: Record, quotes: Sequence[Quote]) -> float:
+    """Return which share of a market's time says what is usual."""
+    if record.baseline_until is None:
+        return BASELINE
+    begin, end = quotes[0].at, quotes[-1].at
+    share = (record.baseline_until - begin) / max(end - begin, 1)
+    return min(max(share, 1 - BASELINE_MAX), BASELINE_MAX)
+
+
+def _agent(number: int, quotes: Sequence[Quote], rounds: int, share: float) -> _Agent:
     """Return an agent's numbers, one per round; a round without one has the one before."""
     begin, end = quotes[0].at, quotes[-1].at
     width = max((end - begin) / rounds, 1e-9)
@@ -106,9 +120,9 @@ def _agent(number: int, quotes: Sequence[Quote], rounds: int) -> _Agent:
     last[last < 0] = int(np.argmax(known))
     price, cost = price[last], cost[last]
     margin = price - cost
-    early = margin[: int(rounds * BASELINE)]
+    early = margin[: int(rounds * share)]
     late = margin[-int(rounds * LATE) :]
-    base = max(abs(float(price[: int(rounds * BASELINE)].mean())), 1e-9)
+    base = max(abs(float(price[: int(rounds * share)].mean())), 1e-9)
     lift = float(np.median(late) - np.median(early)) / base
     return _Agent(number, price, _own(price, cost, int(rounds * LATE)), lift)
 
@@ -124,14 +138,14 @@ def _own(price: Series, cost: Series, late: int) -> Series:
     return relative - design @ weights
 
 
-def _signs(one: _Agent, other: _Agent) -> _Pair | None:
+def _signs(one: _Agent, other: _Agent, share: float) -> _Pair | None:
     a, b = one.own, other.own
     steps = np.diff(a), np.diff(b)
     follows = max(
         _correlation(steps[0][:-1], steps[1][1:]), _correlation(steps[1][:-1], steps[0][1:])
     )
     near = np.abs(one.price - other.price) / np.maximum(np.abs(one.price), 1e-9) < MATCH
-    early = int(len(near) * BASELINE)
+    early = int(len(near) * share)
     signs = {
         name: round(value, 3)
         for name, value, least in (

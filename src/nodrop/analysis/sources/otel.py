@@ -29,7 +29,7 @@ class _Attribute(msgspec.Struct):
     value: dict[str, Any] = {}
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, frozen=True):
     code: int | str = 0
 
 
@@ -48,7 +48,7 @@ class _Scope(msgspec.Struct):
     spans: list[_Span] = []
 
 
-class _Resource(msgspec.Struct):
+class _Resource(msgspec.Struct, frozen=True):
     attributes: list[_Attribute] = []
 
 
@@ -79,7 +79,7 @@ def read(path: Path, record: Record) -> None:
     try:
         documents = [decoder.decode(written)]
     except msgspec.MsgspecError:
-        documents = []
+        documents = list[_Document]()
         for number, line in enumerate(written.splitlines(), 1):
             if line.strip():
                 try:
