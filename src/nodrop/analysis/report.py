@@ -246,8 +246,8 @@ def _activity(record: Record, findings: Sequence[Finding]) -> str:
         if f.detector.endswith("-storm")
     ]
     kept = [line for line in drawn if any(line.values)]
-    shaded = "Shaded: storms. " if spans else ""
-    per = f"per {width // 60_000} min"
+    shaded = " Shaded: storms." if spans else ""
+    per = f"Counts per {width // 60_000} minutes."
     return (
         plots.lines(
             "activity",
@@ -256,7 +256,7 @@ def _activity(record: Record, findings: Sequence[Finding]) -> str:
             spans=spans,
             zero=True,
         )
-        + f"<p class=quiet>{shaded}{per}</p>"
+        + f"<p class=quiet>{per}{shaded}</p>"
     )
 
 

@@ -36,15 +36,20 @@ class Work:
 
     # --- everything ---
 
-    def usual(self) -> None:
-        """Add what a day brings, and what looks like trouble and is none."""
+    def usual(self, chains: int | None = None) -> None:
+        """Add what a day brings, and what looks like trouble and is none.
+
+        Args:
+            chains: how many; as many as suit the agents by default.
+        """
         for role in ROLES:
             for agent in self.staff[role]:
                 self.script.add(0, Act.REGISTER, agent, capabilities={role: SLA})
         near = min(_CHAINS_PER_AGENT, key=lambda size: abs(size - self._agents))
-        for _ in range(self._agents * _CHAINS_PER_AGENT[near]):
+        count = self._agents * _CHAINS_PER_AGENT[near] if chains is None else chains
+        for _ in range(count):
             self._any(self.chance.uniform(MINUTE, SPAN))
-        self._surge()
+        self._surge(count // 12)
         self._declared_ring()
         self._busy_pair()
 
@@ -184,9 +189,9 @@ class Work:
     def _poll(self, at: float) -> None:
         self._again_and_again(at, self.chance.randint(3, 6), changing=True)
 
-    def _surge(self) -> None:
+    def _surge(self, chains: int) -> None:
         begin = self.chance.uniform(20 * HOUR, 40 * HOUR)
-        for _ in range(self._agents * 3):
+        for _ in range(chains):
             self._any(begin + self.chance.uniform(0, HOUR))
         self._control("storms", "surge", "all", begin, begin + HOUR)
 

@@ -14,6 +14,8 @@ _MINUTE: Final = 60_000
 WINDOWS: Final = 240
 """Windows that a log is cut into, unless that makes them shorter than a minute."""
 WINDOW_MAX_MS: Final = 6 * 60 * _MINUTE
+ATTEMPTS: Final = 8
+"""Attempts at one capability that a window holds on average, at least."""
 RETRY_SHARE: Final = 0.10
 """Of all attempts; the retry budget of most clients."""
 RETRY_LIFT: Final = 3.0
@@ -58,21 +60,21 @@ def window_ms(record: Record) -> int:
 # --- storms -------------------------------------------------------------------------------------
 
 
-def _retry_storms(record: Record, width: int, found: Found) -> None:
+def _retry_storms(record: Record, shortest: int, found: Found) -> None:
     frame = record.deliveries.frame("seq", "at", "agent", "capability", "attempt")
     if frame.is_empty():
         return
     begin = record.first_at or 0
-    counted = (
-        frame.with_columns(
-            window=(pl.col("at") - begin) // width, retry=(pl.col("attempt") > 1).cast(pl.Int64)
-        )
-        .group_by("capability", "window")
-        .agg(n=pl.len(), retries=pl.col("retry").sum())
-        .sort("capability", "window")
-    )
-    for key, part in counted.group_by("capability", maintain_order=True):
+    span = record.last_at - begin
+    for key, attempts in frame.group_by("capability", maintain_order=True):
         capability = int(key[0])
+        # Few attempts take longer windows, so that one says something.
+        width = min(max(shortest, span * ATTEMPTS // len(attempts)), WINDOW_MAX_MS)
+        part = (
+            attempts.group_by(window=(pl.col("at") - begin) // width)
+            .agg(n=pl.len(), retries=(pl.col("attempt") > 1).sum())
+            .sort("window")
+        )
         windows, n, retries = (part[name].to_numpy() for name in ("window", "n", "retries"))
         usual = max(_usual_share(n, retries), 0.01)
         bar = max(RETRY_SHARE, RETRY_LIFT * usual)
@@ -88,16 +90,13 @@ def _retry_storms(record: Record, width: int, found: Found) -> None:
             if stand and r >= RETRIES_MIN and r > bar * k
         ]
         for first, last in _runs(over):
-            rows = frame.filter(
-                (pl.col("capability") == capability)
-                & pl.col("at").is_between(
-                    begin + first * width, begin + (last + 1) * width, closed="left"
-                )
+            since = begin + first * width
+            rows = attempts.filter(
+                pl.col("at").is_between(since, begin + (last + 1) * width, closed="left")
             )
             again = rows.filter(pl.col("attempt") > 1)
             share = len(again) / len(rows)
             name = record.capabilities[capability] or "(no capability)"
-            since = begin + first * width
             found.findings.append(
                 Finding(
                     detector="retry-storm",
