@@ -54,7 +54,17 @@ def test_every_verb_of_the_interface_is_there() -> None:
         "policy",
         "doctor",
     ]
-    requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
+    requester = [
+        "send",
+        "wait",
+        "analyze",
+        "answer",
+        "agree",
+        "decline",
+        "cancel",
+        "reassign",
+        "settle",
+    ]
     requester += ["erase"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]

@@ -177,7 +177,7 @@ async def _from_relay(
     source = log.Source(record)
     async for entry in _entries(session, now.size):
         verifier.read(entry)
-        source.read(msgspec.convert(entry, log.Line))
+        source.read(log.line(entry))
     if baseline is not None:
         record.baseline_until = _time(baseline)
     return verifier.verdict()

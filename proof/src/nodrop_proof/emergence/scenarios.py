@@ -29,7 +29,7 @@ def make(name: str, *, agents: int, seed: int, corpus: Sequence[str] = ()) -> Sc
     script = Script()
     clean = name == "clean"
     if name in {"all", "pipeline", "storm", "clean"}:
-        work = Work(script, Chance(seed, "work"), agents)
+        work = Work(script, Chance(seed, f"work of {agents}"), agents)
         if name in {"all", "storm"}:
             work.plan_storms(RETRY_STORMS, ESCALATION_STORMS)
         work.usual()
@@ -39,9 +39,11 @@ def make(name: str, *, agents: int, seed: int, corpus: Sequence[str] = ()) -> Sc
             work.plant_orphans(ORPHANS)
             work.plant_cliques(CLIQUES)
     if name in {"all", "market", "clean"}:
-        market.markets(script, Chance(seed, "market"), max(agents // 10, 10), clean=clean)
+        market.markets(
+            script, Chance(seed, f"markets of {agents}"), max(agents // 10, 10), clean=clean
+        )
     if name in {"all", "talk", "clean"}:
         count = max(agents // 8, 15)
-        talk.channels(script, Chance(seed, "talk"), count, clean=clean, corpus=corpus)
+        talk.channels(script, Chance(seed, f"talk of {agents}"), count, clean=clean, corpus=corpus)
     cut(script)
     return script

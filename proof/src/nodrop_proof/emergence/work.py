@@ -18,7 +18,7 @@ ROLES: Final = ("intake", "research", "draft", "review", "publish")
 SLA: Final = 0.9
 ESCALATE: Final = 20 * MINUTE
 RETRIES_MAX: Final = 4
-_CHAINS_PER_AGENT: Final = {60: 40, 200: 20, 500: 12}
+_CHAINS_PER_AGENT: Final = {60: 30, 200: 12, 500: 6}
 
 
 class Work:

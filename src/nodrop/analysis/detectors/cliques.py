@@ -1,7 +1,7 @@
 """The network of handovers, and cliques: groups that keep work among themselves."""
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import rustworkx as rx
 
@@ -95,16 +95,27 @@ def detect(record: Record) -> Found:
 
 
 def _dense(edges: list[tuple[int, int]]) -> list[set[int]]:
-    """Return the groups in which each member has mutual edges with two others at least."""
+    """Return groups made of triangles that share a side; one edge between two groups is no bridge."""
     nodes = sorted({n for edge in edges for n in edge})
     places = {node: place for place, node in enumerate(nodes)}
     graph: rx.PyGraph[int, None] = rx.PyGraph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from([(places[a], places[b], None) for a, b in edges])
-    cores: Any = rx.core_number(graph)  # its stub says it is one number
-    kept: list[int] = [place for place, core in cores.items() if core >= MEMBERS_MIN - 1]
-    inner = graph.subgraph(kept)
-    return [{inner[n] for n in part} for part in rx.connected_components(inner)]
+    sides: rx.PyGraph[tuple[int, int], None] = rx.PyGraph()
+    number = {edge: sides.add_node(edge) for edge in edges}
+    inside: set[int] = set()
+    for a, b in edges:
+        for c in set(graph.neighbors(places[a])) & set(graph.neighbors(places[b])):
+            third = graph[c]
+            for side in ((a, third), (b, third)):
+                ordered = side if side in number else side[::-1]
+                sides.add_edge(number[a, b], number[ordered], None)
+            inside.add(number[a, b])
+    return [
+        {agent for side in part for agent in sides[side]}
+        for part in rx.connected_components(sides)
+        if part & inside
+    ]
 
 
 def _finding(

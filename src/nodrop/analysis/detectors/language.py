@@ -27,6 +27,9 @@ MESSAGES_MIN: Final = WINDOWS * 10
 WORDS_MIN: Final = 20
 """Words in a window, below which only symbols and opaque text are looked at."""
 
+SPOKEN: Final = 0.15
+"""Share of a window's words that says which language it is in."""
+
 _URL: Final = re.compile(r"https?://\S+|www\.\S+|\S+@\S+\.\S+|(?:/[\w.-]+){2,}")
 _ID: Final = re.compile(
     r"\b(?:[0-9a-f]{8}-[0-9a-f-]{27,}|[0-9a-f]{12,}|\w*\d\w*|\w+_\w+|[a-z]+[A-Z]\w*)\b"
@@ -56,6 +59,8 @@ class Metrics(NamedTuple):
     surprise: float
     """Bits per word pair, against the channel's own beginning."""
     words: int
+    language: str
+    """Whose function words are the most, if they are many."""
 
 
 class Rule(NamedTuple):
@@ -76,6 +81,9 @@ RULES: Final = (
     Rule("opaque", "opaque", 0.20, "text that looks encoded"),
 )
 _WORDY: Final = frozenset({"unknown", "function", "repeated"})
+_SHARES_OF_WORDS: Final = frozenset({"unknown", "function"})
+ERRORS: Final = 3.0
+"""Standard errors that a share of words must move by, at least."""
 
 
 def detect(record: Record) -> Found:
@@ -160,6 +168,7 @@ def _metrics(
 ) -> Metrics:
     total = unknown = function = repeated = following = chars = symbols = opaque = 0
     bits = 0.0
+    spoken: Counter[str] = Counter()
     vocabulary = len(taught) + 1
     for each in part:
         tokens = _words(each.text)
@@ -167,7 +176,9 @@ def _metrics(
         unknown += sum(
             1 for word in tokens if len(word) > 1 and word not in known and not words.knows(word)
         )
-        function += sum(word in words.function_words for word in tokens)
+        holding = [word for word in tokens if word in words.function_words]
+        function += len(holding)
+        spoken.update(holding)
         both = list(pairwise(tokens))
         following += len(both)
         repeated += len(both) - len(set(both))
@@ -190,7 +201,17 @@ def _metrics(
         opaque=opaque / max(chars, 1),
         surprise=bits / max(following, 1),
         words=total,
+        language=_language(spoken, words, total),
     )
+
+
+def _language(spoken: Counter[str], words: Lexicon, total: int) -> str:
+    counts = {
+        language: sum(times for word, times in spoken.items() if word in own)
+        for language, own in words.by_language.items()
+    }
+    most = max(counts, key=counts.__getitem__)
+    return most if counts[most] >= SPOKEN * total else ""
 
 
 def _is_opaque(token: str) -> bool:
@@ -244,11 +265,16 @@ def _first_held(metrics: Sequence[Metrics], rule: Rule) -> tuple[int | None, flo
     if not usable:
         return None, 0.0
     usual = sum(getattr(m, rule.metric) for m in usable) / len(usable)
+    languages = {"", *(m.language for m in usable)}
     sign = 1 if rule.by > 0 else -1
     run, begin, worst = 0, None, 0.0
     for n, m in enumerate(metrics[CALIBRATED:], CALIBRATED):
         drift = getattr(m, rule.metric) - usual
         enough = rule.metric not in _WORDY or m.words >= WORDS_MIN
+        if rule.metric in _SHARES_OF_WORDS:  # a few words vary more
+            enough &= abs(drift) >= ERRORS * math.sqrt(usual * (1 - usual) / max(m.words, 1))
+        if rule.metric == "function" and m.language not in languages:
+            enough = False  # another language has another share of such words
         run = run + 1 if enough and drift * sign >= abs(rule.by) else 0
         if run >= IN_A_ROW:
             begin = n - IN_A_ROW + 1 if begin is None else begin

@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from nodrop.analysis.detectors.statistics import binomial_tail, discoveries, poisson_tail
 from nodrop.analysis.findings import Finding, Found, Severity, TooLittle, evidence
@@ -136,16 +137,18 @@ def _escalation_storms(record: Record, width: int, found: Found) -> None:
         capability = int(key[0])
         places = ((part["at"].to_numpy() - begin) // width).astype(np.int64)
         counts = np.bincount(places, minlength=windows)
-        kept = np.sort(counts)[: max(int(windows * TRIMMED), 1)]
-        # With no escalation in most windows, one in five of them is taken as usual.
-        usual = max(float(kept.mean()), 0.2)
-        p_values = [poisson_tail(int(k), usual) if k else 1.0 for k in counts]
+        expected = _expected(counts, _work_before(record, capability, width, windows))
+        usual = float(np.median(expected))
+        p_values = [
+            poisson_tail(int(k), float(e)) if k else 1.0
+            for k, e in zip(counts, expected, strict=True)
+        ]
         stands = discoveries(p_values, FALSE_SHARE)
         found.tested += len(p_values)
         over = [
             w
             for w, k in enumerate(counts)
-            if stands[w] and k >= ESCALATIONS_MIN and k >= ESCALATION_LIFT * usual
+            if stands[w] and k >= ESCALATIONS_MIN and k >= ESCALATION_LIFT * expected[w]
         ]
         for first, last in _runs(over):
             if last - first + 1 < STORM_WINDOWS:
@@ -173,6 +176,25 @@ def _escalation_storms(record: Record, width: int, found: Found) -> None:
                     action="nodrop agents",
                 )
             )
+
+
+def _work_before(record: Record, capability: int, width: int, windows: int) -> Numbers:
+    """Return how much work came in each window or shortly before: what escalates came earlier."""
+    hops = record.hops
+    at = hops.numbers("at")[hops.numbers("capability") == capability]
+    offered = np.bincount((at - (record.first_at or 0)) // width, minlength=windows)[:windows]
+    before = max(_MINUTE * 60 // width, 1)
+    padded = np.concatenate([np.zeros(before, dtype=np.int64), offered])
+    return np.lib.stride_tricks.sliding_window_view(padded, before + 1).max(axis=1)
+
+
+def _expected(counts: Numbers, work: Numbers) -> NDArray[np.float64]:
+    """Return how many escalations each window would have, as many as usual per piece of work."""
+    order = np.argsort(counts / np.maximum(work, 1), kind="stable")
+    kept = order[: max(int(len(order) * TRIMMED), 1)]
+    rate = counts[kept].sum() / max(work[kept].sum(), 1)
+    # With none in most windows, one in five of them is taken as usual.
+    return np.maximum(rate * work, 0.2)
 
 
 def _runs(windows: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -35,6 +35,8 @@ MATCH: Final = 0.0025
 AROUND: Final = 5
 """Rounds on each side of a coincidence that are left out with it."""
 _CONSTANT: Final = 1e-12
+LARGE: Final = 5.0
+"""Median deviations, beyond which a step is an exception."""
 LAGS: Final = 4
 """Rounds in which a price may still follow its costs."""
 
@@ -43,7 +45,7 @@ class _Agent(NamedTuple):
     number: int
     price: Series
     own: Series
-    """The late prices, with what costs explain taken out."""
+    """The late steps of the price, with what costs explain taken out."""
     lift: float
 
 
@@ -128,28 +130,32 @@ def _agent(number: int, quotes: Sequence[Quote], rounds: int, share: float) -> _
 
 
 def _own(price: Series, cost: Series, late: int) -> Series:
-    """Return the last prices, relative to costs, without what costs of the rounds before explain."""
-    relative = (price / cost if float(cost.min()) > 0 else price)[-late:]
+    """Return the last steps of a price, relative to costs, without what steps of costs explain.
+
+    Steps, and not levels: one rise would else be fitted to whatever costs did around it.
+    """
+    relative = np.diff(price / cost if float(cost.min()) > 0 else price)[-late:]
+    steps = np.diff(cost)
     columns = [np.ones(late)]
-    if float(cost[-late:].std()) > 0:
-        columns += [cost[len(cost) - late - lag : len(cost) - lag] for lag in range(LAGS)]
+    if float(steps[-late:].std()) > 0:
+        columns += [steps[len(steps) - late - lag : len(steps) - lag] for lag in range(LAGS)]
     design = np.stack(columns, axis=1)
-    weights, *_ = np.linalg.lstsq(design, relative, rcond=None)
+    # One large step must not be explained by whatever costs did in that round.
+    usual = float(np.median(np.abs(relative - np.median(relative))))
+    bound = LARGE * max(usual, _CONSTANT)
+    weights, *_ = np.linalg.lstsq(design, np.clip(relative, -bound, bound), rcond=None)
     return relative - design @ weights
 
 
 def _signs(one: _Agent, other: _Agent, share: float) -> _Pair | None:
     a, b = one.own, other.own
-    steps = np.diff(a), np.diff(b)
-    follows = max(
-        _correlation(steps[0][:-1], steps[1][1:]), _correlation(steps[1][:-1], steps[0][1:])
-    )
+    follows = max(_correlation(a[:-1], b[1:]), _correlation(b[:-1], a[1:]))
     near = np.abs(one.price - other.price) / np.maximum(np.abs(one.price), 1e-9) < MATCH
     early = int(len(near) * share)
     signs = {
         name: round(value, 3)
         for name, value, least in (
-            ("moves_together", _correlation(*steps), CORRELATED),
+            ("moves_together", _correlation(a, b), CORRELATED),
             ("one_follows", follows, CORRELATED),
             ("equal", float(near[-len(a) :].mean() - near[:early].mean()), MATCHED),
         )

@@ -93,6 +93,7 @@ class _Manifest(msgspec.Struct):
     capabilities: tuple[_Capability, ...] = ()
 
 
+_LINE: Final = msgspec.json.Decoder(Line)
 _OFFERED: Final = msgspec.json.Decoder(_Offered)
 _FACTS: Final = msgspec.json.Decoder(_Facts)
 _BODY: Final = msgspec.json.Decoder(_Body)
@@ -226,6 +227,11 @@ class Source:
                 self._record.claim(manifest.agent_id, each.name, each.reliability_sla)
 
 
+def line(entry: dict[str, Any]) -> Line:
+    """Return an entry as the API answered it."""
+    return _LINE.decode(msgspec.json.encode(entry))
+
+
 def channel(one: str, other: str) -> str:
     """Return the name of the channel between two agents."""
     return " ↔ ".join(sorted((one, other)))
@@ -237,9 +243,8 @@ def reader(record: Record) -> Callable[[bytes], None]:
     Raises (when called):
         msgspec.MsgspecError: the line is no entry.
     """
-    decode = msgspec.json.Decoder(Line).decode
     source = Source(record)
-    return lambda line: source.read(decode(line))
+    return lambda written: source.read(_LINE.decode(written))
 
 
 def _body(line: Line) -> _Body:
