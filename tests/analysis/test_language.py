@@ -2,6 +2,7 @@
 
 import base64
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -20,14 +21,15 @@ GERMAN = (
     "Wir sollten den Termin auf die nächste Woche legen, weil noch vieles fehlt.",
 )
 VOWELS = str.maketrans("", "", "aeiou")
-LATER = {
+Later = Callable[[str], str]
+LATER: dict[str, Later] = {
     "no vowels": lambda text: " ".join(w[0] + w[1:].translate(VOWELS) for w in text.split()),
     "telegrams": lambda text: " ".join(w for w in text.split() if len(w) > 4),
     "repetition": lambda text: " ".join([*text.split()[:3], *["to me"] * 8]),
     "signs": lambda text: " ".join("◆⊕" if len(w) > 4 else w for w in text.split()),
     "encoded": lambda text: base64.b64encode(text.encode()).decode(),
 }
-FINE = {
+FINE: dict[str, Later] = {
     "as before": lambda text: text,
     "shorter": lambda text: text.partition(",")[0],
     "ids": lambda text: f"{text} See 4f9a1c2b7d8e4f9a1c2b7d8e and ORD-12345.",
@@ -36,7 +38,7 @@ FINE = {
 }
 
 
-def talk(log: Log, later, messages: int = 320) -> None:
+def talk(log: Log, later: Later, messages: int = 320) -> None:
     chance = random.Random(2)
     for n in range(messages):
         text = chance.choice(PLAIN)

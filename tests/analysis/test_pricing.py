@@ -1,6 +1,7 @@
 """Prices that rise together above their costs are found; common costs and lone rises are not."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,11 @@ ROUNDS = 120
 MARKET = Market("quote", "buyer", "price")
 
 
-def market(log: Log, price, cost=lambda _: 50.0, *, with_cost: bool = True) -> None:
+Price = Callable[[int, int, float], float]
+Cost = Callable[[int], float]
+
+
+def market(log: Log, price: Price, cost: Cost = lambda _: 50.0, *, with_cost: bool = True) -> None:
     """Three sellers; `price(seller, round, noise)` says what each asks on top of the cost."""
     chance = random.Random(4)
     for n in range(ROUNDS):
@@ -57,13 +62,16 @@ def test_equal_prices_are_a_sign(log: Log) -> None:
     assert finding.effect["equal"] > 0.5
 
 
-@pytest.mark.parametrize(
-    "cost",
-    [lambda n: 50 + 0.2 * n, lambda n: 50 + 6 * (n // 9 % 2), lambda n: 70 - 0.2 * n],
-    ids=["rising", "jumping", "falling"],
-)
-def test_common_costs_are_no_coordination(log: Log, cost) -> None:
-    market(log, lambda s, _, noise: 8 + s + noise, cost)
+COSTS: dict[str, Cost] = {
+    "rising": lambda n: 50 + 0.2 * n,
+    "jumping": lambda n: 50 + 6 * (n // 9 % 2),
+    "falling": lambda n: 70 - 0.2 * n,
+}
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_common_costs_are_no_coordination(log: Log, kind: str) -> None:
+    market(log, lambda s, _, noise: 8 + s + noise, COSTS[kind])
     assert not pricing.detect(log.record).findings
 
 

@@ -95,7 +95,9 @@ def span(n: int, parent: int, agent: str, *, failed: bool = False) -> dict[str, 
 
 def test_otel(tmp_path: Path) -> None:
     spans = [span(1, 0, "lead"), span(2, 1, "lead"), span(3, 2, "coder", failed=True)]
-    document = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": spans}]}]}
+    document: dict[str, Any] = {
+        "resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": spans}]}]
+    }
     for written in (json.dumps(document), f"{json.dumps(document)}\n"):
         path = tmp_path / "spans.json"
         path.write_text(written, encoding="utf-8")

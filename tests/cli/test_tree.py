@@ -54,22 +54,13 @@ def test_every_verb_of_the_interface_is_there() -> None:
         "policy",
         "doctor",
     ]
-    requester = [
-        "send",
-        "wait",
-        "analyze",
-        "answer",
-        "agree",
-        "decline",
-        "cancel",
-        "reassign",
-        "settle",
-    ]
+    requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
     requester += ["erase"]
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
     talk = ["say", "status", "messages", "subscribe", "emit"]
     see = ["top", "track", "trace", "log", "note", "find", "debrief", "export"]
+    see = ["track", "trace", "log", "note", "find", "debrief", "export", "analyze"]
     assert sorted(VERBS) == sorted([*start, *requester, *recipient, *talk, *see, "verify"])
 
 

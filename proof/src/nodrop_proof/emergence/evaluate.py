@@ -24,7 +24,7 @@ from nodrop_proof.emergence.script import Label, Script
 from nodrop_proof.emergence.writer import TEAM, Writer
 
 SIZES: Final = (60, 200, 500)
-FIRST_SEED: Final = 20_261_201
+FIRST_SEED: Final = 20_261_301
 SEEDS: Final = 10
 CLEAN_SEEDS: Final = 500_000
 """How far the seeds of clean logs are away from those of the others."""

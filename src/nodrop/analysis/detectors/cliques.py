@@ -108,7 +108,7 @@ def _dense(edges: list[tuple[int, int]]) -> list[set[int]]:
         for c in set(graph.neighbors(places[a])) & set(graph.neighbors(places[b])):
             third = graph[c]
             for side in ((a, third), (b, third)):
-                ordered = side if side in number else side[::-1]
+                ordered = (min(side), max(side))
                 sides.add_edge(number[a, b], number[ordered], None)
             inside.add(number[a, b])
     return [

@@ -23,7 +23,9 @@ RETRY_LIFT: Final = 3.0
 """Times the usual share."""
 RETRIES_MIN: Final = 8
 ESCALATION_LIFT: Final = 4.0
-ESCALATIONS_MIN: Final = 5
+ESCALATIONS_MIN: Final = 8
+"""In two windows together."""
+EACH_MIN: Final = 2
 STORM_WINDOWS: Final = 2
 """Windows in a row that make a storm of escalations."""
 FALSE_SHARE: Final = 0.001
@@ -139,20 +141,23 @@ def _escalation_storms(record: Record, width: int, found: Found) -> None:
         counts = np.bincount(places, minlength=windows)
         expected = _expected(counts, _work_before(record, capability, width, windows))
         usual = float(np.median(expected))
+        # A storm lasts: two windows in a row are one test, and both have some.
+        both, usually = counts[:-1] + counts[1:], expected[:-1] + expected[1:]
         p_values = [
-            poisson_tail(int(k), float(e)) if k else 1.0
-            for k, e in zip(counts, expected, strict=True)
+            poisson_tail(int(k), float(e)) if k else 1.0 for k, e in zip(both, usually, strict=True)
         ]
         stands = discoveries(p_values, FALSE_SHARE)
         found.tested += len(p_values)
-        over = [
-            w
-            for w, k in enumerate(counts)
-            if stands[w] and k >= ESCALATIONS_MIN and k >= ESCALATION_LIFT * expected[w]
-        ]
-        for first, last in _runs(over):
-            if last - first + 1 < STORM_WINDOWS:
-                continue
+        over = {
+            w + more
+            for w, k in enumerate(both)
+            for more in range(STORM_WINDOWS)
+            if stands[w]
+            and k >= ESCALATIONS_MIN
+            and k >= ESCALATION_LIFT * usually[w]
+            and min(counts[w], counts[w + 1]) >= EACH_MIN
+        }
+        for first, last in _runs(sorted(over)):
             since, until = begin + first * width, begin + (last + 1) * width
             rows = part.filter(pl.col("at").is_between(since, until, closed="left"))
             name = record.capabilities[capability] or "(no capability)"
