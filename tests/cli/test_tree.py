@@ -59,8 +59,7 @@ def test_every_verb_of_the_interface_is_there() -> None:
     recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
     talk = ["say", "status", "messages", "subscribe", "emit"]
-    see = ["top", "track", "trace", "log", "note", "find", "debrief", "export"]
-    see = ["track", "trace", "log", "note", "find", "debrief", "export", "analyze"]
+    see = ["top", "track", "trace", "log", "note", "find", "debrief", "export", "analyze"]
     assert sorted(VERBS) == sorted([*start, *requester, *recipient, *talk, *see, "verify"])
 
 

@@ -103,7 +103,8 @@ class Client(Calls):
         if contract is not None:
             require("contract", contract, Contract, "what `contract` returned")
             fields = {**contract.terms, **fields}
-        return Handoff.made(await self._offer(fields), fields, self)
+        handoff = Handoff.made(await self._offer(fields), fields, self)
+        return await handoff.refresh() if handoff.had_ended else handoff
 
     async def handoff(self, ref: str) -> Handoff:
         """Look up a handoff by its id, a unique prefix of it, or `sender/idempotency_key`."""

@@ -15,7 +15,7 @@ from nodrop.client.transport import Ended, Stored
 from nodrop.client.transport import Outcome as Pushed
 from nodrop.client.values import given
 from nodrop.core.errors import ForbiddenError, NodropError, SignatureInvalidError
-from nodrop.core.model import State
+from nodrop.core.model import FINAL, State
 from nodrop.wire import signatures
 from nodrop.wire.keys import PublicKey
 
@@ -36,6 +36,7 @@ class _Brief(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is needed at once of a handoff that was stored, or has ended."""
 
     id: str
+    state: str = ""
     origin: str = ""
     next_leg: str | None = None
     settled_at: str | None = None
@@ -68,6 +69,8 @@ class Handoff(HandoffShown):
         """The answer to the offer and the offer, until somebody wants to see it."""
         self._ended: Ended | None = None
         """The outcome that was pushed, until somebody wants to see it."""
+        self.had_ended = False
+        """The offer was a repeat of one that had ended, and its outcome was not shown."""
 
     @classmethod
     def made(
@@ -76,11 +79,15 @@ class Handoff(HandoffShown):
         """Return the handoff that an offer made."""
         if isinstance(made, Stored):
             handoff = cls({}, calls)
-            handoff._id = _ANSWER.decode(made.ok).handoff.id
+            brief = _ANSWER.decode(made.ok).handoff
+            handoff._id = brief.id
+            handoff.had_ended = brief.state in FINAL
             handoff._stored = (made, offer)
             handoff._followed = made.followed
             return handoff
-        return cls(_offered(offer) | made, calls)
+        handoff = cls(_offered(offer) | made, calls)
+        handoff.had_ended = made["state"] in FINAL and made.get("outcome") is None
+        return handoff
 
     _followed: asyncio.Future[Ended | None] | None = None
     """The outcome, once the relay has pushed it."""

@@ -22,7 +22,7 @@ from nodrop.testing.clock import T0, FakeClock
 from nodrop.wire import bodies, canonical
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import Content
-from nodrop.wire.log import Draft, Head, seal
+from nodrop.wire.log import Draft, Head, salted_digest, seal
 from nodrop.wire.times import format_time
 from nodrop_proof.emergence.script import Act, Script, Step
 from nodrop_proof.simulate.ids import SeededIds
@@ -30,7 +30,6 @@ from nodrop_proof.simulate.ids import SeededIds
 TEAM: Final = "default"
 RELAY: Final = "relay"
 _HOUR: Final = 3_600_000
-_KEY: Final = b"emergence"
 _BACKOFF: Final = Backoff(first_ms=1_000, factor_percent=200, max_ms=300_000)
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -116,7 +115,7 @@ class Writer:
             data=msgspec.Raw(data),
             body=body,
         )
-        digest = None if body is None else canonical.keyed_digest(_KEY, body)
+        digest = None if body is None else salted_digest(b"", body)
         entry = seal(draft, self._head, digest)
         self._head = Head(seq=entry.seq, hash=entry.hash)
         shown = {
@@ -130,6 +129,7 @@ class Writer:
             "command_id": None,
             "data": msgspec.Raw(data),
             "body": msgspec.Raw(b"null" if body is None else body),
+            "body_salt": None if body is None else "",
             "body_digest": digest,
             "prev_hash": entry.prev_hash,
             "hash": entry.hash,

@@ -27,7 +27,6 @@ class Line(msgspec.Struct):
     handoff_id: str | None = None
     correlation_id: str | None = None
     body: msgspec.Raw = msgspec.Raw(b"null")
-    body_digest: str | None = None
 
 
 class _Leg(msgspec.Struct):
@@ -136,10 +135,8 @@ class Source:
         body = _body(line)
         handoff = line.handoff_id or ""
         payload = bytes(body.payload)
-        if payload != b"null":
-            digest = _digest(payload)
-        else:  # where the words are withheld, equal digests still say equal words
-            digest = _digest((line.body_digest or "").encode()) if line.body_digest else NONE
+        # Where the words are withheld, the salted digest says nothing about whether they are equal.
+        digest = NONE if payload == b"null" else _digest(payload)
         self._record.offer(
             handoff,
             seq=line.seq,
