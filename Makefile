@@ -123,6 +123,7 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) sync-order --commits 1000
 	$(PROVE) emergence evaluate
 	$(PROVE) emergence speed
+	$(PROVE) backup --count 20
 	$(PROVE) simulate --seed 1 --hours 24 --runs 100 --json
 	NODROP_MODEL_RUNS=500 NODROP_LOCKSTEP_SCRIPTS=300 NODROP_SAME_KEY_ROUNDS=2000 \
 	  $(BIN)/pytest --timeout 7200 tests/proof/test_model.py tests/proof/test_lockstep.py tests/behaviour/test_same_key.py

@@ -248,6 +248,15 @@ class LogPage(Value, frozen=True, kw_only=True):
     """A name, or the beginning of one when it ends in `*`."""
 
 
+class Copy(Value, frozen=True, kw_only=True):
+    """A verified copy of a store."""
+
+    path: str
+    size_bytes: int
+    heads: Mapping[str, Head]
+    """Where the log of each team ends in it."""
+
+
 class Horizon(Value, frozen=True, kw_only=True):
     """Where a pruned log begins. Signed, because what it replaces can no longer be checked."""
 
@@ -424,6 +433,15 @@ class Store(Protocol):
         items with entries that are about no handoff. Rows, keys and inbox items of handoffs that
         were settled before `forget_before` go too, unless they are open or the log still tells of
         them.
+        """
+        ...
+
+    async def backup(self, name: str) -> Copy:
+        """Copy everything into a new file called `name`, in a place of the store's own; verify it.
+
+        Raises:
+            InvalidRequestError: this store is backed up in another way, which is said.
+            StoreCorruptError: the copy does not hold.
         """
         ...
 

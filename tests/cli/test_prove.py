@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from nodrop.cli import prove
 from nodrop.cli.tree import app
 
-VERBS = ["chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "storm", "tampering"]
+VERBS = ["chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "storm"]
+VERBS += ["tampering"]
 
 
 def invoke(*arguments: str) -> Any:

@@ -43,6 +43,8 @@ def test_every_verb_of_the_interface_is_there() -> None:
     start = [
         "up",
         "migrate",
+        "backup",
+        "restore",
         "demo",
         "work",
         "setup",
@@ -82,7 +84,7 @@ def test_every_verb_explains_itself_and_speaks_json(name: list[str]) -> None:
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
     assert ("--home" in shown.stdout) == (name not in ALONE)
-    assert ("--url" in shown.stdout) == (name not in [*ALONE, ["up"], ["migrate"]])
+    assert ("--url" in shown.stdout) == (name not in [*ALONE, ["up"], ["migrate"], ["restore"]])
 
 
 @pytest.mark.parametrize(

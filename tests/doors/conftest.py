@@ -12,6 +12,7 @@ from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.alarms import Alarm, Alarms
 from nodrop.engine.relay import Relay
+from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import FakeClock
 
@@ -44,10 +45,15 @@ def somebody_waits(
 
 
 @pytest.fixture
-async def relay(clock: FakeClock, tmp_path: Path) -> AsyncGenerator[Relay]:
+def store() -> Store:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def relay(store: Store, clock: FakeClock, tmp_path: Path) -> AsyncGenerator[Relay]:
     """A relay with a team, and a token for each agent: `token-NAME`."""
     relay = await Relay.start(
-        MemoryStore(),
+        store,
         clock=clock,
         ids=SystemIds(),
         signer=KeyFile(tmp_path / "relay.pem"),

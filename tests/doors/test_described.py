@@ -1,11 +1,16 @@
 """Real answers of every operation, held against what the OpenAPI document says of them."""
 
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import pytest
 
 from kit.asgi import Response, Visitor
 from kit.keyholder import KeyHolder
+from nodrop.store import Store
+from nodrop.stores.sqlite import SQLiteStore
 from nodrop.testing.clock import FakeClock
 from nodrop.wire.openapi import document
 from nodrop.wire.operations import OPERATIONS
@@ -193,6 +198,7 @@ async def people_look_around(cast: Cast) -> None:
     await cast.requester("list_handoffs", query="?limit=5")
     await cast.requester("log", query="?limit=500")
     await cast.requester("checkpoints")
+    await cast.operator("backup", {})
     token = await cast.operator("create_token", {"agent": "support_agent"})
     await cast.operator("list_tokens", query="?agent=support_agent")
     await cast.operator("revoke_token", name=token["token_id"])
@@ -231,6 +237,13 @@ async def a_link_is_redeemed(cast: Cast, stranger: Visitor) -> None:
     viewer = stranger.with_headers(authorization=f"Bearer {signed_in['token']}")
     await cast.described.ask(viewer, "list_handoffs")
     await cast.operator("list_tokens")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    """A file: what is in memory has no backup."""
+    async with await SQLiteStore.open(tmp_path / "nodrop.db") as store:
+        yield store
 
 
 async def test_every_operation_answers_as_it_is_described(

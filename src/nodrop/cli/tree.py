@@ -8,6 +8,7 @@ import typer
 
 from nodrop.cli import (
     analyzing,
+    backup,
     deadletters,
     doctor,
     finding,
@@ -129,6 +130,8 @@ def _tree() -> typer.Typer:
     tree.callback(invoke_without_command=True)(_root)
     tree.command("up", rich_help_panel=_START)(verb(relay.up, options=AT_HOME, runner=_fast))
     tree.command("migrate", rich_help_panel=_START)(verb(migrate.migrate, options=AT_HOME))
+    tree.command("backup", rich_help_panel=_START)(verb(backup.backup))
+    tree.command("restore", rich_help_panel=_START)(verb(backup.restore, options=AT_HOME))
     tree.command("work", rich_help_panel=_START)(verb(work.work, options=AS_NAMED))
     tree.command("demo", rich_help_panel=_START)(verb(demo, options=ALONE))
     tree.command("setup", rich_help_panel=_START)(verb(setup))

@@ -41,7 +41,7 @@ async def verify(
 
     Names the first entry that does not hold, and exits with 1.
     """
-    kept = [found for path in checkpoint or () for found in _checkpoints(path)]
+    kept = [found for path in checkpoint or () for found in read_checkpoints(path)]
     if log is not None:
         verdict = _saved(session, log, kept, relay_key)
     else:
@@ -119,7 +119,7 @@ async def _handoffs(session: Session, size: int) -> AsyncGenerator[dict[str, Any
         before = page[-1]["id"]
 
 
-def _checkpoints(path: Path) -> list[Checkpoint]:
+def read_checkpoints(path: Path) -> list[Checkpoint]:
     """Return every checkpoint in a file: one, or one in each line."""
     written = file_text(str(path)).strip()
     lines = written.splitlines() if written.startswith("{") and "}\n{" in written else [written]

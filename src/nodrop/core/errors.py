@@ -36,6 +36,7 @@ NodropError
     ├── RateLimitedError            one sender asks faster than it may
     ├── StoreFullError              no room on the disk
     ├── StoreUnavailableError       the store did not answer
+    ├── StoreCorruptError           the database is damaged; restore a backup
     ├── StoreInUseError             another relay serves this database
     ├── SchemaTooNewError           a later Nodrop has changed the database
     ├── SchemaInUseError            relays that are too old still serve the database
@@ -368,6 +369,15 @@ class StoreUnavailableError(UnavailableError):
 
     code = "store_unavailable"
     title = "The relay's store did not answer"
+
+
+class StoreCorruptError(UnavailableError):
+    """The database is damaged. Repeating does not help, and writing could do more damage."""
+
+    code = "store_corrupt"
+    title = "The relay's database is damaged"
+    next = "Stop the relay, keep a copy of its files, and restore a backup: `nodrop restore FILE`."
+    retryable = False
 
 
 class StoreInUseError(UnavailableError):

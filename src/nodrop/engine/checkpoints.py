@@ -3,6 +3,7 @@
 from nodrop.engine.ports import Clock, Signer
 from nodrop.store import Store
 from nodrop.wire import canonical, views
+from nodrop.wire.log import Head
 from nodrop.wire.times import format_time
 
 
@@ -10,14 +11,17 @@ async def checkpoint(
     store: Store, team: str, *, clock: Clock, signer: Signer
 ) -> views.CheckpointAnswer:
     """Return where a team's log ends now."""
-    head = await store.head(team)
-    now = clock.now()
-    stated = {"team": team, "size": head.seq, "head": head.hash, "at": now}
+    return signed(team, await store.head(team), at=clock.now(), signer=signer)
+
+
+def signed(team: str, head: Head, *, at: int, signer: Signer) -> views.CheckpointAnswer:
+    """Return a checkpoint of a log that ended at `head`."""
+    stated = {"team": team, "size": head.seq, "head": head.hash, "at": at}
     return views.CheckpointAnswer(
         team=team,
         size=head.seq,
         head=head.hash,
-        at=format_time(now),
+        at=format_time(at),
         public_key=signer.public_key,
         signature=signer.sign(canonical.dumps(stated)),
     )

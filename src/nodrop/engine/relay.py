@@ -23,6 +23,7 @@ from nodrop.engine.agents import Agents
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.answers import Answers
 from nodrop.engine.asking import Asking, Reply
+from nodrop.engine.backups import Backups
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
 from nodrop.engine.consequences import Consequences
@@ -97,6 +98,7 @@ class Relay:
         self.clock = self._clock = clock
         self._ids = ids
         self._signer = signer
+        self._backups = Backups(store, clock=clock, ids=ids, signer=signer)
         identity = self._identity = Identity(store, clock=clock, limits=limits)
         self._register = Register(limits, Rules(identity.policies.get))
         self._bodies = Bodies(store)
@@ -307,6 +309,7 @@ class Relay:
             watchers.wake_all()
         self._alarms.close()
         await self._tasks.cancel()
+        await self._backups.stop()
 
     async def require_store(self) -> None:
         """Refuse where the store cannot be reached: this relay can serve nobody now."""
@@ -465,6 +468,8 @@ class Relay:
                     self._store, caller.team, clock=self._clock, signer=self._signer
                 )
                 return Reply(answer=made)
+            case requests.Backup():
+                return Reply(answer=await self._backups.make(caller.team, request))
             case requests.ListRefusals():
                 found = self.refusals.of(caller.team, limit=self._intake.limit(request.limit))
                 return Reply(answer=views.RefusalsAnswer(refusals=tuple(map(shown_refusal, found))))

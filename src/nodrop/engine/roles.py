@@ -43,6 +43,7 @@ _OWN: Final = frozenset(
 _OPERATORS: Final = frozenset(
     {
         "refusals",
+        "backup",
         "create_invitation",
         "list_invitations",
         "revoke_invitation",

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from itertools import islice
 
 from nodrop.core.contract import Agent
-from nodrop.core.errors import RelayFaultError
+from nodrop.core.errors import InvalidRequestError, RelayFaultError
 from nodrop.core.model import Handoff
 from nodrop.store import (
     Body,
     Changes,
+    Copy,
     Horizon,
     Key,
     KeyUse,
@@ -189,6 +190,13 @@ class MemoryStore:
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went."""
         return self._tables.prune(horizon, forget_before)
+
+    async def backup(self, name: str) -> Copy:
+        """Refuse: there is no file."""
+        raise InvalidRequestError(
+            f"there is nothing on disk to make {name} of: this relay keeps everything in memory",
+            next_step="Serve a file: `nodrop up`.",
+        )
 
 
 class MemoryTransaction:

@@ -91,6 +91,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.RateLimitedError: _row(429, EXIT_TRY_AGAIN),
     errors.StoreFullError: _row(507, EXIT_TRY_AGAIN),
     errors.StoreUnavailableError: _row(503, EXIT_TRY_AGAIN),
+    errors.StoreCorruptError: _row(503, EXIT_FAILED, a2a=INTERNAL_ERROR),
     errors.StoreInUseError: _row(503, EXIT_TRY_AGAIN),
     errors.SchemaTooNewError: _row(503, EXIT_FAILED, a2a=INTERNAL_ERROR),
     errors.SchemaInUseError: _row(503, EXIT_TRY_AGAIN),

@@ -217,6 +217,14 @@ _TABLE: Final = (
     ),
     _get("refusals", "refusals", r.ListRefusals, "refusals"),
     _get("checkpoints", "checkpoints", r.GetCheckpoint, "checkpoint"),
+    Operation(
+        name="backup",
+        method="POST",
+        path="backups",
+        request=r.Backup,
+        answer="backup",
+        status=201,
+    ),
     # Keys, joining, policy.
     Operation(
         name="create_invitation",

@@ -575,3 +575,7 @@ class ListRefusals(Request, frozen=True, kw_only=True):
 
 class GetCheckpoint(Request, frozen=True, kw_only=True):
     """The signed size and head of the team's log, to be kept elsewhere."""
+
+
+class Backup(Command, frozen=True, kw_only=True):
+    """Copy the whole database into a new file on the relay's machine. For operators."""

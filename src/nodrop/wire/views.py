@@ -390,6 +390,15 @@ class CheckpointAnswer(View, frozen=True, kw_only=True):
     signature: str
 
 
+class BackupAnswer(View, frozen=True, kw_only=True):
+    """A verified copy of the whole database, and where the team's log ends in it."""
+
+    path: str
+    """On the relay's machine."""
+    size_bytes: int
+    checkpoint: CheckpointAnswer
+
+
 class RefusalView(View, frozen=True, kw_only=True):
     """One kind of refusal in the security log, and how often it happened."""
 
@@ -426,6 +435,7 @@ ANSWERS: dict[str, type[View]] = {
     "token": TokenAnswer,
     "tokens": TokensAnswer,
     "checkpoint": CheckpointAnswer,
+    "backup": BackupAnswer,
     "refusals": RefusalsAnswer,
     "link": key_views.LinkAnswer,
     "signed_in": key_views.SignedInAnswer,

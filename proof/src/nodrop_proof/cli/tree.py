@@ -5,7 +5,17 @@ from typing import Final
 import typer
 
 from nodrop.cli.verb import ALONE, verb
-from nodrop_proof.cli import bench, chaos, emergence, fuzz, simulate, storm, sync_order, tampering
+from nodrop_proof.cli import (
+    backup,
+    bench,
+    chaos,
+    emergence,
+    fuzz,
+    simulate,
+    storm,
+    sync_order,
+    tampering,
+)
 
 
 def _tree() -> typer.Typer:
@@ -28,6 +38,7 @@ def _tree() -> typer.Typer:
         held.command(function.__name__)(function)
     tree.add_typer(held, name="emergence")
     tree.command("sync-order")(sync_order.sync_order)
+    tree.command("backup")(backup.backup)
     tree.command("storm")(storm.storm)
     tree.command("tampering")(tampering.tampering)
     return tree

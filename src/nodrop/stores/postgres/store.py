@@ -17,11 +17,12 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 from msgspec.structs import replace
 
 from nodrop.core.contract import Agent
-from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.errors import InvalidRequestError, StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import (
     Body,
     ConflictError,
+    Copy,
     Horizon,
     Key,
     LogPage,
@@ -486,6 +487,17 @@ class PostgresStore:
             return await prune(self.step, horizon, forget_before=forget_before)
         finally:
             self._known.clear()
+
+    async def backup(self, name: str) -> Copy:
+        """Refuse: the server has tools of its own."""
+        raise InvalidRequestError(
+            f"PostgreSQL backs up its databases itself; there is no {name}",
+            next_step=(
+                'pg_dump --format=custom --file=nodrop.dump "$NODROP_STORE", or pg_basebackup; '
+                "then restore it into an empty database, and hold that to a checkpoint you kept: "
+                "nodrop verify --checkpoint FILE (docs/postgres.md)."
+            ),
+        )
 
     # --- statements ---
 

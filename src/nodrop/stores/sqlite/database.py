@@ -5,7 +5,7 @@ after it on the same thread, can see nothing that is not committed, and the conn
 inside a transaction.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ import apsw
 from msgspec.structs import replace
 
 from nodrop.core.contract import Agent
-from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.errors import StoreCorruptError, StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.store import (
     Body,
@@ -34,6 +34,7 @@ from nodrop.stores import journal
 from nodrop.stores.journal import Batch
 from nodrop.stores.recovery import replay
 from nodrop.stores.sqlite.connection import connect
+from nodrop.stores.sqlite.driver import Backup, Connection
 from nodrop.stores.sqlite.pages import AFTER_ALL, handoffs_page
 from nodrop.stores.sqlite.pruning import BATCH, batch_at, current_horizon, prune
 from nodrop.stores.sqlite.records import (
@@ -49,7 +50,7 @@ from nodrop.stores.sqlite.records import (
 )
 from nodrop.stores.sqlite.writing import Commit, write, write_behind
 from nodrop.stores.state import Kept, Slice, State, TeamState
-from nodrop.wire.log import Entry, Head
+from nodrop.wire.log import Entry, Head, hash_of, salted_digest
 
 SCAN_ENTRIES_MAX: Final = 5_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
@@ -65,6 +66,7 @@ class Database:
     """The tables of one file, and what can be asked of them."""
 
     def __init__(self, path: Path, *, vfs: str | None, synchronous: str) -> None:
+        self.path = path
         self._connection = connect(path, vfs=vfs, synchronous=synchronous)
         self._decoded: dict[tuple[str, int], list[Entry]] = {}
         """By team and last `seq`; the entries of a batch do not change."""
@@ -184,6 +186,65 @@ class Database:
             if row is None:
                 return
             replay(state, value_of(Batch, row), self.kept)
+
+    # --- backup ---
+
+    def backup_into(self, target: Connection) -> Backup:
+        """Begin to copy everything into `target`."""
+        return target.backup("main", self._connection, "main")
+
+    def verify(self, held_to: Iterable[tuple[str, Head]] = ()) -> dict[str, Head]:
+        """Check every page, every entry and every body; return where each team's log ends.
+
+        `held_to` are (team, head) that the logs must have gone through.
+
+        Raises:
+            StoreCorruptError: something does not hold.
+        """
+        found = str(self._connection.pragma("integrity_check"))
+        if found != "ok":
+            raise StoreCorruptError(f"the file is damaged: {found.splitlines()[0]}")
+        state = self.recover()
+        awaited = {(team, head.seq): head.hash for team, head in held_to}
+        for name, team in state.teams.items():
+            begins = current_horizon(self._connection, name)
+            head = Head(seq=begins.seq, hash=begins.hash) if begins else Head()
+            # Checkpoints of what was pruned can no longer be checked.
+            awaited = {at: h for at, h in awaited.items() if at[0] != name or at[1] > head.seq}
+            for entry in self._checked_entries(name, head):
+                if awaited.pop((name, entry.seq), entry.hash) != entry.hash:
+                    raise StoreCorruptError(f"entry {entry.seq} of {name} is not the one it was")
+                head = Head(seq=entry.seq, hash=entry.hash)
+            if head != team.head:
+                raise StoreCorruptError(
+                    f"the log of {name} ends at {head.seq}, not {team.head.seq}"
+                )
+        if awaited:
+            name, seq = max(awaited)
+            raise StoreCorruptError(
+                f"the log of {name} once had an entry {seq}: the end is missing"
+            )
+        return {name: team.head for name, team in state.teams.items()}
+
+    def _checked_entries(self, team: str, head: Head) -> Iterator[Entry]:
+        """Yield the entries of a team, each following the one before it, with the bodies it has."""
+        sql = f"select {BATCH} from journal where team = ? order by last_seq"  # noqa: S608  # constants
+        for row in self._connection.execute(sql, (team,)):
+            batch = value_of(Batch, row)
+            entries = journal.entries(batch)
+            bodies = self.bodies_at(team, [entry.seq for entry in entries])
+            for entry in entries:
+                if (entry.seq, entry.prev_hash) != (head.seq + 1, head.hash):
+                    raise StoreCorruptError(
+                        f"entry {entry.seq} of {team} does not follow {head.seq}"
+                    )
+                if entry.hash != hash_of(entry):
+                    raise StoreCorruptError(f"entry {entry.seq} of {team} is not what was written")
+                body = bodies.get(entry.seq)
+                if body and salted_digest(body.salt, body.body) != entry.body_digest:
+                    raise StoreCorruptError(f"the body of entry {entry.seq} of {team} was changed")
+                head = Head(seq=entry.seq, hash=entry.hash)
+                yield entry
 
     # --- what a decision needs ---
 

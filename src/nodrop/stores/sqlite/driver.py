@@ -18,6 +18,23 @@ class Cursor(Protocol):
         ...
 
 
+class Backup(Protocol):
+    """A copy of one database into another that is under way."""
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is copied."""
+        ...
+
+    def step(self, pages: int, /) -> bool:
+        """Copy at most so many pages."""
+        ...
+
+    def close(self, force: bool = False, /) -> None:  # noqa: FBT001, FBT002  # apsw's signature
+        """End it; `force` does not complain."""
+        ...
+
+
 class Connection(Protocol):
     """An open database. Statements are prepared once and found again by their text."""
 
@@ -52,6 +69,10 @@ class Connection(Protocol):
 
     def wal_checkpoint(self, *, mode: int) -> tuple[int, int]:
         """Copy the write-ahead log into the database."""
+        ...
+
+    def backup(self, name: str, source: "Connection", source_name: str, /) -> Backup:
+        """Begin to copy the database `source_name` of `source` into `name` of this one."""
         ...
 
     def close(self, force: bool = False, /) -> None:  # noqa: FBT001, FBT002  # apsw's signature

@@ -26,6 +26,7 @@ from nodrop.core.model import Handoff
 from nodrop.store import (
     Body,
     Changes,
+    Copy,
     Horizon,
     Key,
     Loaded,
@@ -42,6 +43,7 @@ from nodrop.store import (
     row_of,
 )
 from nodrop.stores.journal import pack
+from nodrop.stores.sqlite.backup import DIRECTORY, Copying
 from nodrop.stores.sqlite.connection import translated
 from nodrop.stores.sqlite.database import SEQ_MAX, Database, page_fits
 from nodrop.stores.sqlite.pace import Pace
@@ -422,6 +424,26 @@ class SQLiteStore:
             known = self._state.teams[team]
             known.horizon = horizon.seq
         return count
+
+    async def backup(self, name: str) -> Copy:
+        """Copy the file while it is served, in steps, into `backups` beside it; verify the copy."""
+        await self._settle()
+        began = [(team, known.head.seq) for team, known in self._state.teams.items()]
+        path = self._database.path.parent / DIRECTORY / name
+        copying = Copying(path)
+        try:
+            await self._long_visit(copying.begin, self._database)
+            while await self._long_visit(copying.step):
+                pass
+            size, heads = await asyncio.to_thread(copying.keep, began)
+        except BaseException:
+            # Not waited for: the caller may have been cancelled, with a step still under way.
+            if self._closed:
+                copying.abandon()
+            else:
+                self._submit(copying.abandon)
+            raise
+        return Copy(path=str(path), size_bytes=size, heads=heads)
 
     # --- visits ---
 
