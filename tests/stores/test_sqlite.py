@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from nodrop.core import events
-from nodrop.core.errors import StoreInUseError, StoreUnavailableError
+from nodrop.core.errors import StoreCorruptError, StoreInUseError, StoreUnavailableError
 from nodrop.store import Body, Changes, LogPage, Team, Token, Wanted
 from nodrop.stores.sqlite import SQLiteStore
 from nodrop.stores.sqlite.driver import Connection
@@ -241,7 +241,7 @@ def notes(path: Path) -> bytes:
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     path: Path, notes: bytes
 ) -> None:
-    with pytest.raises(StoreUnavailableError, match="not a database"):
+    with pytest.raises(StoreCorruptError, match="not a database"):
         await SQLiteStore.open(path)
     assert content(path) == {"nodrop.db": notes}
 

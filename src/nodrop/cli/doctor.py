@@ -18,7 +18,7 @@ from nodrop.cli.values import given
 from nodrop.client.address import Remote, parse
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.private_file import FILE_MODE
-from nodrop.core.errors import NodropError
+from nodrop.core.errors import NodropError, StoreCorruptError
 from nodrop.core.limits import SECOND
 from nodrop.wire import openapi
 from nodrop.wire.errors import EXIT_FAILED
@@ -87,14 +87,18 @@ async def _examine(session: Session) -> Checks:
         point = await session.call("checkpoints")
     except NodropError as error:
         yield Check(name="relay", status="fail", detail=error.detail, next=error.next_step)
-        yield _database_at_rest(home)
+        if not isinstance(error, StoreCorruptError):  # a relay has said so
+            yield _database_at_rest(home)
         return
     after = session.now()
     yield await _relay(session.settings.address, took_ms=after - before)
     yield compare_clocks(parse_time(point["at"]), before=before, after=after)
-    yield await _log(session, point)
-    async for check in _handoffs(session):
-        yield check
+    try:
+        yield await _log(session, point)
+        async for check in _handoffs(session):
+            yield check
+    except NodropError as error:
+        yield Check(name="store", status="fail", detail=error.detail, next=error.next_step)
 
 
 def _home(home: Path) -> Check:
@@ -270,7 +274,7 @@ def _look_into(path: Path) -> Check:
     try:
         # As the relay opens it, so that it and we cannot both have the file.
         connection.pragma("locking_mode", "exclusive")
-        found = str(connection.pragma("quick_check"))
+        found = str(connection.pragma("integrity_check"))
         journal = str(connection.pragma("journal_mode"))
     finally:
         connection.close()
@@ -279,4 +283,6 @@ def _look_into(path: Path) -> Check:
     return Check(name="database", status="ok", detail=f"{path} is sound (journal {journal})")
 
 
-_RESTORE: Final = "Keep a copy of the file and of its -wal, then restore a backup."
+_RESTORE: Final = (
+    "Keep a copy of the file and of its -wal, then restore a backup: nodrop restore FILE"
+)

@@ -14,6 +14,7 @@ import apsw
 from nodrop.core.errors import (
     NodropError,
     RelayFaultError,
+    StoreCorruptError,
     StoreFullError,
     StoreInUseError,
     StoreUnavailableError,
@@ -38,6 +39,7 @@ def connect(path: Path, *, vfs: str | None, synchronous: str) -> Connection:
     Raises:
         StoreInUseError: another relay has it open.
         StoreFullError: there is no room to make it.
+        StoreCorruptError: it is damaged, or is no database.
         StoreUnavailableError: it cannot be opened, or is not a file for this Nodrop.
     """
     connection = None
@@ -53,6 +55,9 @@ def connect(path: Path, *, vfs: str | None, synchronous: str) -> Connection:
     except apsw.FullError as error:
         _close(connection)
         raise StoreFullError from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        _close(connection)
+        raise StoreCorruptError(f"{path} is damaged: {error}") from error
     except (apsw.Error, OSError) as error:
         _close(connection)
         raise StoreUnavailableError(f"{path} cannot be opened: {error}") from error
@@ -67,6 +72,8 @@ def translated(error: apsw.Error) -> NodropError:
     match error:
         case apsw.FullError():
             return StoreFullError()
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreCorruptError(f"the database is damaged: {error}")
         case apsw.ConstraintError():
             # Callers are checked long before: what gets here is a contradiction of our own.
             return RelayFaultError(f"the store refused a contradiction: {error}")

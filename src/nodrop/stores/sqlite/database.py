@@ -8,6 +8,7 @@ inside a transaction.
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final
 
 import apsw
@@ -56,6 +57,8 @@ SCAN_ENTRIES_MAX: Final = 5_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
 writer waits meanwhile."""
 SEQ_MAX: Final = 2**63 - 1
+_CHECK_STEPS: Final = 1_000
+"""Of a check between two looks at the clock."""
 _BATCHES_MAX: Final = 16
 """Batches whose entries are kept decoded."""
 _KINDS_MAX: Final = 16
@@ -187,6 +190,23 @@ class Database:
                 return
             replay(state, value_of(Batch, row), self.kept)
 
+    def quick_check(self, seconds_max: float) -> None:
+        """Look through the pages for damage, for so long at most.
+
+        Raises:
+            StoreCorruptError: there is some.
+        """
+        until = perf_counter() + seconds_max
+        self._connection.set_progress_handler(lambda: perf_counter() > until, _CHECK_STEPS)
+        try:
+            found = str(self._connection.pragma("quick_check", 1))
+        except apsw.InterruptError:
+            return  # as far as we looked, it is sound
+        finally:
+            self._connection.set_progress_handler(None, 0)
+        if found != "ok":
+            raise StoreCorruptError(f"{self.path} is damaged: {found.splitlines()[-1]}")
+
     # --- backup ---
 
     def backup_into(self, target: Connection) -> Backup:
@@ -203,7 +223,7 @@ class Database:
         """
         found = str(self._connection.pragma("integrity_check"))
         if found != "ok":
-            raise StoreCorruptError(f"the file is damaged: {found.splitlines()[0]}")
+            raise StoreCorruptError(f"the file is damaged: {found.splitlines()[-1]}")
         state = self.recover()
         awaited = {(team, head.seq): head.hash for team, head in held_to}
         for name, team in state.teams.items():

@@ -4,7 +4,7 @@ The stubs of apsw name a type that Python 3.11 lacks, so a type checker knows no
 methods that take it. What comes out of a table is `Any` here; `records` says what it is.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 
@@ -57,6 +57,10 @@ class Connection(Protocol):
 
     def config(self, option: int, value: int, /) -> int:
         """Change a setting that is no pragma; return what it is then."""
+        ...
+
+    def set_progress_handler(self, handler: Callable[[], bool] | None, steps: int, /) -> None:
+        """Call `handler` every so many steps of a statement; True ends the statement."""
         ...
 
     def changes(self) -> int:

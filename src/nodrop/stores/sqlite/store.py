@@ -21,7 +21,13 @@ import apsw
 from msgspec.structs import replace
 
 from nodrop.core.contract import Agent
-from nodrop.core.errors import RelayFaultError, StoreUnavailableError, UnavailableError
+from nodrop.core.errors import (
+    NodropError,
+    RelayFaultError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    UnavailableError,
+)
 from nodrop.core.model import Handoff
 from nodrop.store import (
     Body,
@@ -58,6 +64,10 @@ REST_SECONDS: Final = 1.0
 """After so long without a commit, the rows that are behind are written."""
 
 
+CHECK_SECONDS_MAX: Final = 0.5
+"""How long a start looks for damage; `nodrop doctor` looks at everything."""
+
+
 class SQLiteStore:
     """Teams in one SQLite file, which it holds for itself until `close`."""
 
@@ -73,6 +83,8 @@ class SQLiteStore:
         self._doubts = 0
         """Commits that failed: whether one was kept only the file knows."""
         self._doubts_settled = 0
+        self._damage: str | None = None
+        """What was found wrong with the file. Nothing is written to it from then on."""
         self._flushing: dict[str, asyncio.Task[None]] = {}
         self._resting: asyncio.TimerHandle | None = None
         self._closed = False
@@ -88,6 +100,7 @@ class SQLiteStore:
 
         Raises:
             StoreInUseError: another relay serves the file.
+            StoreCorruptError: it is damaged.
             StoreUnavailableError: it cannot be opened, or is not a file for this Nodrop.
         """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nodrop-sqlite")
@@ -109,7 +122,8 @@ class SQLiteStore:
         if self._resting is not None:
             self._resting.cancel()
         behind = [self._state.all_of(team) for team in self._state.teams]
-        closing = self._submit(_close, self._database, () if self._in_doubt else behind)
+        left = self._in_doubt or self._damage is not None
+        closing = self._submit(_close, self._database, () if left else behind)
         self._closed = True
         self._thread.shutdown(wait=False)
         try:
@@ -129,6 +143,7 @@ class SQLiteStore:
     async def transaction(self) -> AsyncGenerator["SQLiteTransaction"]:
         """Open a unit of work."""
         async with self._turn:
+            self._require_sound()
             await self._settle()
             work = SQLiteTransaction(self, self._state)
             yield work
@@ -188,6 +203,7 @@ class SQLiteStore:
     async def _write_all(self, team: str) -> None:
         """Write everything of a team that is behind. Where that fails, it stays in memory."""
         try:
+            self._require_sound()
             behind = self._state.all_of(team)
             await self._visit(self._database.write_behind, behind)
             self._state.wrote(behind)
@@ -201,6 +217,7 @@ class SQLiteStore:
 
     async def create_team(self, team: Team) -> Team:
         """Keep `team` unless one of its name exists; return the one that is kept."""
+        self._require_sound()
         kept = await self._visit(self._database.create_team, team)
         if kept.id not in self._state.teams:
             self._state.teams[kept.id] = TeamState(Head(), watermark=0, horizon=0)
@@ -363,6 +380,7 @@ class SQLiteStore:
 
     async def head(self, team: str) -> Head:
         """Return the end of a team's log."""
+        self._require_sound()
         await self._settle()
         known = self._state.teams.get(team)
         return Head() if known is None else known.head
@@ -400,6 +418,7 @@ class SQLiteStore:
 
     async def next_due(self) -> int | None:
         """Return the earliest due time of all."""
+        self._require_sound()
         await self._settle()
         await self._visit(self._database.is_there)
         return self._state.next_due()
@@ -408,6 +427,7 @@ class SQLiteStore:
 
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff, from every file; return how many there were."""
+        self._require_sound()
         seqs = await self._trail(team, handoff_id)
         return await self._long_visit(self._database.erase, team, handoff_id, seqs)
 
@@ -415,6 +435,7 @@ class SQLiteStore:
         """Cut the log of a team at `horizon`; return how many entries went."""
         team = horizon.team
         async with self._turn:
+            self._require_sound()
             await self._settle()
             await self._visit(self._database.write_behind, behind := self._state.all_of(team))
             self._state.wrote(behind)
@@ -458,7 +479,7 @@ class SQLiteStore:
                 return self._pace.measured(call, *args)
             return await self._submit(self._pace.measured, call, *args)
         except apsw.Error as error:
-            raise translated(error) from error
+            raise self._meaning(error) from error
 
     async def _long_visit(self, call: Callable[..., T], *args: Any) -> T:
         """Make a visit that may take its time, on the thread."""
@@ -468,7 +489,7 @@ class SQLiteStore:
         try:
             return await self._submit(call, *args)
         except apsw.Error as error:
-            raise translated(error) from error
+            raise self._meaning(error) from error
 
     def _submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         if self._closed:
@@ -477,6 +498,23 @@ class SQLiteStore:
         visit = self._thread.submit(call, *args)
         self._on_thread.append(visit)
         return asyncio.wrap_future(visit)
+
+    def _meaning(self, error: apsw.Error) -> NodropError:
+        meaning = translated(error)
+        if isinstance(meaning, StoreCorruptError) and self._damage is None:
+            self._damage = meaning.detail
+            log.critical(
+                "%s: %s; commands are refused from now on. %s",
+                self._database.path,
+                meaning.detail,
+                meaning.next_step,
+            )
+        return meaning
+
+    def _require_sound(self) -> None:
+        """Refuse to go on with a damaged file: writing to it could do more damage."""
+        if self._damage is not None:
+            raise StoreCorruptError(self._damage)
 
     def _thread_is_free(self) -> bool:
         self._forget_finished()
@@ -662,6 +700,7 @@ class SQLiteTransaction:
 def _open(path: Path, *, vfs: str | None, synchronous: str) -> tuple[Database, State]:
     database = Database(path, vfs=vfs, synchronous=synchronous)
     try:
+        database.quick_check(CHECK_SECONDS_MAX)
         return database, database.recover()
     except apsw.Error as error:
         database.close()
