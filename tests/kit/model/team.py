@@ -13,6 +13,8 @@ class Model(Moves):
     def __init__(self, now: int, rules: Rules) -> None:
         super().__init__(now, rules)
         self._commands: dict[tuple[str, str], tuple[str, Shown]] = {}
+        self._said: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        """The operation and its fields, of each command about a handoff: a repeat has the same."""
         self._offers: set[tuple[str, str]] = set()
         """Which of the commands were offers."""
         self._numbers = 0
@@ -80,7 +82,7 @@ class Model(Moves):
             h = self._at_work(h)
             about = h.id
         if (before := self._commands.get((by, command_id))) is not None:
-            if before[0] != about:
+            if before[0] != about or self._said.get((by, command_id)) != (operation, said):
                 raise RefusedError("idempotency_conflict")
             return before[1], True
         rule: Callable[..., bool | None] = getattr(self, f"_{operation}")
@@ -88,6 +90,7 @@ class Model(Moves):
         shown = h.shown()
         if changed is not False:
             self._commands[by, command_id] = (about, shown)
+            self._said[by, command_id] = (operation, said)
         self.advance(self.now)  # what is due at once follows the answer
         return shown, False
 
