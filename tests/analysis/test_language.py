@@ -17,7 +17,7 @@ PLAIN = (
     "There is a new order in the queue, and nobody has had time to look at it.",
 )
 GERMAN = (
-    "Ich habe die Rechnung geprüft und er dem Kunden noch einmal geschickt.",
+    "Ich habe die Rechnung geprüft und dem Kunden noch einmal geschickt.",
     "Wir sollten den Termin auf die nächste Woche legen, weil noch vieles fehlt.",
 )
 VOWELS = str.maketrans("", "", "aeiou")

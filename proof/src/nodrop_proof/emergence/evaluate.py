@@ -55,7 +55,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     controls: dict[str, int]
     """How often each hard control was there."""
     failed_controls: tuple[str, ...]
-    verified: bool
+    verified: bool | None
+    """Whether the log holds; None: it was not verified."""
     seconds: float
 
 
@@ -97,7 +98,9 @@ def run(agents: int, seed: int, *, verify: bool) -> Run:
     )
 
 
-def _logged(script: Script, seed: int, *, verify: bool) -> tuple[dict[int, str], Record, bool]:
+def _logged(
+    script: Script, seed: int, *, verify: bool
+) -> tuple[dict[int, str], Record, bool | None]:
     """Write a script to a file and read it, as a user's would be."""
     writer, record = Writer(seed), Record()
     verifier = Verifier(TEAM)
@@ -111,7 +114,7 @@ def _logged(script: Script, seed: int, *, verify: bool) -> tuple[dict[int, str],
                 if verify:
                     verifier.read(msgspec.json.decode(line))
                 read(line)
-    return writer.chains, record, not verify or verifier.verdict().holds
+    return writer.chains, record, verifier.verdict().holds if verify else None
 
 
 def _against(
@@ -177,7 +180,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             failed.append(f"{drifted} of {channels} clean channels called drifted")
         failed += [f"control {c}" for run in self.runs for c in run.failed_controls]
         failed += [
-            f"a log of seed {run.seed} does not verify" for run in self.runs if not run.verified
+            f"a log of seed {run.seed} does not verify"
+            for run in self.runs
+            if run.verified is False
         ]
         return failed
 
@@ -217,12 +222,13 @@ def table(evaluation: Evaluation) -> str:
     drifted = sum(run.clean_channels for run in evaluation.runs)
     controls = sum((Counter(run.controls) for run in evaluation.runs), Counter[str]())
     broken = [c for run in evaluation.runs for c in run.failed_controls]
+    verified = sum(run.verified is True for run in evaluation.runs)
     lines += [
         "",
         f"clean logs: {len(false)} false structural findings in {clean:,} events",
         f"clean channels called drifted: {drifted} of {channels}",
         f"hard controls: {len(broken)} of {controls.total()} not clean ({len(controls)} kinds)",
-        f"logs that were verified and hold: {sum(run.verified for run in evaluation.runs)}",
+        f"logs that were verified entry by entry, and hold: {verified}",
     ]
     for what, several in (("false", false), ("control", broken)):
         lines += [f"  {what}: {said}" for said in several[:10]]

@@ -22,6 +22,7 @@ from nodrop.testing.clock import T0, FakeClock
 from nodrop.wire import bodies, canonical
 from nodrop.wire import events as wire_events
 from nodrop.wire.bodies import Content
+from nodrop.wire.keys import encode
 from nodrop.wire.log import Draft, Head, salted_digest, seal
 from nodrop.wire.times import format_time
 from nodrop_proof.emergence.script import Act, Script, Step
@@ -30,6 +31,7 @@ from nodrop_proof.simulate.ids import SeededIds
 TEAM: Final = "default"
 RELAY: Final = "relay"
 _HOUR: Final = 3_600_000
+_SALT_BYTES: Final = 16
 _BACKOFF: Final = Backoff(first_ms=1_000, factor_percent=200, max_ms=300_000)
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -57,7 +59,8 @@ class Writer:
 
     def __init__(self, seed: int) -> None:
         self._clock = FakeClock()
-        self._ids = SeededIds(self._clock, Random(seed))  # noqa: S311  # repeatable on purpose
+        self._chance = Random(seed)  # noqa: S311  # repeatable on purpose
+        self._ids = SeededIds(self._clock, self._chance)
         self._head = Head()
         self._handoffs: dict[int, _Open] = {}
         self.chains: dict[int, str] = {}
@@ -115,7 +118,8 @@ class Writer:
             data=msgspec.Raw(data),
             body=body,
         )
-        digest = None if body is None else salted_digest(b"", body)
+        salt = self._chance.randbytes(_SALT_BYTES)
+        digest = None if body is None else salted_digest(salt, body)
         entry = seal(draft, self._head, digest)
         self._head = Head(seq=entry.seq, hash=entry.hash)
         shown = {
@@ -129,8 +133,8 @@ class Writer:
             "command_id": None,
             "data": msgspec.Raw(data),
             "body": msgspec.Raw(b"null" if body is None else body),
-            "body_salt": None if body is None else "",
             "body_digest": digest,
+            "body_salt": None if body is None else encode(salt),
             "prev_hash": entry.prev_hash,
             "hash": entry.hash,
         }

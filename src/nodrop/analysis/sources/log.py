@@ -135,7 +135,6 @@ class Source:
         body = _body(line)
         handoff = line.handoff_id or ""
         payload = bytes(body.payload)
-        # Where the words are withheld, the salted digest says nothing about whether they are equal.
         digest = NONE if payload == b"null" else _digest(payload)
         self._record.offer(
             handoff,
