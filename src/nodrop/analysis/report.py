@@ -17,7 +17,13 @@ from nodrop.analysis.findings import RANK, Finding, Severity
 from nodrop.analysis.plots import Interval, Line, Span
 from nodrop.analysis.record import Numbers, Record
 
-BYTES_MAX: Final = 400_000
+_METRICS: Final = {
+    "unknown": "share of unknown words",
+    "function": "share of function words",
+    "repeated": "share of repeated word pairs",
+    "symbols": "share of signs",
+    "opaque": "share of encoded text",
+}
 SHOWN_MAX: Final = 12
 """Findings of one detector that the page shows; the others are in findings.json."""
 PLOTS_MAX: Final = 4
@@ -291,7 +297,10 @@ def _drift(record: Record, finding: Finding) -> str:
     said = record.said[finding.subject]
     metrics = language.windows(said, lexicon(), frozenset(), record.baseline_until)
     kept = [rule for rule in language.RULES if rule.name in finding.effect]
-    drawn = [Line(rule.says, [float(getattr(m, rule.metric)) for m in metrics]) for rule in kept]
+    drawn = [
+        Line(_METRICS[rule.metric], [float(getattr(m, rule.metric)) for m in metrics])
+        for rule in kept
+    ]
     ends = (plots.day(said[0].at), plots.day(said[-1].at))
     calm = language.CALIBRATED / language.WINDOWS
     return f"<p>{escape(finding.subject)}</p>" + plots.lines(
@@ -302,12 +311,16 @@ def _drift(record: Record, finding: Finding) -> str:
 def _network(analysis: Analysis) -> Iterator[str]:
     if not analysis.handovers:
         return
-    weight: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    received: Counter[str] = Counter()
     for each in analysis.handovers:
-        weight[each.sender] += each.times
-        weight[each.recipient] += each.times
-    names = sorted(name for name, _ in weight.most_common(_AGENTS))
-    yield f"<h2>Who hands work to whom</h2><p class=quiet>The {len(names)} busiest agents; rows hand to columns.</p>"
+        sent[each.sender] += each.times
+        received[each.recipient] += each.times
+    every = sorted(sent | received)
+    # Agents that hand work on come first: those at an end have nothing to show in the matrix.
+    every.sort(key=lambda name: (-min(sent[name], received[name]), -sent[name] - received[name]))
+    names = sorted(every[:_AGENTS])
+    yield f"<h2>Who hands work to whom</h2><p class=quiet>The {len(names)} agents that hand on the most; rows hand to columns.</p>"
     counts = {(e.sender, e.recipient): e.times for e in analysis.handovers}
     yield f"<div class=scroll>{plots.matrix('handovers', names, counts)}</div>"
     yield _table(
@@ -326,7 +339,7 @@ def _reliability(analysis: Analysis) -> Iterator[str]:
     worst = sorted(claimed, key=lambda each: each.highest - (each.claimed or 0))[:ROWS_MAX]
     yield (
         "<h2>Claimed and observed reliability</h2><p class=quiet>Dot: observed; bar: 99.9 % interval; "
-        f"mark: claimed. The {len(worst)} furthest below their claim, of {len(claimed)}.</p>"
+        f"mark: claimed. The {len(worst)} of {len(claimed)} that are furthest below it, or nearest.</p>"
     )
     yield plots.intervals(
         "reliability",

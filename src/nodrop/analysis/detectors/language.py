@@ -253,7 +253,7 @@ def _channel(
         entries=len(late),
         since=late[0].at,
         until=late[-1].at,
-        action=f"nodrop log --json | grep {late[0].seq}",
+        action=f"nodrop log --after {late[0].seq - 1} --type message.*",
     )
 
 
