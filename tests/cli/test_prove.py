@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 from nodrop.cli import prove
 from nodrop.cli.tree import app
 
-VERBS = ["chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "storm"]
-VERBS += ["tampering"]
+VERBS = [
+    *("chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "storm"),
+    "tampering",
+]
 
 
 def invoke(*arguments: str) -> Any:
