@@ -29,7 +29,7 @@ _VERBATIM: Final = (
     *("trigger", "title", "priority", "payload", "expected_outcome", "parent_id"),
     *("idempotency_key", "observations", "parameters", "covariates", "metadata"),
 )
-"""What is shown of an offer as it was made."""
+"""The fields of an offer that are shown as they were made."""
 
 
 class _Brief(msgspec.Struct, frozen=True, kw_only=True, gc=False):

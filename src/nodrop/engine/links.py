@@ -20,7 +20,7 @@ SIGN_IN: Final = "sign_in"
 VIEW: Final = "view"
 KINDS: Final = (SIGN_IN, VIEW)
 VIEWER: Final = "viewer"
-"""What the bearer of a view link is called."""
+"""The name of the bearer of a view link."""
 _VIEW_PREFIX: Final = "ndv_"
 
 

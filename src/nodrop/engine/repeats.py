@@ -63,7 +63,7 @@ def _left_by(command: type[requests.Command]) -> frozenset[str]:
 _NOT_SAID: Final = frozenset(
     {"command_id", "traceparent", "signature", "turn_based", "wait", "brief"}
 )
-"""What a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
+"""Fields that a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
 _DIGEST_BYTES: Final = 16
 _REQUESTS: Final = frozenset(operation.request for operation in OPERATIONS.values())
 

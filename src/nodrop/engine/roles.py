@@ -68,7 +68,7 @@ MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPER
 
 
 _VIEWED: Final = (_SEEN_BY_ALL - {"triggers"}) | {"whoami", "keys", "get_policy", "redeem_link"}
-"""What a view link is for. A rule holds the payload of what it hands off."""
+"""The reads that a view link is for. A rule holds the payload of what it hands off."""
 
 
 def viewed(*, payloads: bool) -> frozenset[str]:

@@ -82,7 +82,7 @@ def document() -> dict[str, Any]:
 
 
 _BRIEF: Final = (BriefAnswer, OfferedAnswer)
-"""What is answered to those who ask for a brief answer."""
+"""The answers to requests for a brief answer."""
 
 
 def _schemas() -> tuple[dict[type[Any], dict[str, Any]], dict[str, Any]]:

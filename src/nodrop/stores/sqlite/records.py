@@ -64,7 +64,7 @@ def handoff_columns(snapshot: Snapshot) -> Columns:
 
 
 KEPT: Final = "json, applied_seq, seqs_from, seqs"
-"""What `read_kept` reads."""
+"""The columns that `read_kept` reads."""
 
 
 def read_kept(row: Columns) -> Kept:
@@ -76,7 +76,7 @@ def read_kept(row: Columns) -> Kept:
 
 
 STUB: Final = "recipient, origin, correlation_id, process, due_at, rank, ended_at"
-"""What `read_stub` reads."""
+"""The columns that `read_stub` reads."""
 
 
 def read_stub(row: Columns) -> Stub:
