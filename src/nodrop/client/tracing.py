@@ -1,8 +1,8 @@
 """The trace a handoff is part of (W3C trace context), where the process has OpenTelemetry.
 
-It is no dependency of ours. Where a tracer provider is set, work on a delivery is a span in the trace
-that the handoff came with, and spans begun within are part of it. What is handed off from there says
-so in any case. Whether spans go anywhere is for whoever configured OpenTelemetry in the process.
+It is no dependency of ours. Where it is installed, work on a delivery is a span in the trace that
+the handoff came with, and spans begun within are part of it. What is handed off from there says so in
+any case. Whether spans go anywhere is for whoever configured OpenTelemetry in the process.
 """
 
 import functools
@@ -20,7 +20,7 @@ SCOPE: Final = "nodrop"
 SYSTEM: Final = "nodrop"
 
 _handled_in: Final[ContextVar[str | None]] = ContextVar("nodrop_traceparent", default=None)
-"""Where in its trace the delivery is that is being worked on, where nobody records spans."""
+"""Where in its trace the delivery is that is being worked on, without OpenTelemetry."""
 
 
 class _OpenTelemetry:
@@ -54,8 +54,7 @@ def current_traceparent() -> str | None:
 def handling(task: HandoffShown) -> Generator[None]:
     """Have the work on a delivery be a span, and what is begun within part of its trace."""
     otel = _installed()
-    tracer: Any = None if otel is None else otel.trace.get_tracer(SCOPE)
-    if otel is None or isinstance(tracer, otel.trace.ProxyTracer):  # no provider: none is recorded
+    if otel is None:
         within = _handled_in.set(task.traceparent)
         try:
             yield
@@ -63,7 +62,7 @@ def handling(task: HandoffShown) -> Generator[None]:
             _handled_in.reset(within)
         return
     above = otel.propagator.extract({_FIELD: task.traceparent or ""})
-    span: Any = tracer.start_span(
+    span: Any = otel.trace.get_tracer(SCOPE).start_span(
         f"process {task.view.get('to', '')}".strip(),
         context=above,
         kind=otel.trace.SpanKind.CONSUMER,
