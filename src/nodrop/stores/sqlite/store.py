@@ -163,12 +163,15 @@ class SQLiteStore:
     # --- what is behind ---
 
     async def _settle(self) -> None:
-        """Find out what became of commits that failed."""
-        while self._in_doubt:
+        """Find out what became of the commits that have failed so far.
+
+        Only those: on a full disk others fail all the time, and a reader must get its turn.
+        """
+        if self._in_doubt:
             doubts = self._doubts
             for team in list(self._state.teams):
                 await self._submit_translated(self._database.catch_up, self._state, team)
-            self._doubts_settled = doubts  # another may have failed meanwhile
+            self._doubts_settled = max(self._doubts_settled, doubts)
 
     @property
     def _in_doubt(self) -> bool:
