@@ -15,7 +15,7 @@ from nodrop.core.errors import StaleAttemptError
 from nodrop.core.limits import Limits
 
 MARGIN_HEARTBEATS: Final = 1
-"""What must be left of a lease for an effect to begin. Heartbeats in time never leave less."""
+"""The part of a lease that must be left for an effect to begin. Heartbeats in time never leave less."""
 _SURE_HEARTBEATS: Final = Limits().lease_heartbeats - MARGIN_HEARTBEATS
 
 

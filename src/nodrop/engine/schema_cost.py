@@ -30,7 +30,7 @@ _GATHERED_MAX: Final = 50_000
 _STATES_MAX: Final = 4_096
 """Gathered sets of subschemas that are kept for one schema."""
 _ERROR_BYTES: Final = 16
-"""What an error takes, apart from what it is about."""
+"""The size of an error, apart from the value it is about."""
 _MANY: Final = 1 << 62
 
 

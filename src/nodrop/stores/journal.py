@@ -7,7 +7,7 @@ into inboxes is kept with it: later versions of Nodrop may decide otherwise abou
 must not about old ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -173,16 +173,6 @@ def may_hold(types: str, wanted: str | None) -> bool:
     if wanted is None or wanted == "*":
         return True
     return f" {wanted[:-1]}" in types if wanted.endswith("*") else f" {wanted} " in types
-
-
-def seqs_by_team(drafts: Iterable[Draft], heads: Mapping[str, int]) -> list[int]:
-    """Return the `seq` that each of `drafts` will have, where the logs end at `heads`."""
-    ends = dict(heads)
-    seqs: list[int] = []
-    for draft in drafts:
-        ends[draft.team] = ends.get(draft.team, 0) + 1
-        seqs.append(ends[draft.team])
-    return seqs
 
 
 def _types(types: Iterable[str]) -> str:
