@@ -39,7 +39,14 @@ const panel = (page: Page) => page.getByRole("article", { name: "Handoff" });
 
 test("the demo runs live, through a killed worker and a killed relay", async () => {
   const folder = mkdtempSync(join(tmpdir(), "nodrop-watched-"));
-  const demo = spawn(NODROP, ["demo", "--keep"], { env: { ...process.env, TMPDIR: folder }, stdio: "ignore" });
+  const demo = spawn(NODROP, ["demo", "--open", "--json"], { env: { ...process.env, TMPDIR: folder, BROWSER: "true" }, stdio: ["ignore", "pipe", "ignore"] });
+  const figures = new Promise<Json>((resolve) => {
+    let said = "";
+    demo.stdout.on("data", (chunk) => {
+      said += chunk;
+      if (said.endsWith("}\n")) resolve(JSON.parse(said));
+    });
+  });
   const ended = new Promise<number | null>((resolve) => demo.on("exit", resolve));
   const credentials = await until(() => {
     for (const name of readdirSync(folder)) {
@@ -56,11 +63,15 @@ test("the demo runs live, through a killed worker and a killed relay", async () 
   const { page } = viewer;
   await page.getByLabel("Token").fill(credentials.operator);
   await page.getByRole("button", { name: "Sign in" }).click();
+  // The relay is away for about a second: watch for it from the start, whatever else is seen first.
+  const broken = page.locator(".line.broken").waitFor({ timeout: 80_000 });
   await row(page, "code_agent").filter({ hasText: "bug_123" }).first().click();
   // Its worker is killed, and then the relay: it is delivered again and finishes, before the viewer's eyes.
   await panel(page).getByText("· attempt 2").first().waitFor({ timeout: 40_000 });
-  await page.locator(".line.broken").waitFor({ timeout: 40_000 });
+  await broken;
   await panel(page).locator(".ladder li.done", { hasText: "completed" }).waitFor({ timeout: 40_000 });
+  expect(await figures).toMatchObject({ ok: true, dropped: 0, duplicated: 0, tickets: 1 });
+  demo.kill("SIGINT");
   expect(await ended).toBe(0);
 });
 

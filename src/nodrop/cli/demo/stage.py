@@ -25,6 +25,8 @@ class Stage:
         self.home = home
         self.tickets = home / "tickets"
         self.url = ""
+        self.sign_in = ""
+        """A link that opens the dashboard once; empty where the relay has no dashboard."""
         self._processes: dict[str, Process] = {}
 
     async def __aenter__(self) -> Self:
@@ -51,7 +53,8 @@ class Stage:
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 told = await process.stdout.readline()
-            self.url = msgspec.json.decode(told)["url"]
+            served = msgspec.json.decode(told)
+            self.url, self.sign_in = served["url"], served["open"] or ""
         except (TimeoutError, msgspec.MsgspecError) as error:
             raise UnavailableError(
                 f"the relay did not start: {self._complaints('relay')}"

@@ -6,6 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,7 +23,7 @@ from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.client.client import Client
 from nodrop.client.connecting import connect
-from nodrop.core.errors import UnavailableError
+from nodrop.core.errors import NotInstalledError, UnavailableError
 from nodrop.wire import text
 from nodrop.wire.errors import EXIT_FAILED
 from nodrop.wire.times import parse_time
@@ -71,7 +72,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 async def demo(
     session: Session,
+    *,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the database and logs.")] = False,
+    opened: Annotated[
+        bool, typer.Option("--open", help="Watch it in the dashboard; Ctrl-C ends the demo.")
+    ] = False,
 ) -> None:
     """Watch a bug report pass through three agents while a worker and the relay get kill -9."""
     home = Path(tempfile.mkdtemp(prefix="nodrop-demo-"))
@@ -81,22 +86,31 @@ async def demo(
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
     try:
         async with Stage(home) as stage:
-            figures = await _Story(stage, quiet=session.as_json).play(kept=home if keep else None)
+            story = _Story(stage, quiet=session.as_json, opened=opened)
+            figures = await story.play(kept=home if keep else None)
+            if session.as_json:
+                screen.document(msgspec.to_builtins(figures))
+            if opened:
+                await story.stay_open()
     finally:
         if not keep:
             shutil.rmtree(home, ignore_errors=True)
-    if session.as_json:
-        screen.document(msgspec.to_builtins(figures))
     if not figures.ok:
         raise typer.Exit(EXIT_FAILED)
 
 
 class _Story:
     def __init__(
-        self, stage: Stage, *, quiet: bool, now: Callable[[], float] = time.monotonic
+        self,
+        stage: Stage,
+        *,
+        quiet: bool,
+        opened: bool,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stage = stage
         self._quiet = quiet
+        self._opened = opened
         self._now = now
         self._entries: list[dict[str, Any]] = []
         self._heard = asyncio.Condition()
@@ -135,8 +149,27 @@ class _Story:
         self._say("A relay and three agents, each a process of its own")
         pid = await self._stage.start_relay()
         self._tell("relay", pid, self._stage.url)
+        if self._opened:
+            self._open_dashboard()
         for name in AGENTS:
             self._tell(name, await self._stage.start_agent(name))
+
+    def _open_dashboard(self) -> None:
+        link = self._stage.sign_in
+        if not link:
+            raise NotInstalledError(
+                "this installation has no dashboard", next_step="Build its page with `make page`."
+            )
+        webbrowser.open(link)
+        self._tell_more(f"dashboard     {link}")
+
+    async def stay_open(self) -> None:
+        """Serve the dashboard until Ctrl-C or a SIGTERM ends the demo."""
+        over = asyncio.Event()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(each, over.set)
+        self._tell_more("The dashboard stays open. Ctrl-C ends the demo.")
+        await over.wait()
 
     async def _hand_over(self, requester: Client) -> dict[str, Any]:
         """Hand the report off, kill who works on it, then the relay; return the last leg."""
@@ -217,6 +250,10 @@ class _Story:
         if not self._quiet:
             told = line("  ", (f"{name:<14}", "bold"), f"process {pid}  ", (more, "green"))
             screen.console().print(told, soft_wrap=True)
+
+    def _tell_more(self, words: str) -> None:
+        if not self._quiet:
+            screen.console().print(line(f"  {words}"), soft_wrap=True)
 
     def _show_end(self, first: dict[str, Any], last: dict[str, Any], figures: Figures) -> None:
         if self._quiet:
