@@ -74,7 +74,7 @@ async def ask(
 
 
 class Asked(Asking):
-    """Somebody at the desk, and what came of it."""
+    """An operation that is asked for, and what came of it."""
 
     def __init__(self, caller: Caller, operation: str, request: requests.Request) -> None:
         super().__init__(caller, operation, request)
@@ -527,7 +527,7 @@ async def test_nobody_is_refused_for_what_another_relay_has_just_changed(
             await here.call(agent, "register", register, name=agent.agent)
         wanted = requests.Offer(capability=f"c{number}")
         asking = Asked(SENDER, "offer", wanted)
-        assert there.desk.ask(asking, None)
+        there.ask(asking)
         asked = await ask(there, SENDER, "offer", wanted)
         async with asyncio.timeout(SECONDS_MAX):
             assert asked.handoff.to == agent.agent

@@ -190,6 +190,6 @@ async def test_heartbeats_are_never_rate_limited(tight: Relay) -> None:
 async def test_control_without_reservations_a_burst_passes_between_two_commits(
     tight: Relay,
 ) -> None:
-    with mock.patch.object(Room, "reserved"):
+    with mock.patch.object(Room, "reserve"), mock.patch.object(Room, "release"):
         made = await many(tight, "a", "b", 7)
     assert [type(m) for m in made] == [str] * 7

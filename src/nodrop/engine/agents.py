@@ -1,10 +1,9 @@
-"""What is asked about agents: who there is, what they can do, and how they come in.
+"""Handlers of the operations about agents: who there is, what they can do, and how they come in."""
 
-Each request goes to whoever carries it out; what no other answers is about membership.
-"""
+from typing import Final
 
 from nodrop.core.errors import NotFoundError
-from nodrop.engine.asking import Reply
+from nodrop.engine.asking import Asking, Handler, Reply, showing
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.membership import Membership
@@ -12,11 +11,14 @@ from nodrop.engine.people import People
 from nodrop.engine.ports import Clock
 from nodrop.engine.reach import Reaches
 from nodrop.engine.register import Register
-from nodrop.engine.shows import Caller
 from nodrop.engine.signing_in import SigningIn
 from nodrop.engine.standings import Standings
-from nodrop.wire import directory, key_views, requests, views
-from nodrop.wire.requests import Request
+from nodrop.wire import directory, key_views, views
+
+OF_MEMBERSHIP: Final = (
+    *("create_invitation", "list_invitations", "revoke_invitation", "join"),
+    *("add_key", "keys", "revoke_key", "get_policy", "set_policy"),
+)
 
 
 class Agents:
@@ -45,52 +47,61 @@ class Agents:
         self._signing_in = signing_in
         self._clock = clock
 
-    async def call(self, caller: Caller, request: Request, name: str | None) -> Reply:
-        """Carry out an operation about the agent `name`, or about all of them."""
-        match request:
-            case requests.ListAgents():
-                return Reply(answer=self._discovery.answer(caller.team, request))
-            case requests.GetAgent():
-                return self._shown(caller.team, name or request.agent)
-            case requests.Contract():
-                now = self._clock.now()
-                return Reply(
-                    answer=self._contracts.negotiate(caller.team, caller.agent, request, now=now)
-                )
-            case requests.Register():
-                agent = name or request.agent
-                manifest = bytes(request.manifest)
-                await self._people.register(caller, agent, manifest, request.command_id)
-                await self._standings.joined(caller.team, agent)
-                return self._shown(caller.team, agent)
-            case requests.RemoveAgent():
-                shown = self._shown(caller.team, name or request.agent)
-                await self._people.remove(caller, name or request.agent, request.command_id)
-                return shown
-            case requests.CreateToken():
-                return Reply(answer=await self._people.create_token(caller, request))
-            case requests.ListTokens():
-                tokens = self._people.tokens(caller, request.agent)
-                tokens += self._signing_in.listed(caller, request.agent)
-                return Reply(answer=views.TokensAnswer(tokens=tuple(tokens)))
-            case requests.RevokeToken():
-                token_id = name or request.token_id
-                ended = await self._signing_in.revoke(caller, token_id)
-                return Reply(answer=ended or await self._people.revoke_token(caller, token_id))
-            case requests.CreateLink():
-                return Reply(answer=await self._signing_in.create(caller, request))
-            case requests.RedeemLink():
-                return Reply(answer=await self._signing_in.redeem(caller, request))
-            case requests.WhoAmI():
-                who = key_views.WhoAmIAnswer(
-                    team=caller.team, agent=caller.agent, role=caller.role.value
-                )
-                return Reply(answer=who)
-            case requests.SetReach() | requests.GetReach():
-                agent = name or request.agent
-                return Reply(answer=await self._reaches.call(caller, request, agent))
-            case _:
-                return Reply(answer=await self._membership.call(caller, request, name))
+    def handlers(self) -> dict[str, Handler]:
+        """Return what carries out each operation."""
+        return {
+            "agents": self._list,
+            "get_agent": lambda a: self._shown(a.caller.team, a.name or a.request.agent),
+            "contract": self._contract,
+            "register": self._register_agent,
+            "remove_agent": self._remove,
+            "create_token": showing(lambda a: self._people.create_token(a.caller, a.request)),
+            "list_tokens": self._list_tokens,
+            "revoke_token": self._revoke_token,
+            "create_link": showing(lambda a: self._signing_in.create(a.caller, a.request)),
+            "redeem_link": showing(lambda a: self._signing_in.redeem(a.caller, a.request)),
+            "whoami": _who_am_i,
+            **dict.fromkeys(("get_reach", "set_reach"), showing(self._reach)),
+            **dict.fromkeys(OF_MEMBERSHIP, showing(self._membership_of)),
+        }
+
+    def _list(self, asking: Asking) -> Reply:
+        return Reply(answer=self._discovery.answer(asking.caller.team, asking.request))
+
+    def _contract(self, asking: Asking) -> Reply:
+        caller, now = asking.caller, self._clock.now()
+        made = self._contracts.negotiate(caller.team, caller.agent, asking.request, now=now)
+        return Reply(answer=made)
+
+    async def _register_agent(self, asking: Asking) -> Reply:
+        caller, request = asking.caller, asking.request
+        agent = asking.name or request.agent
+        await self._people.register(caller, agent, bytes(request.manifest), request.command_id)
+        await self._standings.joined(caller.team, agent)
+        return self._shown(caller.team, agent)
+
+    async def _remove(self, asking: Asking) -> Reply:
+        caller, agent = asking.caller, asking.name or asking.request.agent
+        shown = self._shown(caller.team, agent)
+        await self._people.remove(caller, agent, asking.request.command_id)
+        return shown
+
+    def _list_tokens(self, asking: Asking) -> Reply:
+        tokens = self._people.tokens(asking.caller, asking.request.agent)
+        tokens += self._signing_in.listed(asking.caller, asking.request.agent)
+        return Reply(answer=views.TokensAnswer(tokens=tuple(tokens)))
+
+    async def _revoke_token(self, asking: Asking) -> Reply:
+        caller, token_id = asking.caller, asking.name or asking.request.token_id
+        ended = await self._signing_in.revoke(caller, token_id)
+        return Reply(answer=ended or await self._people.revoke_token(caller, token_id))
+
+    async def _reach(self, asking: Asking) -> views.View:
+        agent = asking.name or asking.request.agent
+        return await self._reaches.call(asking.caller, asking.request, agent)
+
+    async def _membership_of(self, asking: Asking) -> views.View:
+        return await self._membership.call(asking.caller, asking.request, asking.name)
 
     def manifest(self, team: str, agent: str) -> bytes:
         """Return an agent's manifest as it was sent."""
@@ -101,3 +112,9 @@ class Agents:
 
     def _shown(self, team: str, agent: str) -> Reply:
         return Reply(answer=directory.AgentAnswer(agent=self._discovery.show(team, agent)))
+
+
+def _who_am_i(asking: Asking) -> Reply:
+    caller = asking.caller
+    who = key_views.WhoAmIAnswer(team=caller.team, agent=caller.agent, role=caller.role.value)
+    return Reply(answer=who)

@@ -1,14 +1,23 @@
-"""Somebody who asked for an operation, and is told later, without a task that waits meanwhile."""
+"""Asking for an operation, and answering it without a task for each who asks.
 
+A handler is given an `Asking`. It returns the reply; or a coroutine that will, where the store must be
+read first; or None, and then it answers later: with the commit, or with the event that is waited for.
+"""
+
+import asyncio
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
-from nodrop.core.errors import NodropError
+from nodrop.core.errors import NodropError, RelayFaultError
 from nodrop.engine.following import Follower
 from nodrop.engine.shows import Caller
 from nodrop.wire import views
-from nodrop.wire.requests import Request
+
+log = logging.getLogger("nodrop.relay")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -21,14 +30,29 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Asking(ABC):
     """An operation that is asked for. Being told what came of it never waits and never raises."""
 
-    __slots__ = ("caller", "follower", "operation", "request")
+    __slots__ = ("caller", "follower", "name", "operation", "reference", "request", "work")
 
-    def __init__(self, caller: Caller, operation: str, request: Request) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        operation: str,
+        request: Any,
+        *,
+        reference: str | None = None,
+        name: str | None = None,
+    ) -> None:
         self.caller = caller
         self.operation = operation
         self.request = request
+        """Of the kind that the table of operations names."""
+        self.reference = reference
+        """The handoff that it is about: an id, its beginning, or `sender/key`."""
+        self.name = name
+        """The agent, token or other thing that it is about."""
         self.follower: Follower | None = None
-        """What it waits for, where that is a handoff."""
+        """The handoff that it waits for."""
+        self.work: asyncio.Task[None] | None = None
+        """The task that finds the answer, where one is needed."""
 
     @abstractmethod
     def tell(self, reply: Reply) -> None:
@@ -37,3 +61,82 @@ class Asking(ABC):
     @abstractmethod
     def refuse(self, error: NodropError) -> None:
         """Take the reason why there is none."""
+
+
+class Awaited(Asking):
+    """An operation whose answer a coroutine awaits."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def tell(self, reply: Reply) -> None:
+        """Take the answer."""
+        if not self.answered.done():  # else the caller went away; what was committed stands
+            self.answered.set_result(reply)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        if not self.answered.done():
+            self.answered.set_exception(error)
+
+
+Answer = Reply | Coroutine[Any, Any, "Reply | None"] | None
+Handler = Callable[[Asking], Answer]
+
+
+def showing(how: Callable[[Asking], Awaitable[views.View]]) -> Handler:
+    """Return the handler of an operation that is answered with a view, each time anew."""
+
+    async def handler(asking: Asking) -> Reply:
+        return Reply(answer=await how(asking))
+
+    return handler
+
+
+async def found(answer: Answer) -> Reply | None:
+    """Return the reply that a handler has given or will give; None: it answers later."""
+    if answer is None or isinstance(answer, Reply):
+        return answer
+    return await answer
+
+
+class Replies:
+    """Gives answers to those who asked, whatever goes wrong on the way."""
+
+    def __init__(
+        self,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        refuse: Callable[[Asking, NodropError], None],
+    ) -> None:
+        self._spawn = spawn
+        self.refuse = refuse
+        """Tells somebody why there is no answer."""
+
+    def give(self, asking: Asking, how: Callable[..., Answer], *what: Any) -> None:
+        """Tell `asking` what `how` makes of `what`. No failure concerns other commands."""
+        try:
+            answer = how(asking, *what)
+            if isinstance(answer, Reply):
+                asking.tell(answer)
+            elif answer is not None:
+                asking.work = self._spawn(self._give_later(asking, answer))
+        except NodropError as error:
+            self.refuse(asking, error)
+        except Exception:
+            log.exception("%s failed", asking.operation)
+            asking.refuse(RelayFaultError())
+
+    async def _give_later(self, asking: Asking, answer: Coroutine[Any, Any, Reply | None]) -> None:
+        try:
+            reply = await answer
+            if reply is not None:
+                asking.tell(reply)
+        except NodropError as error:
+            self.refuse(asking, error)
+        except Exception:
+            log.exception("%s failed", asking.operation)
+            asking.refuse(RelayFaultError())

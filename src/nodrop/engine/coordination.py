@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
 
+from nodrop.engine.asking import Asking, Handler, Reply, showing
 from nodrop.engine.endings import Endings
 from nodrop.engine.engine import Engine
 from nodrop.engine.events import Events
@@ -15,37 +15,15 @@ from nodrop.engine.outlets import Outlets
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.reading import Reading
 from nodrop.engine.room import Room
-from nodrop.engine.shows import Caller, Shows
+from nodrop.engine.shows import Shows
 from nodrop.engine.signing import Signing
-from nodrop.engine.taking import Reply
 from nodrop.engine.talk import Talk
 from nodrop.engine.topics import KIND as TOPIC
 from nodrop.engine.triggers import KIND as TRIGGER
 from nodrop.engine.writing import Writing
 from nodrop.store import Key, Mail, Store
 from nodrop.wire import requests
-from nodrop.wire import talk_requests as talk
-from nodrop.wire import trigger_requests as triggers
-from nodrop.wire.outlet_requests import ListOutlets, PutOutlet, RemoveOutlet
-
-_MINE: Final = (
-    requests.OfferGroup,
-    requests.GetGroup,
-    triggers.Emit,
-    triggers.PutTrigger,
-    triggers.RemoveTrigger,
-    triggers.TestTrigger,
-    triggers.ListTriggers,
-    talk.Say,
-    talk.TellStatus,
-    talk.ListMessages,
-    talk.SubscribeTopic,
-    talk.UnsubscribeTopic,
-    talk.ListTopics,
-    PutOutlet,
-    RemoveOutlet,
-    ListOutlets,
-)
+from nodrop.wire.views import View
 
 
 class Coordination:
@@ -98,45 +76,34 @@ class Coordination:
             OUTLET: self.outlets.load,
         }
 
-    async def call(
-        self, caller: Caller, request: requests.Request, name: str | None
-    ) -> Reply | None:
-        """Carry out an operation; None: it is somebody else's."""
-        return (
-            await self._carried_out(caller, request, name) if isinstance(request, _MINE) else None
-        )
+    def handlers(self) -> dict[str, Handler]:
+        """Return what carries out each operation."""
+        groups, events, said = self._groups, self._events, self._talk
+        return {
+            "offer_group": self._offer_group,
+            "get_group": showing(lambda a: groups.show(a.caller, a.request, a.name or "")),
+            "emit": showing(lambda a: events.emit(a.caller, a.request)),
+            "triggers": lambda a: Reply(answer=events.listed(a.caller)),
+            "put_trigger": showing(lambda a: events.put_trigger(a.caller, a.request, a.name or "")),
+            "remove_trigger": showing(
+                lambda a: events.remove_trigger(a.caller, a.request, a.name or "")
+            ),
+            "test_trigger": showing(lambda a: events.test_trigger(a.caller, a.request)),
+            **dict.fromkeys(("outlets", "put_outlet", "remove_outlet"), showing(self._outlet)),
+            "say": showing(lambda a: said.say(a.caller, a.request)),
+            "messages": showing(lambda a: said.messages(a.caller, a.request)),
+            "tell_status": showing(lambda a: said.tell_status(a.caller, a.request)),
+            "topics": lambda a: Reply(answer=said.heard(a.caller)),
+            **dict.fromkeys(("subscribe_topic", "unsubscribe_topic"), showing(self._subscribe)),
+        }
 
-    async def _carried_out(  # one flat match over the operations
-        self, caller: Caller, request: requests.Request, name: str | None
-    ) -> Reply | None:
-        match request:
-            case requests.OfferGroup():
-                group, before = await self._groups.offer(caller, request)
-                made = await self._groups.show(caller, requests.GetGroup(), group)
-                return Reply(answer=made, replayed=before)
-            case requests.GetGroup():
-                return Reply(answer=await self._groups.show(caller, request, name or ""))
-            case triggers.Emit():
-                return Reply(answer=await self._events.emit(caller, request))
-            case triggers.PutTrigger():
-                return Reply(answer=await self._events.put_trigger(caller, request, name or ""))
-            case triggers.RemoveTrigger():
-                return Reply(answer=await self._events.remove_trigger(caller, request, name or ""))
-            case triggers.TestTrigger():
-                return Reply(answer=await self._events.test_trigger(caller, request))
-            case triggers.ListTriggers():
-                return Reply(answer=self._events.listed(caller))
-            case PutOutlet() | RemoveOutlet() | ListOutlets():
-                return Reply(answer=await self.outlets.call(caller, request, name or ""))
-            case talk.Say():
-                return Reply(answer=await self._talk.say(caller, request))
-            case talk.TellStatus():
-                return Reply(answer=await self._talk.tell_status(caller, request))
-            case talk.ListMessages():
-                return Reply(answer=await self._talk.messages(caller, request))
-            case talk.SubscribeTopic() | talk.UnsubscribeTopic():
-                return Reply(answer=await self._talk.subscribe(caller, request, name or ""))
-            case talk.ListTopics():
-                return Reply(answer=self._talk.heard(caller))
-            case _:
-                return None
+    async def _offer_group(self, asking: Asking) -> Reply:
+        group, before = await self._groups.offer(asking.caller, asking.request)
+        made = await self._groups.show(asking.caller, requests.GetGroup(), group)
+        return Reply(answer=made, replayed=before)
+
+    async def _outlet(self, asking: Asking) -> View:
+        return await self.outlets.call(asking.caller, asking.request, asking.name or "")
+
+    async def _subscribe(self, asking: Asking) -> View:
+        return await self._talk.subscribe(asking.caller, asking.request, asking.name or "")

@@ -84,7 +84,7 @@ class Following:
         clock: Clock,
         alarms: Alarms,
         intake: Intake,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._store = store
         self._clock = clock

@@ -21,7 +21,7 @@ class Listeners:
         shows: Shows,
         inboxes: Watchers[Key],
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._shows = shows
         self._inboxes = inboxes

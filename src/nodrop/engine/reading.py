@@ -26,6 +26,11 @@ ID_CHARS: Final = 36
 """A whole id; anything shorter is a prefix or a reference."""
 
 
+def is_id(reference: str) -> bool:
+    """Whether a reference is the whole id of a handoff: nothing must be looked up."""
+    return len(reference) == ID_CHARS and "/" not in reference
+
+
 class Reading:
     """Looks things up, and waits for them to change."""
 
@@ -52,7 +57,7 @@ class Reading:
 
     async def resolve(self, caller: Caller, reference: str) -> str:
         """Return the id that a reference means: an id, its beginning, or `sender/key`."""
-        if len(reference) == ID_CHARS and "/" not in reference:
+        if is_id(reference):
             return reference
         found = await self._store.resolve(caller.team, reference) if reference else ()
         if len(found) > 1:

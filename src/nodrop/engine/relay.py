@@ -6,7 +6,7 @@ is a view, every refusal a `NodropError`.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -21,15 +21,13 @@ from nodrop.core.errors import (
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.engine.agents import Agents
 from nodrop.engine.alarms import Alarms
-from nodrop.engine.answers import Answers
-from nodrop.engine.asking import Asking, Reply
+from nodrop.engine.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
 from nodrop.engine.backups import Backups
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
 from nodrop.engine.consequences import Consequences
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.coordination import Coordination
-from nodrop.engine.desk import Desk
 from nodrop.engine.discovery import Discovery
 from nodrop.engine.duties import Duties
 from nodrop.engine.engine import Engine
@@ -52,7 +50,7 @@ from nodrop.engine.pushing import Listening, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
 from nodrop.engine.reach import KIND as REACH
 from nodrop.engine.reach import Reaches
-from nodrop.engine.reading import Reading
+from nodrop.engine.reading import Reading, is_id
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
@@ -70,12 +68,20 @@ from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.writing import Writing
 from nodrop.store import Fleet, Store, Team
 from nodrop.wire import requests, views
-from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
 
 __all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
 
 log = logging.getLogger("nodrop.relay")
+
+_AT_ONCE: Final = frozenset(
+    {
+        *("offer", "ack", "update", "complete", "fail", "settle", "checkpoint", "note"),
+        "get_handoff",
+    }
+)
+"""What a connection asks for most, begun without a task. Their refusals rest on rows that a commit has
+locked, or are looked into again (`_refuse`)."""
 
 
 class Relay:
@@ -153,7 +159,6 @@ class Relay:
             signing=identity.signing,
             consequences=consequences,
         )
-        self._tracing = Tracing(store)
         self._log_search = LogSearch(
             store, reading=self._reading, intake=intake, shows=self._shows, clock=clock
         )
@@ -184,28 +189,20 @@ class Relay:
             alarms=alarms,
             spawn=self._tasks.spawn,
         )
-        self._answers = Answers(
-            self._reading, self._writing, self._shows, discovery=discovery, limits=limits
-        )
+        replies = self._replies = Replies(spawn=self._tasks.spawn, refuse=self._refuse)
         self._handoffs = Handoffs(
             reading=self._reading,
             writing=self._writing,
-            erasing=self._erasing,
-            shows=self._shows,
-            answers=self._answers,
-        )
-        self.desk = Desk(
-            writing=self._writing,
             following=self._following,
+            erasing=self._erasing,
+            tracing=Tracing(store),
             queues=self._queues,
             shows=self._shows,
-            answers=self._answers,
-            admit=self._admit,
-            offer=self._handoffs.offer,
-            refuse=self._refuse,
-            spawn=self._tasks.spawn,
+            discovery=discovery,
+            replies=replies,
+            clock=clock,
+            limits=limits,
         )
-        """What is asked for most is asked for here: `desk.ask`; and everything with `call`."""
         self._people = People(
             self._engine,
             register=self._register,
@@ -238,6 +235,13 @@ class Relay:
         self._fellows: Fellows | None = None
         self.duties = Duties()
         """What one relay does for all on the store; alone, everything."""
+        self._handlers: dict[str, Handler] = {
+            **self._handoffs.handlers(),
+            **self._coordination.handlers(),
+            **self._agents.handlers(),
+            **self._own_handlers(),
+        }
+        """What carries out each operation of `wire.operations`."""
         self._engine.on_commit = self._committed
         self._engine.on_stated = Statements(signer).sign
         self._engine.on_outcome = self._following.is_awaited
@@ -361,8 +365,6 @@ class Relay:
         name: str | None = None,
     ) -> Reply:
         """Carry out an operation, or raise a `NodropError` that says why not."""
-        if operation not in OPERATIONS:
-            raise NotFoundError(f"no operation is called {operation!r}")
         carried_out = self._carry_out(caller, operation, request, reference, name)
         if getattr(request, "wait", 0):
             reply = await self._identity.access.revocations.unless_revoked(caller, carried_out)
@@ -379,13 +381,15 @@ class Relay:
         name: str | None,
     ) -> Reply:
         async def reply() -> Reply:
-            if OPERATIONS[operation].about_handoff:
-                return await self._handoffs.call(caller, request, reference or "", name)
-            if coordinated := await self._coordination.call(caller, request, name):
-                return coordinated
-            return await self._about_team(caller, request, name)
+            asking = Awaited(caller, operation, request, reference=reference, name=name)
+            try:
+                return await found(handler(asking)) or await asking.answered
+            finally:
+                asking.answered.cancel()
+                self.leave(asking)
 
         try:
+            handler = self._handler(operation)
             self._admit(caller, operation, request)
             return await (reply() if self._fellows is None else self._fellows.surely(reply))
         except NodropError as error:
@@ -394,6 +398,48 @@ class Relay:
         except Exception as error:
             log.exception("%s failed", operation)
             raise RelayFaultError from error
+
+    def ask(self, asking: Asking) -> None:
+        """Carry out an operation and tell `asking`, which is told of everything that goes wrong."""
+        if asking.operation in _AT_ONCE and (not asking.reference or is_id(asking.reference)):
+            self._replies.give(asking, self._begin)
+        else:
+            asking.work = self._tasks.spawn(self._ask_later(asking))
+
+    def _begin(self, asking: Asking) -> Answer:
+        self._admit(asking.caller, asking.operation, asking.request)
+        return self._handlers[asking.operation](asking)
+
+    async def _ask_later(self, asking: Asking) -> None:
+        try:
+            reply = await self.call(
+                asking.caller,
+                asking.operation,
+                asking.request,
+                reference=asking.reference,
+                name=asking.name,
+            )
+        except NodropError as error:
+            asking.refuse(error)
+        except Exception:
+            log.exception("%s failed", asking.operation)
+            asking.refuse(RelayFaultError())
+        else:
+            asking.tell(reply)
+
+    def follow(self, asking: Asking, handoff_id: str) -> None:
+        """Tell `asking` of the outcome of what it offered, once there is one."""
+        self._handoffs.follow(asking, handoff_id)
+
+    def leave(self, asking: Asking) -> None:
+        """Give up what `asking` waits for: nobody is there to be told."""
+        self._handoffs.leave(asking)
+
+    def _handler(self, operation: str) -> Handler:
+        handler = self._handlers.get(operation)
+        if handler is None:
+            raise NotFoundError(f"no operation is called {operation!r}")
+        return handler
 
     def _admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
@@ -413,16 +459,13 @@ class Relay:
             self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
 
     def _refuse(self, asking: Asking, error: NodropError) -> None:
-        if self._fellows is not None and asking.operation == "offer" and not error.retryable:
-            self._tasks.spawn(self._offer_again(asking))  # others may have changed whom it is for
-            return
-        self.refuse(asking.caller, asking.operation, error)
-        asking.refuse(error)
-
-    async def _offer_again(self, asking: Asking) -> None:
-        try:
-            asking.tell(await self.call(asking.caller, asking.operation, asking.request))
-        except NodropError as error:
+        if isinstance(asking, Awaited):
+            asking.refuse(error)  # whoever awaits it puts it into the security log
+        elif self._fellows is not None and asking.operation == "offer" and not error.retryable:
+            # Others may have changed whom it is for.
+            asking.work = self._tasks.spawn(self._ask_later(asking))
+        else:
+            self.refuse(asking.caller, asking.operation, error)
             asking.refuse(error)
 
     def refuse(self, caller: Caller, operation: str, error: NodropError) -> None:
@@ -435,51 +478,36 @@ class Relay:
             address=caller.address,
         )
 
-    async def _about_team(  # one flat match over the operations
-        self, caller: Caller, request: Request, name: str | None
-    ) -> Reply:
-        match request:
-            case requests.Offer():
-                return await self._handoffs.offer(caller, request)
-            case requests.Take():
-                return await self._taking.take(caller, request)
-            case requests.Heartbeat():
-                process = self._intake.process(request.process, caller.agent)
-                held = await self._holding.heartbeat(caller, process_id(caller, process))
-                return Reply(answer=views.HeldAnswer(held=held))
-            case requests.Note():
-                body = self._intake.note(request)
-                seq = await self._people.note(caller, body, request)
-                return Reply(answer=views.NotedAnswer(seq=seq))
-            case requests.ListHandoffs():
-                listed = await self._reading.list_handoffs(caller, request)
-                return await self._answers.to_list(caller, listed)
-            case requests.ListDeadLetters():
-                dead = await self._reading.dead_letters(caller, request)
-                return await self._answers.to_list(caller, dead)
-            case requests.GetTrace():
-                return Reply(answer=await self._trace(caller, name or ""))
-            case requests.GetInbox():
-                return await self._answers.to_inbox(caller, request, now=self._clock.now())
-            case requests.GetLog():
-                return Reply(answer=await self._log_search.read(caller, request))
-            case requests.GetCheckpoint():
-                made = await checkpoint(
-                    self._store, caller.team, clock=self._clock, signer=self._signer
-                )
-                return Reply(answer=made)
-            case requests.Backup():
-                return Reply(answer=await self._backups.make(caller.team, request))
-            case requests.ListRefusals():
-                found = self.refusals.of(caller.team, limit=self._intake.limit(request.limit))
-                return Reply(answer=views.RefusalsAnswer(refusals=tuple(map(shown_refusal, found))))
-            case _:
-                return await self._agents.call(caller, request, name)
+    def _own_handlers(self) -> dict[str, Handler]:
+        return {
+            "take": lambda a: self._taking.take(a.caller, a.request),
+            "heartbeat": self._heartbeat,
+            "note_team": self._note_team,
+            "log": showing(lambda a: self._log_search.read(a.caller, a.request)),
+            "checkpoints": showing(self._checkpoint),
+            "backup": showing(lambda a: self._backups.make(a.caller.team, a.request)),
+            "refusals": self._list_refusals,
+        }
 
-    async def _trace(self, caller: Caller, correlation_id: str) -> views.View:
-        found, truncated = await self._reading.trace(caller, correlation_id)
-        shown = await self._shows.seen(caller, found)
-        return await self._tracing.trace(caller, correlation_id, found, shown, truncated=truncated)
+    async def _heartbeat(self, asking: Asking) -> Reply:
+        caller = asking.caller
+        process = self._intake.process(asking.request.process, caller.agent)
+        held = await self._holding.heartbeat(caller, process_id(caller, process))
+        return Reply(answer=views.HeldAnswer(held=held))
+
+    async def _note_team(self, asking: Asking) -> Reply:
+        body = self._intake.note(asking.request)
+        seq = await self._people.note(asking.caller, body, asking.request)
+        return Reply(answer=views.NotedAnswer(seq=seq))
+
+    async def _checkpoint(self, asking: Asking) -> views.View:
+        team = asking.caller.team
+        return await checkpoint(self._store, team, clock=self._clock, signer=self._signer)
+
+    def _list_refusals(self, asking: Asking) -> Reply:
+        limit = self._intake.limit(asking.request.limit)
+        found = self.refusals.of(asking.caller.team, limit=limit)
+        return Reply(answer=views.RefusalsAnswer(refusals=tuple(map(shown_refusal, found))))
 
     # --- taking work ---
 

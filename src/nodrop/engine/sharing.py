@@ -50,7 +50,7 @@ class Sharing:
         webhooks: Webhooks,
         also: Mapping[str, Callable[[str], Awaitable[None]]],
         tell: Callable[[Key, Sequence[Mail]], Coroutine[Any, Any, None]],
-        bereft: Callable[[], None],
+        bereft: Callable[[], object],
     ) -> None:
         self._store = store
         self._engine = engine

@@ -43,7 +43,7 @@ class Taking:
         intake: Intake,
         clock: Clock,
         alarms: Alarms,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._engine = engine
         self._writing = writing

@@ -26,7 +26,7 @@ class Taker:
         process: str,
         heartbeat_ms: int | None,
         deliver: Callable[[Sequence[Handoff]], None],
-        doubt: Callable[[], None],
+        doubt: Callable[[], object],
         command_id: str | None = None,
         request: bytes | None = None,
         once: bool = False,

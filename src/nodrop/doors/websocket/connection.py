@@ -49,7 +49,13 @@ class _Asking(Asking):
     __slots__ = ("_connection", "follow", "id", "quiet")
 
     def __init__(self, connection: "Connection", call: Call) -> None:
-        super().__init__(connection.caller, call.operation, call.request)
+        super().__init__(
+            connection.caller,
+            call.operation,
+            connection.as_this_process(call.request),
+            reference=call.reference,
+            name=call.name,
+        )
         self._connection = connection
         self.id = call.id
         self.follow = call.follow
@@ -108,7 +114,7 @@ class Connection:
         or what it was let in with is no longer good."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[_Asking] = set()
-        """Commands that need no task, until they are answered."""
+        """Commands that are not answered yet."""
         self._followed: set[_Following] = set()
         """Offers whose outcomes are still to come. They are no commands that wait."""
         self._quiet: set[_Asking] = set()
@@ -141,7 +147,7 @@ class Connection:
         self._outbox.close()
         self._unwatch()
         for asking in (*self._asked, *self._followed):
-            self._relay.desk.leave(asking)
+            self._relay.leave(asking)
         if self._subscription is not None:
             self._subscription.close()
         if self._listening is not None:
@@ -185,9 +191,7 @@ class Connection:
         self._asked.add(asking)
         if call.quiet:
             self._quiet.add(asking)
-        if not self._relay.desk.ask(asking, call.reference):
-            self._asked.discard(asking)  # its task is counted
-            self._spawn(self._take_long(asking, call))
+        self._relay.ask(asking)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -209,7 +213,7 @@ class Connection:
             assert isinstance(answer, OfferedAnswer | HandoffAnswer), "the answer to an offer"
             following = _Following(self, asking)
             self._followed.add(following)
-            self._relay.desk.follow(following, answer.handoff.id)
+            self._relay.follow(following, answer.handoff.id)
 
     def _can_follow(self, answer: object) -> bool:
         room = len(self._followed) < self._in_flight_max
@@ -260,22 +264,7 @@ class Connection:
                 self._outbox.put(frames.ok(frame_id, {}))
         self._flushes = waiting
 
-    # --- the long way ---
-
-    async def _take_long(self, asking: "_Asking", call: Call) -> None:
-        """Carry out a command that needs more than the desk has."""
-        try:
-            answer = await self._call(call)
-        except NodropError as error:
-            self.refused(asking, error)
-        except Exception:
-            log.exception("a frame could not be carried out")
-            self.refused(asking, RelayFaultError())
-        else:
-            if asking.quiet:
-                self._carried_out(asking)
-            elif await self._outbox.turn():
-                self._outbox.put(frames.ok(asking.id, answer))
+    # --- messages that wait ---
 
     async def _send_in_turn(self, message: Callable[[], bytes]) -> None:
         if await self._outbox.turn():
@@ -297,17 +286,7 @@ class Connection:
             message = frames.refusal(frame_id, RelayFaultError())
         self._outbox.put(message)
 
-    async def _call(self, call: Call) -> object:
-        reply = await self._relay.call(
-            self.caller,
-            call.operation,
-            self._as_this_process(call.request),
-            reference=call.reference,
-            name=call.name,
-        )
-        return reply.answer
-
-    def _as_this_process(self, request: Request) -> Request:
+    def as_this_process(self, request: Request) -> Request:
         """Return `request`; where it leaves its process out, it means this connection's."""
         if isinstance(request, Heartbeat | Take) and request.process is None:
             return msgspec.structs.replace(request, process=self._process)

@@ -1,4 +1,4 @@
-"""The desk: what it takes, whom it tells, and that one who cannot be told is no concern of others."""
+"""Asking without awaiting: everyone is told, and one who cannot be told is no concern of others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,8 +32,10 @@ WORKER = Caller(team="default", agent="code_agent")
 class Asked(Asking):
     """Keeps what it was told."""
 
-    def __init__(self, caller: Caller, operation: str, request: Request) -> None:
-        super().__init__(caller, operation, request)
+    def __init__(
+        self, caller: Caller, operation: str, request: Request, reference: str | None = None
+    ) -> None:
+        super().__init__(caller, operation, request, reference=reference)
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def tell(self, reply: Reply) -> None:
@@ -59,8 +61,9 @@ async def accepted(relay: Relay) -> str:
     return handoff_id
 
 
-def completes(attempt: int = 1) -> Asked:
-    return Asked(WORKER, "complete", requests.Complete(attempt=attempt, result=7, brief=True))
+def completes(handoff_id: str, attempt: int = 1) -> Asked:
+    request = requests.Complete(attempt=attempt, result=7, brief=True)
+    return Asked(WORKER, "complete", request, handoff_id)
 
 
 async def told(asked: Asked) -> Reply:
@@ -70,8 +73,8 @@ async def told(asked: Asked) -> Reply:
 
 async def test_a_command_is_told_where_the_handoff_is_once_committed(relay: Relay) -> None:
     handoff_id = await accepted(relay)
-    asked = completes()
-    assert relay.desk.ask(asked, handoff_id)
+    asked = completes(handoff_id)
+    relay.ask(asked)
     assert not asked.answer.done()
     answer = (await told(asked)).answer
     assert isinstance(answer, BriefAnswer)
@@ -81,9 +84,9 @@ async def test_a_command_is_told_where_the_handoff_is_once_committed(relay: Rela
 async def test_a_repeat_is_answered_as_the_first_time(relay: Relay) -> None:
     handoff_id = await accepted(relay)
     request = requests.Complete(attempt=1, result=7, command_id="c1")
-    first, again = (Asked(WORKER, "complete", request) for _ in range(2))
+    first, again = (Asked(WORKER, "complete", request, handoff_id) for _ in range(2))
     for asked in (first, again):
-        assert relay.desk.ask(asked, handoff_id)
+        relay.ask(asked)
         answer = (await told(asked)).answer
         assert isinstance(answer, HandoffAnswer)
         assert answer.handoff.state == "completed"
@@ -92,28 +95,63 @@ async def test_a_repeat_is_answered_as_the_first_time(relay: Relay) -> None:
 
 async def test_what_is_refused_is_told_and_changes_nothing(relay: Relay) -> None:
     handoff_id = await accepted(relay)
-    stale = completes(attempt=9)
-    assert relay.desk.ask(stale, handoff_id)
+    stale = completes(handoff_id, attempt=9)
+    relay.ask(stale)
     with pytest.raises(StaleAttemptError):
         await told(stale)
 
 
 @pytest.mark.parametrize(
-    ("operation", "request_", "reference"),
+    ("operation", "request_", "by"),
     [
-        ("take", requests.Take(), None),
-        ("complete", requests.Complete(attempt=1), "inbox_monitor/key"),
-        ("complete", requests.Complete(attempt=1), "019b"),
-        ("ack", requests.Ack(attempt=1), "019b76da-a800-7000-8000-000000000099"),
+        ("complete", requests.Complete(attempt=1), "key"),
+        ("complete", requests.Complete(attempt=1), "prefix"),
+        ("note", requests.Note(text="seen"), "key"),
+        ("get_handoff", requests.GetHandoff(), "prefix"),
+        ("cancel", requests.Cancel(), "id"),
+        ("list_handoffs", requests.ListHandoffs(), "nothing"),
     ],
-    ids=["work", "a reference", "a prefix", "an ack whose position is not known"],
 )
-async def test_what_needs_the_store_first_is_not_taken_and_nothing_happens(
-    relay: Relay, operation: str, request_: Request, reference: str | None
+async def test_what_needs_the_store_first_is_told_too(
+    relay: Relay, operation: str, request_: Request, by: str
 ) -> None:
-    asked = Asked(WORKER, operation, request_)
-    assert not relay.desk.ask(asked, reference)
-    assert not asked.answer.done()
+    offer = requests.Offer(to="code_agent", idempotency_key="k")
+    made = (await relay.call(ME, "offer", offer)).answer
+    assert isinstance(made, HandoffAnswer)
+    handoff_id = made.handoff.id
+    await relay.call(WORKER, "ack", requests.Ack(), reference=handoff_id)
+    references = {"key": "inbox_monitor/k", "prefix": handoff_id[:20], "id": handoff_id}
+    caller = WORKER if operation == "complete" else ME
+    asked = Asked(caller, operation, request_, references.get(by))
+    relay.ask(asked)
+    assert handoff_id.encode() in msgspec.json.encode((await told(asked)).answer)
+
+
+async def test_an_ack_waits_until_the_position_is_known(relay: Relay) -> None:
+    offered = (await relay.call(ME, "offer", requests.Offer(to="code_agent"))).answer
+    assert isinstance(offered, HandoffAnswer)
+    asked = Asked(WORKER, "ack", requests.Ack(), offered.handoff.id)
+    relay.ask(asked)
+    answer = (await told(asked)).answer
+    assert isinstance(answer, HandoffAnswer)
+    assert answer.handoff.ack is not None
+    assert answer.handoff.ack.position == 1
+
+
+async def test_who_leaves_is_told_nothing(relay: Relay) -> None:
+    handoff_id = await accepted(relay)
+    waits = requests.GetHandoff(wait=30, until="finished")
+    gone = [
+        Asked(ME, "get_handoff", waits, handoff_id),
+        Asked(ME, "log", requests.GetLog(after=99, wait=30)),
+    ]
+    for asked in gone:
+        relay.ask(asked)
+        relay.leave(asked)
+    done = completes(handoff_id)
+    relay.ask(done)
+    await told(done)
+    assert not any(asked.answer.done() for asked in gone)
 
 
 def offers(**fields: Any) -> Asked:
@@ -121,7 +159,7 @@ def offers(**fields: Any) -> Asked:
 
 
 async def offered(relay: Relay, asked: Asked) -> HandoffAnswer:
-    assert relay.desk.ask(asked, None)
+    relay.ask(asked)
     answer = (await told(asked)).answer
     assert isinstance(answer, HandoffAnswer)
     return answer
@@ -163,12 +201,12 @@ async def test_an_offer_that_is_refused_takes_up_no_room(
     relay = await started(MemoryStore(), msgspec.structs.replace(DEFAULT, open_handoffs_max=1))
     await relay.ensure_team("default")
     wrong = offers(priority="never", command_id="c")
-    assert relay.desk.ask(wrong, None)
+    relay.ask(wrong)
     with pytest.raises(InvalidRequestError):
         await told(wrong)
     await offered(relay, offers())
     full = offers()
-    assert relay.desk.ask(full, None)
+    relay.ask(full)
     with pytest.raises(QueueFullError):
         await told(full)
 
@@ -185,9 +223,9 @@ async def test_one_that_cannot_be_shown_is_no_concern_of_others(
         return brief(self, handoff)
 
     monkeypatch.setattr(Shows, "brief", shown)
-    first, second = completes(), completes()
-    assert relay.desk.ask(first, broken)
-    assert relay.desk.ask(second, whole)
+    first, second = completes(broken), completes(whole)
+    relay.ask(first)
+    relay.ask(second)
     with pytest.raises(RelayFaultError):
         await told(first)
     answer = (await told(second)).answer
