@@ -13,6 +13,7 @@ from nodrop.core.errors import (
     QueueFullError,
     RelayFaultError,
     StaleAttemptError,
+    UnavailableError,
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import Handoff
@@ -23,7 +24,7 @@ from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.wire import requests
 from nodrop.wire.requests import Request
-from nodrop.wire.views import BriefAnswer, BriefView, HandoffAnswer
+from nodrop.wire.views import BriefAnswer, BriefView, HandoffAnswer, HandoffView
 
 ME = Caller(team="default", agent="inbox_monitor")
 WORKER = Caller(team="default", agent="code_agent")
@@ -231,3 +232,25 @@ async def test_one_that_cannot_be_shown_is_no_concern_of_others(
     answer = (await told(second)).answer
     assert isinstance(answer, BriefAnswer)
     assert answer.handoff.state == "completed"
+
+
+async def test_who_awaits_an_answer_is_refused_when_the_relay_stops(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handoff_id = await accepted(relay)
+    looking, never = asyncio.Event(), asyncio.Event()
+
+    async def seen(*_: object) -> tuple[HandoffView, ...]:
+        looking.set()
+        await never.wait()
+        return ()
+
+    monkeypatch.setattr(Shows, "seen", seen)
+    looker = msgspec.structs.replace(ME, observer=True)
+    call = relay.call(looker, "get_handoff", requests.GetHandoff(), reference=handoff_id)
+    asked = asyncio.create_task(call)
+    async with asyncio.timeout(30):
+        await looking.wait()
+        await relay.stop()
+        with pytest.raises(UnavailableError, match="stopping"):
+            await asked

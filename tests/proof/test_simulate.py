@@ -123,7 +123,7 @@ def broken(
 ) -> Report:
     """Return the first simulation, of a few, in which something is noticed."""
     with control():
-        reports = (simulation.run(plan(seed), store=store) for seed in range(1, 7))
+        reports = (simulation.run(plan(seed), store=store) for seed in range(1, 25))
         return next(report for report in reports if not report.ok)
 
 

@@ -8,13 +8,15 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from nodrop.core.errors import NodropError, RelayFaultError
+from nodrop.core.errors import NodropError, RelayFaultError, UnavailableError
 from nodrop.engine.following import Follower
 from nodrop.engine.shows import Caller
+from nodrop.engine.tasks import Tasks
 from nodrop.wire import views
 
 log = logging.getLogger("nodrop.relay")
@@ -51,7 +53,7 @@ class Asking(ABC):
         """The agent, token or other thing that it is about."""
         self.follower: Follower | None = None
         """The handoff that it waits for."""
-        self.work: asyncio.Task[None] | None = None
+        self.work: asyncio.Task[Any] | None = None
         """The task that finds the answer, where one is needed."""
 
     @abstractmethod
@@ -106,13 +108,8 @@ async def found(answer: Answer) -> Reply | None:
 class Replies:
     """Gives answers to those who asked, whatever goes wrong on the way."""
 
-    def __init__(
-        self,
-        *,
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        refuse: Callable[[Asking, NodropError], None],
-    ) -> None:
-        self._spawn = spawn
+    def __init__(self, tasks: Tasks, refuse: Callable[[Asking, NodropError], None]) -> None:
+        self._tasks = tasks
         self.refuse = refuse
         """Tells somebody why there is no answer."""
 
@@ -120,23 +117,28 @@ class Replies:
         """Tell `asking` what `how` makes of `what`. No failure concerns other commands."""
         try:
             answer = how(asking, *what)
-            if isinstance(answer, Reply):
-                asking.tell(answer)
-            elif answer is not None:
-                asking.work = self._spawn(self._give_later(asking, answer))
-        except NodropError as error:
-            self.refuse(asking, error)
-        except Exception:
-            log.exception("%s failed", asking.operation)
-            asking.refuse(RelayFaultError())
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            self._give_up(asking, error)
+            return
+        if isinstance(answer, Reply):
+            asking.tell(answer)
+        elif answer is not None:
+            asking.work = self._tasks.begin(answer, partial(self._found, asking))
 
-    async def _give_later(self, asking: Asking, answer: Coroutine[Any, Any, Reply | None]) -> None:
-        try:
-            reply = await answer
-            if reply is not None:
-                asking.tell(reply)
-        except NodropError as error:
+    def _found(self, asking: Asking, finding: asyncio.Task[Reply | None]) -> None:
+        if finding.cancelled():
+            if asking.work is finding:  # else it was given up, and nobody is there to be told
+                asking.refuse(UnavailableError("the relay is stopping"))
+            return
+        error = finding.exception()
+        if isinstance(error, Exception):
+            self._give_up(asking, error)
+        elif (reply := finding.result()) is not None:
+            asking.tell(reply)
+
+    def _give_up(self, asking: Asking, error: Exception) -> None:
+        if isinstance(error, NodropError):
             self.refuse(asking, error)
-        except Exception:
-            log.exception("%s failed", asking.operation)
+        else:
+            log.error("%s failed", asking.operation, exc_info=error)
             asking.refuse(RelayFaultError())

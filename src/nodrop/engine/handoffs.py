@@ -105,8 +105,9 @@ class Handoffs:
         """Give up what `asking` waits for: nobody is there to be told."""
         if asking.follower is not None:
             self._following.leave(asking.follower)
-        if asking.work is not None:
-            asking.work.cancel()
+        work, asking.work = asking.work, None
+        if work is not None:
+            work.cancel()
 
     # --- offers ---
 

@@ -189,7 +189,7 @@ class Relay:
             alarms=alarms,
             spawn=self._tasks.spawn,
         )
-        replies = self._replies = Replies(spawn=self._tasks.spawn, refuse=self._refuse)
+        replies = self._replies = Replies(self._tasks, self._refuse)
         self._handoffs = Handoffs(
             reading=self._reading,
             writing=self._writing,
