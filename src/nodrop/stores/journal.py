@@ -7,7 +7,7 @@ into inboxes is kept with it: later versions of Nodrop may decide otherwise abou
 must not about old ones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -110,17 +110,18 @@ def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
     return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev))
 
 
-def entries(batch: Batch) -> list[Entry]:
-    """Return the entries of a batch, as they were written."""
+def entries(batch: Batch, only: Collection[int] | None = None) -> list[Entry]:
+    """Return the entries of a batch as they were written; or only those at these `seq`s."""
     found: list[Entry] = []
     prev = batch.prev_hash.hex()
     for index, line in enumerate(batch.entries.split(b"\n")):
         own = batch.hashes[index * _HASH_BYTES : (index + 1) * _HASH_BYTES].hex()
-        found.append(
-            _ENTRY.decode(
-                b'%b,"prev_hash":"%b","hash":"%b"}' % (line[:-1], prev.encode(), own.encode())
+        if only is None or batch.first_seq + index in only:
+            found.append(
+                _ENTRY.decode(
+                    b'%b,"prev_hash":"%b","hash":"%b"}' % (line[:-1], prev.encode(), own.encode())
+                )
             )
-        )
         prev = own
     return found
 

@@ -205,6 +205,21 @@ class State:
             team.unwritten.pop(key[1], None)
             team.closed.pop(key[1], None)
 
+    def drop(self, name: str) -> None:
+        """Forget a team as a whole: what was known of it is not what its log says."""
+        self.teams.pop(name, None)
+        for known in (self._unwritten, self._written):
+            for key in [key for key in known if key[0] == name]:
+                del known[key]
+        for key in [key for key in self._stubs if key[0] == name]:
+            self._reindex(key, None)
+
+    def forget_closed(self, name: str, horizon: int) -> None:
+        """Forget what is over and was last changed up to `horizon`: its row may be gone."""
+        for key, kept in list(self._written.items()):
+            if key[0] == name and kept.applied <= horizon and key not in self._stubs:
+                del self._written[key]
+
     def _keep(self, key: Key, kept: Kept) -> None:
         self._written[key] = kept
         while len(self._written) > CACHED_HANDOFFS_MAX:
@@ -310,6 +325,29 @@ class State:
         for name, seq in slice_.watermarks:
             team = self.teams[name]
             team.watermark = max(team.watermark, seq)
+
+    def covered(self, name: str, watermark: int) -> None:
+        """Take note that another node has written everything of a team up to `watermark`."""
+        team = self.teams[name]
+        if watermark <= team.watermark:
+            return
+        for handoff_id in list(team.unwritten):
+            key = (name, handoff_id)
+            kept = self._unwritten[key]
+            if kept.applied <= watermark:
+                del self._unwritten[key]
+                del team.unwritten[handoff_id]
+                team.closed.pop(handoff_id, None)
+                kept.overflow = []
+                kept.asked = kept.handoff.asked
+                self._keep(key, kept)
+        while team.mail and team.mail[0][1].seq <= watermark:
+            reader, _ = team.mail.popleft()
+            waiting = team.by_reader[reader]
+            waiting.popleft()
+            if not waiting:
+                del team.by_reader[reader]
+        team.watermark = watermark
 
     def _snapshot(self, key: Key) -> Snapshot:
         kept = self._unwritten[key]

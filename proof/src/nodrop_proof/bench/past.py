@@ -28,7 +28,7 @@ from nodrop.engine.relay import Caller, Relay
 from nodrop.store import Changes, KeyUse, Row, Store, Team, Transaction
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.sqlite.database import Database
-from nodrop.stores.sqlite.store import Work
+from nodrop.stores.work import Work
 from nodrop.testing.clock import T0, FakeClock
 from nodrop.wire.log import Draft
 from nodrop_proof.bench import cycle as cycles

@@ -33,12 +33,7 @@ from nodrop.store import (
 )
 from nodrop.stores import journal
 from nodrop.stores.journal import Batch
-from nodrop.stores.recovery import replay
-from nodrop.stores.sqlite.connection import connect
-from nodrop.stores.sqlite.driver import Backup, Connection
-from nodrop.stores.sqlite.pages import AFTER_ALL, handoffs_page
-from nodrop.stores.sqlite.pruning import BATCH, batch_at, current_horizon, prune
-from nodrop.stores.sqlite.records import (
+from nodrop.stores.records import (
     KEPT,
     STUB,
     columns_of,
@@ -49,14 +44,20 @@ from nodrop.stores.sqlite.records import (
     unpacked,
     value_of,
 )
-from nodrop.stores.sqlite.writing import Commit, write, write_behind
+from nodrop.stores.recovery import replay
+from nodrop.stores.serving import SEQ_MAX
+from nodrop.stores.sqlite.connection import connect
+from nodrop.stores.sqlite.driver import Backup, Connection
+from nodrop.stores.sqlite.pages import AFTER_ALL, handoffs_page
+from nodrop.stores.sqlite.pruning import BATCH, batch_at, current_horizon, prune
+from nodrop.stores.sqlite.writing import write, write_behind
 from nodrop.stores.state import Kept, Slice, State, TeamState
+from nodrop.stores.work import Commit
 from nodrop.wire.log import Entry, Head, hash_of, salted_digest
 
 SCAN_ENTRIES_MAX: Final = 5_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
 writer waits meanwhile."""
-SEQ_MAX: Final = 2**63 - 1
 _CHECK_STEPS: Final = 1_000
 """Of a check between two looks at the clock."""
 _BATCHES_MAX: Final = 16
@@ -519,17 +520,3 @@ class Database:
         """Return the one value that `sql` selects, None if there is no row."""
         row = self._connection.execute(sql, bound).fetchone()
         return row[0] if row else None
-
-
-def page_fits(page: LogPage, entry: Entry) -> bool:
-    """Whether a page of the log wants an entry."""
-    wanted = page.type
-    if wanted is not None:
-        fits = entry.type.startswith(wanted[:-1]) if wanted.endswith("*") else entry.type == wanted
-        if not fits:
-            return False
-    return (
-        page.handoff_id in (None, entry.handoff_id)
-        and page.correlation_id in (None, entry.correlation_id)
-        and page.actor in (None, entry.actor)
-    )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nodrop.core.model import FINAL
 from nodrop.store import Page
-from nodrop.stores.sqlite.records import Columns
+from nodrop.stores.records import Columns
 
 Statement = tuple[str, Columns]
 

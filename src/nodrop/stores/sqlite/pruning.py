@@ -8,8 +8,7 @@ import msgspec
 from nodrop.store import Horizon
 from nodrop.stores import journal
 from nodrop.stores.journal import Batch, PackedBody
-from nodrop.stores.sqlite.driver import Connection
-from nodrop.stores.sqlite.records import (
+from nodrop.stores.records import (
     columns_of,
     horizon_columns,
     party_columns,
@@ -17,6 +16,7 @@ from nodrop.stores.sqlite.records import (
     read_horizon,
     value_of,
 )
+from nodrop.stores.sqlite.driver import Connection
 from nodrop.wire.log import Entry
 
 BATCH: str = ", ".join(Batch.__struct_fields__)

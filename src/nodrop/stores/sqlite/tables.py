@@ -13,10 +13,10 @@ from nodrop.core.errors import NotFoundError
 from nodrop.store import row_of
 from nodrop.stores import journal
 from nodrop.stores.journal import Batch
+from nodrop.stores.records import Columns, read_handoff, value_of
 from nodrop.stores.sqlite.connection import connect
 from nodrop.stores.sqlite.database import Database
 from nodrop.stores.sqlite.pruning import BATCH
-from nodrop.stores.sqlite.records import Columns, read_handoff, value_of
 from nodrop.wire.log import Entry
 
 

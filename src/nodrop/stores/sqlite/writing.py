@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from nodrop.core.errors import RelayFaultError
 from nodrop.store import Changes
 from nodrop.stores.journal import Packed
-from nodrop.stores.sqlite.driver import Connection
-from nodrop.stores.sqlite.records import (
+from nodrop.stores.records import (
     Columns,
     agent_columns,
     columns_of,
@@ -17,19 +14,9 @@ from nodrop.stores.sqlite.records import (
     packed,
     party_columns,
 )
+from nodrop.stores.sqlite.driver import Connection
 from nodrop.stores.state import Slice
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one commit writes."""
-
-    journal: Sequence[Packed] = ()
-    commands: Sequence[tuple[str, str, str, bytes | None, str]] = ()
-    """(team, actor, command id, digest of the request, places of its entries, each before a space)."""
-    mentions: Sequence[tuple[str, str, int]] = ()
-    changes: Sequence[Changes] = ()
-    """Of which the entries and the rows of handoffs are elsewhere."""
-    behind: Slice = Slice()
+from nodrop.stores.work import Commit
 
 
 def write(connection: Connection, commit: Commit) -> None:
