@@ -90,15 +90,3 @@ async def test_a_node_that_was_forgotten_is_told_so_and_believed_again(
     roll = await there.attend([agent(2)])
     assert not roll.forgotten
     assert await known(here) == {"a2": True}
-
-
-async def test_of_a_node_of_the_first_schema_everything_is_read_again(
-    here: PostgresFleet, there: PostgresFleet, store: CountingStore
-) -> None:
-    await there.attend([agent(1)])
-    await store.ask("update node set schema = 1, attendance = 5 where id = 'there' returning 1")
-    await store.ask("update attendance set version = 0 returning 1")
-    assert await known(here) == {"a1": True}
-    await store.ask("update node set attendance = 6 where id = 'there' returning 1")
-    await store.ask("update attendance set connected = false returning 1")
-    assert await known(here) == {"a1": False}

@@ -12,11 +12,13 @@ import pytest
 from nodrop import app
 from nodrop.core import events
 from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.limits import DAY
 from nodrop.engine.relay import Caller
-from nodrop.store import Changes, ConflictError, KeyUse, Store, Team, Wanted
+from nodrop.store import Changes, ConflictError, Horizon, KeyUse, LogPage, Store, Team, Wanted
 from nodrop.stores.postgres import PostgresStore, connection, doubt
 from nodrop.testing.clock import T0
-from nodrop.testing.handoffs import TEAM, handoff_id, offered, story
+from nodrop.testing.handoffs import RECIPIENT, TEAM, handoff_id, offered, story
+from nodrop.testing.store_contract.housekeeping import SETTLED
 from nodrop.testing.store_contract.setting import commit, read_log
 from nodrop.wire import requests
 from nodrop_proof.kit.postgres_server import PostgresServer
@@ -225,7 +227,8 @@ def test_past_a_pooler_it_is_the_same_database_for_the_same_user() -> None:
 @pytest.fixture
 async def nodes(near: PostgresStore, database: str) -> AsyncIterator[list[PostgresStore]]:
     """Two nodes that know of nothing yet, and a database with two handoffs."""
-    await commit(near, story(offered(), number=1), story(offered(), number=2))
+    first = story(offered(), number=1, bodies={1: b"offer"})
+    await commit(near, first, story(offered(), number=2))
     async with (
         await PostgresStore.open(database) as one,
         await PostgresStore.open(database) as other,
@@ -255,33 +258,6 @@ async def test_nodes_that_want_the_same_rows_never_wait_in_a_circle(
     assert sum(handoff.version for handoff in handoffs) == 14
 
 
-async def test_rows_that_are_wanted_one_by_one_are_waited_for_in_a_circle(
-    nodes: list[PostgresStore],
-) -> None:
-    """The control: what is asked for together is what keeps the order."""
-    one, other = asyncio.Event(), asyncio.Event()
-
-    async def load(
-        store: PostgresStore, first: tuple[str, str], second: tuple[str, str], has: asyncio.Event
-    ) -> None:
-        async with store.transaction() as tx:
-            await tx.load(Wanted(handoffs=frozenset({first})))
-            has.set()
-            await one.wait()
-            await other.wait()
-            await tx.load(Wanted(handoffs=frozenset({second})))
-
-    async with asyncio.timeout(SECONDS_MAX):
-        ended = await asyncio.gather(
-            load(nodes[0], FIRST, SECOND, one),
-            load(nodes[1], SECOND, FIRST, other),
-            return_exceptions=True,
-        )
-    [error] = [error for error in ended if error is not None]
-    assert isinstance(error, ConflictError)
-    assert isinstance(error.__cause__, asyncpg.DeadlockDetectedError)
-
-
 # --- what a node believes -----------------------------------------------------------------------
 
 
@@ -308,23 +284,32 @@ async def test_a_node_that_believes_what_another_has_changed_is_refused_and_then
     assert versions == list(range(1, 3 + count))
 
 
-async def test_what_another_node_has_forgotten_does_not_come_back(
+async def test_what_another_node_has_forgotten_is_not_remembered(
     near: PostgresStore, nodes: list[PostgresStore]
 ) -> None:
-    wanted = Wanted(handoffs=frozenset({FIRST}))
-    gone = "delete from handoff where team = $1 and id = $2 returning 1"
-    assert await nodes[0].ask(gone, *FIRST)  # as pruning does, once it is over
-
-    async def note() -> None:
-        async with near.transaction() as tx:
-            loaded = await tx.load(wanted)
-            await tx.append(story(events.Noted(), after=loaded.handoffs[FIRST]).changes)
-
-    with pytest.raises(ConflictError):
-        await note()
-    assert await near.handoffs([FIRST]) == []
-    with pytest.raises(KeyError):
-        await note()
+    over = story(offered(), *SETTLED, number=3)
+    seqs = await commit(near, over)
+    third = [(TEAM, handoff_id(3))]
+    assert await near.handoffs(third) == await nodes[1].handoffs(third) == [over.handoff]
+    [last] = await near.log(LogPage(team=TEAM, after=seqs[-1] - 1, limit=1))
+    open_ones = await near.handoffs([FIRST, SECOND])
+    horizon = Horizon(
+        team=TEAM,
+        seq=last.seq,
+        hash=last.hash,
+        at=T0,
+        snapshots=open_ones,
+        public_key="key",
+        signature="signature",
+    )
+    await nodes[0].prune(horizon, forget_before=T0 + DAY)
+    await nodes[1].flush(TEAM)  # which still had it to write
+    for node in (near, *nodes):
+        assert await node.handoffs(third) == []
+        assert len(await node.handoffs([FIRST, SECOND])) == 2
+        assert await node.bodies(TEAM, [(handoff_id(1), 1)]) == {(handoff_id(1), 1): b"offer"}
+        inbox = await node.inbox(TEAM, RECIPIENT, after=0, limit=10)
+        assert {item.handoff_id for item in inbox} == {FIRST[1], SECOND[1]}
 
 
 @pytest.mark.parametrize("name", ["command", "key"])
@@ -363,10 +348,17 @@ async def test_nodes_read_what_is_committed_whatever_the_database_is_set_to(
     postgres.run("alter database postgres set default_transaction_isolation = 'serializable'")
     try:
         async with await PostgresStore.open(database) as store:
-            async with store.transaction() as late:
-                await late.load(Wanted(entries=frozenset({(TEAM, 1)})))  # so that it has begun
-                await commit(near, story(offered(), number=1))
-                await late.append(story(offered(), number=2).changes)
+            late = story(offered(), number=2)
+
+            async def decide_late() -> None:
+                async with store.transaction() as tx:
+                    await tx.load(Wanted(handoffs=frozenset({SECOND})))
+                    await commit(near, story(offered(), number=1))
+                    await tx.append(late.changes)
+
+            with pytest.raises(ConflictError):
+                await decide_late()
+            await commit(store, late)
             assert [entry.seq for entry in await read_log(store)] == [1, 2]
     finally:
         postgres.run("alter database postgres reset default_transaction_isolation")

@@ -1,46 +1,56 @@
-"""Plans that were made while a table was empty do not stay when it is not."""
+"""Plans that were made while a table was empty still find by a key what is in it later."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
 
-from nodrop.store import Changes, Team
-from nodrop.stores.postgres import PostgresFleet, PostgresStore, plans
+from nodrop.store import Changes, KeyUse, Team
+from nodrop.stores.postgres import PostgresStore
 from nodrop.stores.postgres.connection import connect
 from nodrop.stores.postgres.driver import Connection
 from nodrop.testing.clock import T0
-from nodrop.testing.handoffs import SENDER, TEAM, offered, story
+from nodrop.testing.handoffs import SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import commit
 from nodrop_proof.kit.postgres_server import PostgresServer
 
-ENTRIES: Final = 2_000
+HANDOFFS: Final = 300
 LOOKS: Final = 10
 DATABASE: Final = "plans"
+NEW: Final = 10_000_000
+"""The number of something that is not there."""
 
-QUESTION: Final = """
-    select seq from entry where team = $1 and actor = $2 and command_id = $3 order by seq
-"""
-"""What every command comes down to somewhere: was it carried out before?"""
-
-
-class WatchedStore(PostgresStore):
-    """Remembers which tables were analyzed."""
-
-    analyzed: list[str]
-
-    async def ask(self, sql: str, *bound: Any) -> Sequence[Sequence[Any]]:
-        if sql.startswith("analyze"):
-            self.analyzed.append(sql.rpartition(") ")[2])
-        return await super().ask(sql, *bound)
+QUESTIONS: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
+    "command": (
+        "select seqs from command where team = $1 and actor = $2 and id = $3",
+        (TEAM, SENDER, "new"),
+    ),
+    "idempotency_key": (
+        "select handoff_id from idempotency_key where team = $1 and sender = $2 and key = $3",
+        (TEAM, SENDER, "new"),
+    ),
+    "handoff": ("select json from handoff where team = $1 and id = $2", (TEAM, handoff_id(NEW))),
+    "inbox": (
+        """
+        select seq from inbox where team = $1 and agent = $2 and seq > $3 and seq < $4
+        order by seq, kind limit 10
+        """,
+        (TEAM, "nobody", 0, NEW),
+    ),
+    "journal": (
+        "select entries from journal where team = $1 and last_seq >= $2 order by last_seq limit 1",
+        (TEAM, NEW),
+    ),
+}
+"""What decisions and readers ask for, by table."""
+UNINDEXED: Final = ("select id from command where team = $1 and seqs = $2", (TEAM, "new"))
 
 
 @pytest.fixture
-async def store(postgres: PostgresServer) -> AsyncIterator[WatchedStore]:
+async def store(postgres: PostgresServer) -> AsyncIterator[PostgresStore]:
     """On a database that is too new for the server to have analyzed it."""
     postgres.run(f"create database {DATABASE}")
-    async with await WatchedStore.open(postgres.address(DATABASE)) as store:
-        store.analyzed = []
+    async with await PostgresStore.open(postgres.address(DATABASE)) as store:
         await store.create_team(Team(id=TEAM, digest_key=b"k" * 32, created_at=T0))
         yield store
     postgres.run(f"drop database {DATABASE} with (force)")
@@ -48,60 +58,44 @@ async def store(postgres: PostgresServer) -> AsyncIterator[WatchedStore]:
 
 @pytest.fixture
 async def early(store: PostgresStore) -> AsyncIterator[Connection]:
-    """A connection whose plan for the question is from when there were no entries."""
+    """A connection whose plans are from when there was nothing; then there is much."""
     connection = await connect(store.dsn)
-    await connection.fetch(QUESTION, TEAM, SENDER, "c")
+    for sql, bound in (*QUESTIONS.values(), UNINDEXED):
+        await connection.fetch(sql, *bound)
+    stories = [story(offered(), number=n, command_id=f"made-{n}") for n in range(HANDOFFS)]
+    keys = [
+        KeyUse(team=TEAM, sender=SENDER, key=f"k{n}", handoff_id=handoff_id(n), digest="d")
+        for n in range(HANDOFFS)
+    ]
+    for told in stories:
+        await commit(store, told)
+    await commit(store, Changes(keys=keys))
+    await store.flush(TEAM)
     yield connection
     connection.terminate()
 
 
-@pytest.fixture
-async def grown(store: WatchedStore, early: Connection) -> WatchedStore:
-    del early  # first
-    stories = [story(offered(), number=n, command_id=f"made-{n}") for n in range(ENTRIES)]
-    entries = [entry for each in stories for entry in each.entries]
-    await commit(store, Changes(entries=entries))
-    return store
-
-
-async def read_for(connection: Connection) -> int:
-    """Return how many entries the server reads for the question, asked some times.
+async def read_for(connection: Connection, table: str, sql: str, *bound: Any) -> int:
+    """Return how many rows the server reads for a question, asked some times.
 
     As the connection's own transaction has it: what others have read is told whenever they get
     round to it.
     """
     async with connection.transaction():
-        for number in range(LOOKS):
-            await connection.fetch(QUESTION, TEAM, SENDER, f"c{number}")
+        for _ in range(LOOKS):
+            await connection.fetch(sql, *bound)
         return await connection.fetchval(
-            "select idx_tup_fetch + seq_tup_read from pg_stat_xact_user_tables"
-            " where relname = 'entry'"
+            "select idx_tup_fetch + seq_tup_read from pg_stat_xact_user_tables where relname = $1",
+            table,
         )
 
 
-async def test_who_looks_for_one_command_does_not_read_the_whole_log(
-    grown: WatchedStore, early: Connection
-) -> None:
-    fleet = PostgresFleet(grown, node="a")
-    await fleet.join()
-    assert any("entry" in tables for tables in grown.analyzed)
-    assert await read_for(early) <= LOOKS
-    analyzed = len(grown.analyzed)
-    await fleet.attend(())
-    assert len(grown.analyzed) == analyzed, "it has not grown since"
+async def test_who_looks_for_one_thing_does_not_read_everything(early: Connection) -> None:
+    for table, (sql, bound) in QUESTIONS.items():
+        assert await read_for(early, table, sql, *bound) <= LOOKS, table
 
 
-async def test_with_the_plan_of_an_empty_log_it_would(
-    grown: WatchedStore, early: Connection
-) -> None:
+async def test_what_no_index_leads_to_is_looked_for_everywhere(early: Connection) -> None:
     """The control."""
-    del grown
-    assert await read_for(early) >= LOOKS * ENTRIES
-
-
-async def test_what_is_large_is_left_to_the_server(
-    grown: WatchedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plans, "BYTES_MAX", 8_192)
-    await plans.refresh(grown.ask)
-    assert grown.analyzed == []
+    sql, bound = UNINDEXED
+    assert await read_for(early, "command", sql, *bound) >= LOOKS * HANDOFFS

@@ -18,7 +18,7 @@ from nodrop_proof.kit.postgres_server import PostgresServer
 DATABASE: Final = "versions"
 
 BREAKING: Final = f"""-- readable from {migrations.VERSION + 1}
-alter table entry rename column node to writer;
+alter table journal rename column node to writer;
 """
 """A step that no node of the version before could live with."""
 
@@ -95,7 +95,9 @@ async def test_a_node_that_is_too_old_for_the_schema_does_not_start(
 async def test_a_node_serves_a_later_schema_that_is_made_for_it(
     store: PostgresStore, connection: Connection, database: str
 ) -> None:
-    columns = "alter table entry add column later text; alter table handoff add column later text;"
+    columns = (
+        "alter table journal add column later text; alter table handoff add column later text;"
+    )
     await migrations.migrate(connection, steps=(*migrations.STEPS, columns))
     assert await commit(store, story(offered(), number=1)) == [1]
     async with await PostgresStore.open(database) as another:
@@ -125,11 +127,11 @@ async def test_a_step_that_has_to_wait_for_a_lock_lets_others_go_first(
 async def test_a_database_from_before_the_first_release_is_refused_and_says_what_to_do(
     connection: Connection, database: str
 ) -> None:
-    await migrations.migrate(connection, steps=migrations.STEPS[:6])
     await connection.execute(
-        "insert into team (id, digest_key, created_at, head_seq, head_hash)"
-        " values ('default', '', 0, 0, repeat('0', 64))"
+        "create table nodrop_schema (version bigint primary key, readable_from bigint not null)"
     )
-    with pytest.raises(StoreUnavailableError, match="before the first release"):
+    await connection.execute("insert into nodrop_schema values ($1, $1)", migrations.BEFORE)
+    with pytest.raises(StoreUnavailableError, match="before the first release") as refused:
         await PostgresStore.open(database)
-    assert await version(connection) == 6, "and left as it is"
+    assert "new database" in refused.value.next_step
+    assert await version(connection) == migrations.BEFORE, "and left as it is"

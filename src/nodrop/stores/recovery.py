@@ -39,12 +39,13 @@ class Replay:
         batch = self.batch
         team = state.teams[batch.team]
         for row in rows:
-            # A row that another node wrote may be ahead of what is folded here, and of its index.
-            kept = state.admit(row)
-            state.admit_stub((kept.handoff.team, kept.handoff.id), stub_of(row_of(kept.handoff)))
+            state.admit(row)
         for entry in self._events:
-            known = state.get((entry.team, entry.handoff_id or ""))
+            key = (entry.team, entry.handoff_id or "")
+            known = state.get(key)
             if known is not None and entry.seq <= known.applied:
+                # A row that another node wrote may be ahead of what it was found by until now.
+                state.admit_stub(key, stub_of(row_of(known.handoff)))
                 continue
             after = evolve(
                 known.handoff if known else None,

@@ -290,6 +290,18 @@ class State:
             watermarks.append((name, team.next_watermark(chosen, items)))
         return Slice(rows=rows, mail=mail, watermarks=watermarks)
 
+    def piece_of(self, name: str, most: int) -> Slice:
+        """Return what a team has left for longest: at most so many rows, and some inbox items."""
+        team = self.teams[name]
+        chosen = _first(team.unwritten, most)
+        items = min(len(team.mail), 2 * most)
+        mark = team.next_watermark(chosen, items)
+        return Slice(
+            rows=[self._snapshot((name, handoff_id)) for handoff_id in chosen],
+            mail=[(name, *item) for item in _front(team.mail, items)],
+            watermarks=[(name, mark)] if mark > team.watermark else (),
+        )
+
     def all_of(self, name: str) -> Slice:
         """Return everything of a team that is yet to be written."""
         team = self.teams[name]

@@ -1,14 +1,14 @@
 """Commits in doubt: the answer was lost, or the commit was. Which of the two the database knows."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from nodrop.core.errors import StoreUnavailableError
+from nodrop.stores.journal import Packed
 from nodrop.stores.postgres.connection import Broken, connect
 from nodrop.stores.postgres.driver import Connection
-from nodrop.stores.postgres.transaction import PostgresTransaction
 
 DOUBT_SECONDS_MAX: Final = 8.0
 """For how long a commit whose answer was lost is looked for while the server may still make it, or is
@@ -16,33 +16,27 @@ not to be reached; then it is the caller's to repeat."""
 
 
 async def was_kept(
-    work: PostgresTransaction,
-    dsn: str,
-    *,
-    backend: int | None,
-    ends: Mapping[str, int],
-    closed: Callable[[], bool],
+    written: Sequence[Packed], dsn: str, *, backend: int | None, closed: Callable[[], bool]
 ) -> bool:
-    """Whether a unit of work was kept after all.
+    """Whether what was to be appended is in the journal after all.
 
     What is not there yet may still come, for as long as the server's process that was asked for it
-    goes on.
+    goes on, and nobody else has taken its place.
 
     Args:
-        work: what was to be kept.
+        written: what was to be kept.
         dsn: where.
         backend: that process; None where a pooler hides it.
-        ends: the last entry of each team that was written here before.
         closed: whether nobody wants to know any longer.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(DOUBT_SECONDS_MAX):
-            while work.drafts and not closed():
+            while written and not closed():
                 with suppress(StoreUnavailableError, *Broken):
                     connection = await connect(dsn)
                     try:
                         over = await _has_ended(connection, backend)
-                        if await _found(connection, work, ends):
+                        if await _found(connection, written[0]):
                             return True
                     finally:
                         connection.terminate()
@@ -52,23 +46,14 @@ async def was_kept(
     return False
 
 
-async def _found(
-    connection: Connection, work: PostgresTransaction, ends: Mapping[str, int]
-) -> bool:
-    """Look for what `work` wrote: all of it is there if the last entry of a team is."""
-    for team, draft in {draft.team: draft for draft in work.drafts}.items():
-        last = await connection.fetchval(
-            "select max(seq) from entry where team = $1 and seq > $2 and node = $3"
-            " and at = $4 and type = $5 and actor = $6"
-            " and handoff_id is not distinct from $7 and version is not distinct from $8"
-            " and command_id is not distinct from $9",
-            *(team, ends.get(team, 0), work.node, draft.at, draft.type, draft.actor),
-            *(draft.handoff_id, draft.version, draft.command_id),
-        )
-        if last is None:
-            return False
-        work.found(team, last)
-    return True
+async def _found(connection: Connection, packed: Packed) -> bool:
+    """Look for a batch by its place and its hash: all of the commit is there if it is."""
+    hashes = await connection.fetchval(
+        "select hashes from journal where team = $1 and last_seq = $2",
+        packed.batch.team,
+        packed.batch.last_seq,
+    )
+    return hashes == packed.batch.hashes
 
 
 async def _has_ended(connection: Connection, backend: int | None) -> bool:

@@ -7,23 +7,10 @@ on how many stay.
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from nodrop.store import Attending, Key
 from nodrop.stores.postgres.driver import Ask
 from nodrop.stores.postgres.place import GONE_AFTER_MS
-from nodrop.stores.postgres.records import value_of
-
-VERSIONED_FROM: Final = 2
-"""Nodes of an earlier schema do not say which of their rows are newer."""
-
-
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a node has told."""
-
-    version: int
-    """Grows with every change of what it knows; by time where it had to begin again."""
-    schema: int
+from nodrop.stores.records import value_of
 
 
 class Elsewhere:
@@ -35,12 +22,16 @@ class Elsewhere:
         self._versions: dict[str, int] = {}
         self._known: dict[str, dict[Key, Attending]] = {}
 
-    async def learn(self, ask: Ask, nodes: Mapping[str, Told]) -> None:
-        """Read what each of `nodes` has told since; forget those that are not among them."""
+    async def learn(self, ask: Ask, nodes: Mapping[str, int]) -> None:
+        """Read what each of `nodes` has told since; forget those that are not among them.
+
+        With each node goes a number that grows with every change of what it knows; by time where it
+        had to begin again.
+        """
         since = {
             node: -1 if self._begins_anew(node, told) else self._versions[node]
             for node, told in nodes.items()
-            if self._versions.get(node) != told.version
+            if self._versions.get(node) != told
         }
         rows = await ask(_NEWER, list(since), list(since.values())) if since else ()
         anew = {node for node, version in since.items() if version < 0}
@@ -48,19 +39,19 @@ class Elsewhere:
         for node in [*(self._known.keys() - nodes.keys()), *(self._known.keys() & anew)]:
             stale |= self._known.pop(node).keys()
         for node, *columns in rows:
-            agent = value_of(Attending, columns)
+            agent = value_of(Attending, tuple(columns))
             self._known.setdefault(node, {})[agent.team, agent.agent] = agent
             stale.add((agent.team, agent.agent))
-        self._versions = {node: told.version for node, told in nodes.items()}
+        self._versions = dict(nodes)
         for key in stale:
             self._merge(key)
 
-    def _begins_anew(self, node: str, told: Told) -> bool:
+    def _begins_anew(self, node: str, told: int) -> bool:
         """Whether what was known of a node says nothing about what it tells now."""
         before = self._versions.get(node)
-        if before is None or told.schema < VERSIONED_FROM:
+        if before is None:
             return True
-        return not 0 < told.version - before < GONE_AFTER_MS
+        return not 0 < told - before < GONE_AFTER_MS
 
     def _merge(self, key: Key) -> None:
         told = [known[key] for known in self._known.values() if key in known]

@@ -12,23 +12,25 @@ from typing import Any, Final, Protocol
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
 from nodrop.core.errors import StoreUnavailableError
-from nodrop.core.model import Handoff
-from nodrop.store import Attending, Key, Mail, News, Place, Process, Roll
-from nodrop.stores.postgres.changed import learn_changes
+from nodrop.store import Attending, Changes, Key, Mail, News, Place, Process, Roll
 from nodrop.stores.postgres.connection import Broken, address_of, connect
 from nodrop.stores.postgres.driver import Connection
-from nodrop.stores.postgres.elsewhere import Elsewhere, Told
+from nodrop.stores.postgres.elsewhere import Elsewhere
 from nodrop.stores.postgres.migrations import VERSION, readable_from
 from nodrop.stores.postgres.place import GONE_AFTER_MS, NOW
-from nodrop.stores.postgres.plans import refresh as refresh_plans
-from nodrop.stores.postgres.records import read_handoff, transposed, value_of
-from nodrop.stores.postgres.store import PostgresStore
+from nodrop.stores.postgres.records import transposed
+from nodrop.stores.postgres.store import PostgresStore, Unheard
+from nodrop.stores.postgres.tables import End
+from nodrop.stores.postgres.writing import AGENT, RECORD, TOKEN
+from nodrop.stores.records import value_of
 
 CHANNEL: Final = "nodrop"
 STEER_MS_MAX: Final = 10
 """Each time a node is counted, once a second: a hundredth of the time that passes."""
 NEWS_ENTRIES_MAX: Final = 2_000
-"""Of one team, read at a time."""
+"""Of one team, told at a time."""
+TOGETHER_MAX: Final = 2_000
+"""Where more agents, tokens and records have changed than this, it is quicker to read everything."""
 
 
 class Steered(Protocol):
@@ -60,12 +62,12 @@ class PostgresFleet:
     # --- who is there ---
 
     async def join(self) -> Roll:
-        """Be one of them."""
+        """Be one of them. What is appended from now on will be news."""
         place = self._store.place
         place.take(self._node)
-        heads = await self._store.ask("select id, head_seq, known_seq from team")
-        place.cursors.update({team: seq for team, seq, _ in heads})
-        place.hear({team: known for team, _, known in heads})
+        ends = await self._store.catch_up()
+        self._store.unheard.clear()
+        place.hear({end.team: end.known_seq for end in ends})
         return await self.attend(())
 
     async def attend(self, attending: Sequence[Attending]) -> Roll:
@@ -77,14 +79,13 @@ class PostgresFleet:
         if self._clock is not None:
             self._clock.steer(_correction(before, now, self._clock.now()))
         rows = await self._store.ask(
-            f"select id, attendance, schema from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
+            f"select id, attendance from node where id <> $1 and seen_at > {NOW} - $2",  # noqa: S608  # constants
             self._node,
             GONE_AFTER_MS,
         )
-        others = {row[0]: Told(version=row[1], schema=row[2]) for row in rows}
+        others: dict[str, int] = {row[0]: row[1] for row in rows}
         self._store.place.channel = CHANNEL if others else None
         await self._elsewhere.learn(self._store.ask, others)
-        await refresh_plans(self._store.ask)
         return Roll(
             up_since=up_since,
             others=len(others),
@@ -171,54 +172,40 @@ class PostgresFleet:
 
     async def news(self) -> Sequence[News]:
         """Return what others wrote since the last time."""
-        place = self._store.place
-        heads = await self._store.ask("select id, head_seq, known_seq from team")
+        store = self._store
         return [
-            await self._news(team, head, known)
-            for team, head, known in heads
-            if head > place.cursors.get(team, 0) or self._is_new(team, known)
+            await self._news(end)
+            for end in await store.follow()
+            if store.unheard.get(end.team) or end.team in store.anew or self._is_new(end)
         ]
 
-    async def _news(self, team: str, head: int, known_seq: int) -> News:
-        place = self._store.place
-        after = place.cursors.get(team, 0)
-        until = min(head, after + NEWS_ENTRIES_MAX)
-        entries: list[Place] = []
+    async def _news(self, end: End) -> News:
+        store, team = self._store, end.team
+        told: list[Unheard] = []
+        count = 0
+        for each in store.unheard.get(team, ()):
+            told.append(each)
+            count += len(each.replay.entries)
+            if count >= NEWS_ENTRIES_MAX:
+                self._hinted.set()  # there may be more
+                break
+        entries = [
+            Place(seq=e.seq, handoff_id=e.handoff_id, version=e.version, type=e.type)
+            for each in told
+            for e in each.replay.entries
+        ]
         mails: dict[str, list[Mail]] = {}
-        handoffs: list[Handoff] = []
-        processes: list[Process] = []
-        for what, *row in await self._store.ask(_NEWS, team, after, until, place.node):
-            seq, handoff_id, version, type_, reader, kind, at, actor, json, *process = row
-            if what == b"e":
-                entry = Place(seq=seq, handoff_id=handoff_id, version=version, type=type_)
-                entries.append(entry)
-            elif what == b"m":
-                mail = Mail(
-                    seq=seq,
-                    kind=kind,
-                    at=at,
-                    actor=actor,
-                    type=type_,
-                    handoff_id=handoff_id,
-                    version=version,
-                )
-                mails.setdefault(reader, []).append(mail)
-            else:
-                handoffs.append(read_handoff(json))
-                if process[0] is not None:
-                    processes.append(value_of(Process, process))
-        self._store.learn(handoffs)
-        if until < head:
-            self._hinted.set()
-        known, changes = None, None
-        if self._is_new(team, known_seq):
-            known = known_seq
-            changes = await learn_changes(
-                self._store.ask, team, after=(place.heard or {}).get(team, 0), until=known_seq
-            )
+        for each in told:
+            for reader, item in each.replay.mail():
+                mails.setdefault(reader, []).append(item)
+        about = dict.fromkeys(e.handoff_id for e in entries if e.handoff_id is not None)
+        handoffs = await store.find([(team, handoff_id) for handoff_id in about])
+        holders = {(team, h.process) for h in handoffs if h.process is not None and not h.final}
+        processes = await store.tables.processes_of(holders) if holders else ()
+        known, changes = await self._changes(end, told)
         return News(
             team=team,
-            until=until,
+            until=told[-1].replay.batch.last_seq if told else 0,
             entries=entries,
             mails=mails,
             handoffs=handoffs,
@@ -227,16 +214,55 @@ class PostgresFleet:
             changes=changes,
         )
 
+    async def _changes(
+        self, end: End, told: Sequence[Unheard]
+    ) -> tuple[int | None, Changes | None]:
+        """Return up to which entry agents, tokens and records have changed, and what they are now.
+
+        Everything must be read again where nobody told what has changed.
+        """
+        telling = [each for each in told if each.changed]
+        about = {pair for each in telling for pair in each.changed}
+        if end.team in self._store.anew or (not told and self._is_new(end)):
+            return end.known_seq, None
+        if not telling:
+            return None, None
+        known = telling[-1].replay.batch.last_seq
+        return known, None if len(about) > TOGETHER_MAX else await self._read(end.team, about)
+
+    async def _read(self, team: str, about: Collection[tuple[str, str]]) -> Changes:
+        tables = self._store.tables
+        agents = [name for kind, name in about if kind == AGENT]
+        tokens = [name for kind, name in about if kind == TOKEN]
+        named = {
+            (team, kind.removeprefix(RECORD), name)
+            for kind, name in about
+            if kind.startswith(RECORD)
+        }
+        records = await tables.records_named(named) if named else []
+        return Changes(
+            agents=await tables.agents(team, agents) if agents else [],
+            tokens=await tables.tokens(team, tokens) if tokens else [],
+            records=records,
+            records_gone=sorted(named - {(r.team, r.kind, r.id) for r in records}),
+        )
+
     def heard(self, news: News) -> None:
         """Say that `news` has been taken in."""
-        place = self._store.place
-        place.cursors[news.team] = max(news.until, place.cursors.get(news.team, 0))
+        store = self._store
+        left = [e for e in store.unheard.get(news.team, ()) if e.replay.batch.last_seq > news.until]
+        if left:
+            store.unheard[news.team] = left
+        else:
+            store.unheard.pop(news.team, None)
         if news.known is not None:
-            place.hear({news.team: news.known})
+            if news.changes is None:
+                store.anew.discard(news.team)
+            store.place.hear({news.team: news.known})
 
-    def _is_new(self, team: str, known_seq: int) -> bool:
+    def _is_new(self, end: End) -> bool:
         heard = self._store.place.heard
-        return heard is not None and known_seq > heard.get(team, 0)
+        return heard is not None and end.known_seq > heard.get(end.team, 0)
 
     # --- what must be looked after ---
 
@@ -254,17 +280,11 @@ class PostgresFleet:
             now,
             limit,
         )
-        return [value_of(Process, row) for row in rows]
+        return [value_of(Process, tuple(row)) for row in rows]
 
     async def waiting(self, agents: Sequence[Key]) -> Sequence[Key]:
         """Return those of `agents` in whose inboxes something waits to be taken."""
-        rows = await self._store.ask(
-            "select u.team, u.agent from unnest($1::text[], $2::text[]) u(team, agent)"
-            " where exists (select 1 from handoff h where h.team = u.team"
-            " and h.recipient = u.agent and h.ended_at is null and h.rank is not null)",
-            *transposed(list(agents), 2),
-        )
-        return [(team, agent) for team, agent in rows]
+        return [(team, agent) for team, agent in agents if self._store.waiting(team, agent)]
 
 
 def _correction(before: int, theirs: int, after: int) -> int:
@@ -298,36 +318,3 @@ _CLAIM: Final = f"""
 """  # noqa: S608  # constants
 """Nothing is written where nothing changes. Whoever comes second to a duty that is free finds it
 taken when it has the row."""
-
-_NEWS: Final = """
-    with news as materialized (
-        select seq, handoff_id, version, type from entry
-        where team = $1 and seq > $2 and seq <= $3 and node <> $4
-    )
-    (
-        select 'e'::"char", seq, handoff_id, version, type, null::text, null::text, null::bigint,
-            null::text, null::bytea, null::text, null::text, null::text, null::bigint, null::bigint
-        from news order by seq
-    )
-    union all (
-        select 'm'::"char", i.seq, i.handoff_id, i.version, i.type, i.agent, i.kind, i.at, i.actor,
-            null, null, null, null, null, null
-        from news, lateral (
-            select * from inbox
-            where (team, inbox.seq) >= ($1, news.seq) and (team, inbox.seq) <= ($1, news.seq)
-            offset 0
-        ) i
-        order by i.seq, i.kind
-    )
-    union all
-    select 'h'::"char", null, null, null, null, null, null, null, null, h.json,
-        p.team, p.id, p.agent, p.heartbeat_ms, p.seen_at
-    from (select distinct handoff_id from news where handoff_id is not null) n, lateral (
-        select * from handoff where team = $1 and id = n.handoff_id offset 0
-    ) h left join lateral (
-        select * from process where team = h.team and id = h.process and h.held offset 0
-    ) p on true
-"""
-"""What others wrote to a log between two of its entries: the entries, what went into whose inbox, and
-the handoffs as they are now, with the processes that hold them. Items are looked for by pairs, so that
-no index will do but the one that begins with them."""

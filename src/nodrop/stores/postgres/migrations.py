@@ -27,7 +27,9 @@ STEPS: Final = tuple(
         files("nodrop.stores.postgres").joinpath("schema").iterdir(), key=lambda file: file.name
     )
 )
-VERSION: Final = len(STEPS)
+BEFORE: Final = 7
+"""Versions that were never released and have no step that leads on from them."""
+VERSION: Final = BEFORE + len(STEPS)
 """Of the schema this code reads and writes."""
 LOCK_SECONDS_MAX: Final = 1.0
 """How long a step waits for its locks. Whoever else wants them waits behind it."""
@@ -44,7 +46,8 @@ async def migrate(connection: Connection, *, steps: Sequence[str] = STEPS) -> No
     Raises:
         SchemaTooNewError: the database is a later Nodrop's, which this one cannot serve.
         SchemaInUseError: a step is due that a node which serves now could not live with.
-        StoreUnavailableError: the locks that a step needs were not to be had.
+        StoreUnavailableError: the locks that a step needs were not to be had, or the database is
+            from before the first release.
     """
     for _ in range(TRIES_MAX):
         try:
@@ -87,17 +90,24 @@ async def _step(connection: Connection, steps: Sequence[str]) -> bool:
         assert found is not None, "an aggregate has one row"
         version: int = found[0]
         readable: int = found[1]
-        require(readable, len(steps))
-        if version >= len(steps):
+        require(readable, BEFORE + len(steps))
+        if 0 < version <= BEFORE:
+            raise StoreUnavailableError(
+                f"the database has schema {version}, from before the first release",
+                next_step="Name a new database. The Nodrop that wrote this one can still export it "
+                "(nodrop export).",
+            )
+        if version >= BEFORE + len(steps):
             return False
-        text = steps[version]
+        done = max(version, BEFORE)
+        text = steps[done - BEFORE]
         said = _READABLE.match(text)
-        if said:
+        if said and version:
             await _require_nobody_before(connection, int(said[1]))
         await connection.execute(text)
         await connection.execute(
             "insert into nodrop_schema (version, readable_from) values ($1, $2)",
-            version + 1,
+            done + 1,
             int(said[1]) if said else 1,
         )
         return True

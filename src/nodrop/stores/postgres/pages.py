@@ -3,18 +3,13 @@
 from typing import Any, Final
 
 from nodrop.core.model import FINAL
-from nodrop.store import LogPage, Page
-from nodrop.stores.postgres.records import Columns
-from nodrop.wire.log import Entry
+from nodrop.store import Page
+from nodrop.stores.records import Columns
 
 Statement = tuple[str, Columns]
 
 AFTER_ALL: Final = "\U0010ffff"
 """Sorts behind every character, so that `prefix <= x < prefix + AFTER_ALL` are all with `prefix`."""
-
-SCAN_ENTRIES_MAX: Final = 50_000
-"""How much of the log one statement looks through for an actor or a type: these have no index."""
-SEQ_MAX: Final = 2**63 - 1
 
 
 def handoffs_page(page: Page) -> Statement:
@@ -49,49 +44,6 @@ def handoffs_page(page: Page) -> Statement:
     if page.before is not None:
         wanted.add(f"{newest_first} < {{}}", page.before)
     return wanted.select("h.json", source, order=f"{newest_first} desc", limit=page.limit)
-
-
-def entries_page(page: LogPage) -> tuple[Statement, int | None]:
-    """Return the statement that selects a page of the log, and the `seq` it looks up to.
-
-    None: it looks at everything that there is after `page.after`.
-    """
-    wanted = _Terms()
-    wanted.add("e.team = {}", page.team)
-    # What a horizon stands for may not all be deleted yet.
-    wanted.add(
-        "e.seq > greatest({}, (select max(seq) from horizon where team = {}))",
-        page.after,
-        page.team,
-    )
-    if page.correlation_id is not None:
-        wanted.add("e.correlation_id = {}", page.correlation_id)
-    if page.actor is not None:
-        wanted.add("e.actor = {}", page.actor)
-    if page.type is not None and page.type.endswith("*"):
-        prefix = page.type[:-1]
-        wanted.add("e.type >= {} and e.type < {}", prefix, prefix + AFTER_ALL)
-    elif page.type is not None:
-        wanted.add("e.type = {}", page.type)
-    looked_to = None
-    if page.handoff_id is not None:
-        wanted.add("e.handoff_id = {}", page.handoff_id)
-    elif page.correlation_id is not None:
-        wanted.add(
-            "(e.handoff_id is null or e.handoff_id in"
-            " (select id from handoff where team = {} and correlation_id = {}))",
-            page.team,
-            page.correlation_id,
-        )
-    elif page.actor is not None or page.type is not None:
-        # A caller may name any integer: from far below the first entry it would never arrive, and
-        # beyond the last there can be it does not fit into the database.
-        looked_to = min(max(page.after, 0) + SCAN_ENTRIES_MAX, SEQ_MAX)
-        wanted.add("e.seq <= {}", looked_to)
-    return wanted.select(_ENTRY, "entry e", order="e.seq", limit=page.limit), looked_to
-
-
-_ENTRY: Final = "e." + ", e.".join(Entry.__struct_fields__)
 
 
 class _Terms:

@@ -1,4 +1,4 @@
-"""A node's place among the others: its name, and up to where it has read each team's log."""
+"""A node's place among the others: its name, and what it has heard of them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,28 +14,18 @@ class Place:
 
     def __init__(self) -> None:
         self.node = ""
-        """Who writes. Changes when nobody knows whether something was written."""
+        """Who writes."""
         self.channel: str | None = None
         """Where others are told that something was written; None: there are no others."""
         self.heard: Mapping[str, int] | None = None
         """The last entry of each team that changed what decisions rest on, of those taken in; None:
         nobody else changes it. Replaced, never changed: a unit of work has it as it began, because
         what is taken in after it has decided is nothing it has decided by."""
-        self.cursors: dict[str, int] = {}
-        """The last entry of each team that was told of, or is this node's own."""
-        self._name = ""
-        self._renamed = 0
 
     def take(self, name: str) -> None:
         """Have a name from now on."""
-        self.node = self._name = name
+        self.node = name
         self.heard = {}
-
-    def rename(self) -> None:
-        """Write under another name: what was written under this one may be news."""
-        if self._name:
-            self._renamed += 1
-            self.node = f"{self._name}.{self._renamed}"
 
     def hear(self, known: Mapping[str, int]) -> None:
         """Know that these entries of teams have been taken in."""
@@ -44,10 +34,7 @@ class Place:
         if later:
             self.heard = {**self.heard, **later}
 
-    def wrote(self, written: Mapping[str, tuple[int, int]], told: Mapping[str, int]) -> None:
-        """Know what a commit of this node has written: it need not be read again."""
-        for team, (first, last) in written.items():
-            if self.cursors.get(team) == first - 1:
-                self.cursors[team] = last
+    def unhear(self, team: str) -> None:
+        """Know nothing of a team that can be relied on: its log is not the one that was known."""
         if self.heard is not None:
-            self.hear(told)
+            self.heard = {name: seq for name, seq in self.heard.items() if name != team}

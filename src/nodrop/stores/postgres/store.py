@@ -1,37 +1,44 @@
-"""The PostgreSQL store: statements on a few connections, with the port's promises.
+"""The PostgreSQL store: state in memory over a journal that several nodes append to.
 
-Statements that look many things up say in which order (`lateral`, `offset 0`): a plan that was made
-when a table was empty would otherwise go through the whole of it later.
+A unit of work is decided on what is in memory, and appended in one call that compares where the log
+of each of its teams ends. If another node has appended meanwhile, nothing is kept and a
+`ConflictError` says so; the next unit of work holds the ends of those logs while it decides, after
+reading what follows in them, so that of two nodes on one team each gets its turn.
 
-Units of work of one node take turns, those of several are ordered by what they lock (`transaction`).
-What is remembered here between two of them is checked before anything that rests on it is kept:
-another node may have changed it.
+Reads look where the log ends before they answer from memory, many readers with one question.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+import logging
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
-from msgspec.structs import replace
 
 from nodrop.core.contract import Agent
-from nodrop.core.errors import InvalidRequestError, StoreUnavailableError
-from nodrop.core.model import Handoff
+from nodrop.core.errors import InvalidRequestError, NodropError, StoreUnavailableError
 from nodrop.store import (
-    Body,
+    Changes,
     ConflictError,
     Copy,
     Horizon,
     Key,
-    LogPage,
-    Mail,
-    Page,
+    Loaded,
     Process,
     Record,
     Team,
     Token,
+    Wanted,
 )
 from nodrop.stores.postgres.connection import (
     CONNECT_SECONDS_MAX,
@@ -43,32 +50,51 @@ from nodrop.stores.postgres.connection import (
 )
 from nodrop.stores.postgres.doubt import was_kept
 from nodrop.stores.postgres.driver import Connection, Pool
-from nodrop.stores.postgres.known import Known
 from nodrop.stores.postgres.migrations import VERSION, migrate, require
-from nodrop.stores.postgres.pages import AFTER_ALL, entries_page, handoffs_page
 from nodrop.stores.postgres.place import Place
-from nodrop.stores.postgres.pruning import current_horizon, prune
-from nodrop.stores.postgres.records import (
-    columns_of,
-    read_agent,
-    read_body,
-    read_entry,
-    read_handoff,
-    transposed,
-    value_of,
+from nodrop.stores.postgres.pruning import erase, keep_bodies, prune
+from nodrop.stores.postgres.tables import BATCHES_MAX, End, Next, PostgresTables
+from nodrop.stores.postgres.taking_in import Source, take_in
+from nodrop.stores.postgres.writing import (
+    Basis,
+    Writer,
+    changed,
+    check,
+    gathered,
+    needs_transaction,
+    teams_of,
+    write,
 )
-from nodrop.stores.postgres.taking_in import Tables, take_in
-from nodrop.stores.postgres.transaction import PostgresTransaction
-from nodrop.stores.postgres.writing import Writer
-from nodrop.wire.log import Entry, Head
+from nodrop.stores.records import columns_of
+from nodrop.stores.recovery import Replay
+from nodrop.stores.serving import JournaledStore, JournaledTransaction
+from nodrop.stores.state import State, TeamState
+from nodrop.stores.work import Commit, Work
+from nodrop.wire.log import Head
 
 T = TypeVar("T")
+log = logging.getLogger("nodrop.store")
 
-_KINDS_MAX: Final = 16
-"""An entry has at most one item of a kind for one reader; there are fewer kinds than this."""
+REST_SECONDS: Final = 1.0
+"""After so long without a commit, the rows that are behind are written."""
+PIECE_ROWS: Final = 500
+"""How many rows are written at a time when nothing else is."""
+MERGED_ROWS_MAX: Final = 200
+"""With more rows behind than this, a list has them written first."""
+_FLUSHES_MAX: Final = 5
+"""How often rows are tried to be written while other nodes append to the same log."""
 
 
-class PostgresStore:
+class Unheard:
+    """A batch that was folded here, and that the engine has not been told of."""
+
+    def __init__(self, replay: Replay, changed: Sequence[tuple[str, str]]) -> None:
+        self.replay = replay
+        self.changed = changed
+        """(kind, id) of the agents, tokens and records that changed with it."""
+
+
+class PostgresStore(JournaledStore):
     """Teams in one PostgreSQL database, which other nodes may serve at the same time."""
 
     def __init__(self, dsn: str, pool: Pool) -> None:
@@ -76,16 +102,25 @@ class PostgresStore:
         self.dsn = dsn
         self.place = Place()
         """Among the other nodes. Kept up to date by `fleet`, if there is one."""
+        self.tables = PostgresTables(self.ask)
+        super().__init__(State(), self.tables)
+        self.unheard: dict[str, list[Unheard]] = {}
+        """By team: what others appended, in order, until it is said to be heard."""
+        self.anew: set[str] = set()
+        """Teams whose log is not the one that was known, after a failover that lost its end."""
         self._pool = pool
         self._pooled = address_of(dsn).pooled
         self._closed = False
         self._readable_from = VERSION
         self._turn = asyncio.Lock()
-        self._known = Known()
-        self._careful = False
-        """The last unit of work was refused: the next one believes nothing."""
-        self._ends: dict[str, int] = {}
-        """The last entry of each team that was written here."""
+        self._folding = asyncio.Lock()
+        """Held from sending a commit until it is merged, and while other nodes' batches are folded."""
+        self._contended: set[str] = set()
+        """Teams that others append to: the next unit of work holds the ends of their logs."""
+        self._look: _Look | None = None
+        self._looking = asyncio.Lock()
+        self._resting: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, dsn: str) -> Self:
@@ -104,9 +139,15 @@ class PostgresStore:
             raise StoreUnavailableError(f"the database cannot be opened: {error}") from error
         finally:
             connection.terminate()
-        return cls(dsn, await open_pool(dsn))
+        store = cls(dsn, await open_pool(dsn))
+        try:
+            await store.catch_up()
+        except BaseException:
+            store.crash()
+            raise
+        return store
 
-    async def take_in(self, tables: Tables) -> dict[str, int]:
+    async def take_in(self, source: Source) -> dict[str, int]:
         """Copy everything from another store, in one transaction; return how many rows there were.
 
         Raises:
@@ -115,16 +156,23 @@ class PostgresStore:
         """
         connection = await connect(self.dsn, answer_seconds_max=None)
         try:
-            return await take_in(connection, tables)
+            counts = await take_in(connection, source)
         except (*Broken, asyncpg.PostgresError) as error:
             raise StoreUnavailableError(f"{type(error).__name__}: {error}") from error
         finally:
             connection.terminate()
+        await self.catch_up()
+        return counts
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Write the rows that are behind, if that is possible, and let go of the database."""
         if self._closed:
             return
+        await self._stop_resting()
+        with suppress(NodropError, ConflictError, TimeoutError):
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                for team in list(self._state.teams):
+                    await self.flush(team)
         self._closed = True
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
@@ -135,6 +183,8 @@ class PostgresStore:
     def crash(self) -> None:
         """Let go of the database as a crash would: at once, and without a word."""
         self._closed = True
+        if self._resting is not None:
+            self._resting.cancel()
         self._pool.terminate()
 
     async def __aenter__(self) -> Self:
@@ -145,7 +195,7 @@ class PostgresStore:
 
     async def now_ns(self) -> int:
         """Return the database's time, which all nodes go by."""
-        [[microseconds]] = await self._rows(
+        [[microseconds]] = await self.ask(
             "select (extract(epoch from clock_timestamp()) * 1000000)::bigint"
         )
         return microseconds * 1_000
@@ -153,54 +203,96 @@ class PostgresStore:
     # --- units of work ---
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[PostgresTransaction]:
+    async def transaction(self) -> AsyncGenerator["PostgresTransaction"]:
         """Open a unit of work. Those of one node take turns: each knows what the last one wrote."""
-        async with self._turn, self._connected() as connection:
-            place = self.place
-            writer = Writer(
-                node=place.node,
-                heard=place.heard,
-                channel=place.channel,
-            )
-            work = PostgresTransaction(connection, self._known, writer, careful=self._careful)
+        async with self._turn, AsyncExitStack() as stack:
+            if self._closed:
+                raise StoreUnavailableError("the store is closed")
+            require(self._readable_from)
+            contended, held = self._contended, None
+            if contended:
+                held = await stack.enter_async_context(self._holding(contended))
+            work = PostgresTransaction(self, self._state, self.place.heard, careful=bool(contended))
             try:
                 yield work
-            except BaseException:
-                await _roll_back(connection, work)
+                await _to_the_end(asyncio.ensure_future(self._keep(work, held)))
+            except ConflictError:
+                self._contended = self._contended | set(work.basis.heads)
                 raise
-            try:
-                await self._keep(connection, work)
-            except (asyncpg.SerializationError, asyncpg.UniqueViolationError) as error:
-                self._careful = True
-                self._known.forget(work.believed)
-                if work.believed:  # somebody else has moved on what was taken for known
-                    raise ConflictError(str(error)) from error
-                raise
-            except BaseException:
-                self._careful = True
-                self._known.clear()
-                # Should it have been kept after all, it will be news to this node too.
-                place.rename()
-                raise
-            work.tell()
-            self._careful = False
-            self._known.keep(work.handoffs)
-            self._ends |= {team: last for team, (_, last) in work.written.items()}
-            place.wrote(work.written, work.told)
 
-    async def _keep(self, connection: Connection, work: PostgresTransaction) -> None:
-        """Write and commit a unit of work, in one call if it has read nothing."""
+    @asynccontextmanager
+    async def _holding(self, teams: Collection[str]) -> AsyncGenerator["_Held"]:
+        """Hold the ends of logs, with everything before them in memory, until the block ends."""
+        async with self._connected() as connection:
+            held = _Held(connection)
+            await connection.execute("begin")
+            try:
+                await connection.fetch(_HOLD, sorted(teams))
+                async with self._folding:
+                    found = [await self._fold(end) for end in await self.tables.ends(teams)]
+                if not any(found):
+                    self._contended = set()  # nobody else is there any more
+                yield held
+            finally:
+                if not held.over:
+                    await _roll_back(connection)
+
+    async def _keep(self, work: "PostgresTransaction", held: "_Held | None") -> None:
+        """Compare and append, or only compare where nothing is written; merge what was kept."""
+        basis = work.basis
+        if not basis.heads and not work.appended:
+            return
+        async with self._folding:
+            work.require_unmoved()
+            unit = Work(self._state, work.appended)
+            async with AsyncExitStack() as stack:
+                if held is not None:
+                    connection = held.connection
+                else:
+                    connection = await stack.enter_async_context(self._connected())
+                if not work.appended:
+                    if not await check(connection, basis):
+                        raise ConflictError("another node has written to the log")
+                    return
+                if held is not None:
+                    held.over = True
+                await self._send(connection, unit.commit, basis, begun=held is not None)
+            unit.merge()
+            if self.place.heard is not None:
+                told = changed(gathered(work.appended))
+                self.place.hear(
+                    {e.batch.team: e.head.seq for e in unit.commit.journal if e.batch.team in told}
+                )
+        self._rest()
+
+    async def _send(
+        self, connection: Connection, commit: Commit, basis: Basis, *, begun: bool
+    ) -> None:
+        """Write and commit: one call, unless it is inside of a transaction or needs one.
+
+        Raises:
+            ConflictError: another node has appended first. Nothing is kept.
+            StoreUnavailableError: nobody knows whether it is kept, or it is not.
+        """
+        writer = Writer(node=self.place.node, channel=self.place.channel)
         backend = None if self._pooled else connection.get_server_pid()
         try:
-            await _to_the_end(asyncio.ensure_future(work.finish()))
+            if not begun and needs_transaction(commit):
+                begun = True
+                await connection.execute("begin")
+            await write(connection, commit, basis, writer)
+            if begun:
+                await connection.execute("commit")
         except Exception as error:
             if not isinstance(error, Broken):
-                await _roll_back(connection, work)
-                raise
+                if begun:
+                    await _roll_back(connection)
+                meant = translated(error)
+                raise error if meant is None else meant from error
             _drop(connection)  # nobody knows what it is in the middle of
             # The answer is lost, or the commit is. Which of the two the database knows.
             if not await was_kept(
-                work, self.dsn, backend=backend, ends=self._ends, closed=lambda: self._closed
+                commit.journal, self.dsn, backend=backend, closed=lambda: self._closed
             ):
                 raise
 
@@ -240,233 +332,258 @@ class PostgresStore:
         self._readable_from = readable_from
         require(readable_from)
 
+    # --- following the log ---
+
+    async def _settle(self, teams: Iterable[str]) -> None:
+        """Have in memory everything that was committed to these teams until now.
+
+        All who ask while a look is under way share the next one.
+        """
+        if self._look is None:
+            self._look = _Look()
+            self._look.task = asyncio.ensure_future(self._look_again(self._look))
+        look = self._look
+        look.teams.update(teams)
+        assert look.task is not None, "it was begun above"
+        await asyncio.shield(look.task)
+
+    async def _look_again(self, look: "_Look") -> None:
+        async with self._looking:
+            self._look = None  # what is committed from now on is for another look
+            if look.teams:
+                ends = {end.team: end for end in await self.tables.ends(look.teams)}
+                moved = [team for team, end in ends.items() if self._is_new(end)]
+                moved += [team for team in look.teams - ends.keys() if team in self._state.teams]
+                if moved:
+                    await self.catch_up(moved)
+
+    def _is_new(self, end: End) -> bool:
+        team = self._state.teams.get(end.team)
+        return team is None or (team.head, team.horizon) != (end.head, end.horizon)
+
+    async def follow(self) -> list[End]:
+        """Look where all logs end, fold what is new, and return where they ended."""
+        ends = await self.tables.ends()
+        moved = [end.team for end in ends if self._is_new(end)]
+        if moved:
+            await self.catch_up(moved)
+        return ends
+
+    async def catch_up(self, teams: Collection[str] | None = None) -> list[End]:
+        """Fold what other nodes have appended to these teams, or to all; return where they end."""
+        async with self._folding:
+            ends = await self.tables.ends(teams)
+            for end in ends:
+                await self._fold(end)
+            for name in teams or list(self._state.teams):
+                if name not in {end.team for end in ends}:
+                    self._state.drop(name)
+        return ends
+
+    async def _fold(self, end: End) -> bool:
+        """Fold what a log has beyond memory; return whether there was something.
+
+        Whoever calls has `_folding`, so that no commit of this node is under way.
+        """
+        team = self._state.teams.get(end.team)
+        if team is None:
+            await self._recover(end, news=True)
+            return True
+        before = team.head
+        if not await self._fold_on(end, team):
+            log.warning("the log of team %s is not what it was: reading it again", end.team)
+            self._state.drop(end.team)
+            self.unheard.pop(end.team, None)
+            self.anew.add(end.team)
+            self.place.unhear(end.team)
+            await self._recover(end, news=False)
+            return True
+        self._state.covered(end.team, min(end.watermark, team.head.seq))
+        if end.horizon > team.horizon:
+            team.horizon = end.horizon
+            self._state.forget_closed(end.team, end.horizon)
+        if team.head == before:
+            return False
+        self._rest()
+        return True
+
+    async def _fold_on(self, end: End, team: TeamState) -> bool:
+        """Fold batches as long as each follows; return whether all did, up to the end."""
+        while team.head.seq < end.head.seq:
+            batches = await self.tables.batches_after(end.team, team.head.seq)
+            if not batches:
+                return False
+            for each in batches:
+                batch = each.batch
+                follows = (batch.first_seq - 1, batch.prev_hash.hex())
+                if follows != (team.head.seq, team.head.hash):
+                    return False
+                await self._replay(each, news=True)
+        return team.head.seq > end.head.seq or team.head == end.head
+
+    async def _recover(self, end: End, *, news: bool) -> None:
+        """Have a team in memory: what is open, and what its rows do not have yet."""
+        name = end.team
+        watermark = max(end.watermark, end.horizon)
+        team = TeamState(Head(seq=watermark), watermark=watermark, horizon=end.horizon)
+        self._state.teams[name] = team
+        try:
+            for handoff_id, stub in await self.tables.stubs(name):
+                self._state.admit_stub((name, handoff_id), stub)
+            while True:
+                batches = await self.tables.batches_after(name, team.head.seq)
+                for each in batches:
+                    await self._replay(each, news=news)
+                if len(batches) < BATCHES_MAX:
+                    break
+            _require_end(team, end)
+            if team.head.seq == end.head.seq:
+                team.head = end.head
+        except BaseException:
+            self._state.drop(name)
+            raise
+        self._rest()
+
+    async def _replay(self, each: Next, *, news: bool) -> None:
+        replay = Replay(each.batch)
+        replay.fold(self._state, await self.tables.kept(replay.missing(self._state)))
+        if news and self.place.heard is not None:
+            self.unheard.setdefault(each.batch.team, []).append(Unheard(replay, each.changed))
+
+    # --- what is behind ---
+
+    def _rest(self) -> None:
+        """Write what is behind once there has been no commit for a while."""
+        if self._resting is not None:
+            self._resting.cancel()
+        if not self._closed:
+            loop = asyncio.get_running_loop()
+            self._resting = loop.call_later(REST_SECONDS, self._write_behind)
+
+    def _write_behind(self) -> None:
+        self._resting = None
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.ensure_future(self._flush_all())
+
+    async def _flush_all(self) -> None:
+        behind = [name for name, t in self._state.teams.items() if t.unwritten or t.mail]
+        try:
+            await self._settle(behind)
+            for name in behind:
+                await self.flush(name)
+        except (NodropError, ConflictError) as error:
+            if not self._closed:
+                log.warning("rows stay in memory for now: %s", error)
+
+    async def _stop_resting(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self, team: str) -> None:
+        known = self._state.teams.get(team)
+        if known is not None and len(known.unwritten) > MERGED_ROWS_MAX:
+            with suppress(ConflictError, StoreUnavailableError):  # a list merges what is behind
+                await self.flush(team)
+
+    async def flush(self, team: str) -> None:
+        """Write everything of a team that is behind now, a piece at a time.
+
+        Raises:
+            ConflictError: other nodes append all the time. What is left stays in memory.
+        """
+        tries = 0
+        known = self._state.teams.get(team)
+        end = known.head.seq if known else 0
+        while (known := self._state.teams.get(team)) is not None and known.watermark < end:
+            try:
+                await _to_the_end(asyncio.ensure_future(self._flush_piece(team)))
+            except ConflictError:
+                tries += 1
+                if tries >= _FLUSHES_MAX:
+                    raise
+                await self.catch_up([team])
+
+    async def _flush_piece(self, team: str) -> None:
+        async with self._turn, self._folding, self._connected() as connection:
+            known = self._state.teams.get(team)
+            if known is None:
+                return
+            piece = self._state.piece_of(team, PIECE_ROWS)
+            if piece.rows or piece.mail or piece.watermarks:
+                basis = Basis(heads={team: known.head})
+                await self._send(connection, Commit(behind=piece), basis, begun=False)
+                self._state.wrote(piece)
+
     # --- teams and agents ---
 
     async def create_team(self, team: Team) -> Team:
         """Keep `team` unless one of its name exists; return the one that is kept."""
         # Looked for first: an insert would wait for whoever appends to the team's log now.
         known = {each.id: each for each in await self.teams()}
-        if team.id in known:
-            return known[team.id]
-        head = Head()
-        await self._rows(
-            "insert into team (id, digest_key, created_at, head_seq, head_hash)"
-            " values ($1, $2, $3, $4, $5) on conflict do nothing",
-            *columns_of(team),
-            head.seq,
-            head.hash,
-        )
-        return next(kept for kept in await self.teams() if kept.id == team.id)
+        if team.id not in known:
+            await self.ask(
+                "insert into team (id, digest_key, created_at) values ($1, $2, $3)"
+                " on conflict do nothing",
+                *columns_of(team),
+            )
+            known = {each.id: each for each in await self.teams()}
+        await self._settle([team.id])
+        return known[team.id]
 
     async def teams(self) -> Sequence[Team]:
         """Return every team."""
-        rows = await self._rows("select id, digest_key, created_at from team order by id")
-        return [value_of(Team, row) for row in rows]
+        return await self.tables.teams()
 
     async def agents(self, team: str) -> Sequence[tuple[Agent, bytes]]:
         """Return every agent with its current manifest as sent, removed ones included."""
-        rows = await self._rows(
-            """
-            select a.json, m.sent from agent a
-            join manifest m on m.team = a.team and m.agent = a.id and m.version = a.version
-            where a.team = $1 order by a.id
-            """,
-            team,
-        )
-        return [(read_agent(json), sent) for json, sent in rows]
+        return await self.tables.agents(team)
 
     async def manifest(self, team: str, agent: str, version: int) -> bytes | None:
         """Return one version of a manifest as sent."""
-        rows = await self._rows(
-            "select sent from manifest where team = $1 and agent = $2 and version = $3",
-            team,
-            agent,
-            version,
-        )
-        return rows[0][0] if rows else None
+        return await self.tables.manifest(team, agent, version)
 
     async def tokens(self, team: str | None = None) -> Sequence[Token]:
         """Return every token, of one team or of all."""
-        rows = await self._rows(
-            "select team, id, secret_sha256, agent, role, label, created_at, revoked_at"
-            " from token where team >= $1 and team <= $2 order by team, id",
-            "" if team is None else team,
-            AFTER_ALL if team is None else team,
-        )
-        return [value_of(Token, row) for row in rows]
+        return await self.tables.tokens(team)
 
     async def processes(self) -> Sequence[Process]:
         """Return every known process of every team."""
-        rows = await self._rows(
-            "select team, id, agent, heartbeat_ms, seen_at from process order by team, id"
-        )
-        return [value_of(Process, row) for row in rows]
+        return await self.tables.processes()
 
     async def records(self, kind: str, *, of: Key | None = None) -> Sequence[Record]:
         """Return every record of a kind; or, of a team, those whose ids begin so."""
-        first, last = ("", ""), (AFTER_ALL, "")
-        if of is not None:
-            first, last = of, (of[0], of[1] + AFTER_ALL)
-        rows = await self._rows(
-            "select team, kind, id, json from record where kind = $1"
-            " and (team, id) >= ($2, $3) and (team, id) < ($4, $5) order by team, id",
-            kind,
-            *first,
-            *last,
-        )
-        return [value_of(Record, row) for row in rows]
+        return await self.tables.records(kind, of)
 
     # --- reading ---
 
-    async def handoffs(self, keys: Sequence[Key]) -> Sequence[Handoff]:
-        """Return the handoffs there are, in no particular order."""
-        rows = await self._rows(
-            "select h.json from unnest($1::text[], $2::text[]) u(team, id), lateral"
-            " (select json from handoff where team = u.team and id = u.id offset 0) h",
-            *transposed(list(keys), 2),
-        )
-        return [read_handoff(json) for (json,) in rows]
-
-    def at_hand(self, key: Key) -> Handoff | None:
-        """Return a handoff as this node last knew it; what others did since is news."""
-        return self._known.look(key)
-
-    def learn(self, handoffs: Sequence[Handoff]) -> None:
-        """Know handoffs that others have changed."""
-        self._known.keep(handoffs)
-
-    async def resolve(self, team: str, reference: str) -> Sequence[str]:
-        """Return at most two ids: of the handoff `sender/key`, or of those an id prefix fits."""
-        sender, slash, key = reference.partition("/")
-        if slash:
-            rows = await self._rows(
-                "select handoff_id from idempotency_key"
-                " where team = $1 and sender = $2 and key = $3",
-                team,
-                sender,
-                key,
-            )
-        else:
-            rows = await self._rows(
-                "select id from handoff where team = $1 and id >= $2 and id < $3"
-                " order by id limit 2",
-                team,
-                reference,
-                reference + AFTER_ALL,
-            )
-        return [handoff_id for (handoff_id,) in rows]
-
-    async def list_handoffs(self, page: Page) -> Sequence[Handoff]:
-        """Return a page of handoffs, newest first."""
-        sql, bound = handoffs_page(page)
-        return [read_handoff(json) for (json,) in await self._rows(sql, *bound)]
-
-    async def bodies(
-        self, team: str, wanted: Sequence[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], bytes]:
-        """Return the bodies there are of (handoff id, version)."""
-        rows = await self._rows(
-            "select u.handoff_id, u.number, b.body"
-            " from unnest($2::text[], $3::bigint[]) u(handoff_id, number), lateral"
-            " (select body from body where team = $1 and handoff_id = u.handoff_id"
-            " and number = u.number offset 0) b",
-            team,
-            *transposed(list(wanted), 2),
-        )
-        return {(handoff_id, version): read_body(body).body for handoff_id, version, body in rows}
-
-    async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
-        """Return the bodies there are of these entries."""
-        rows = await self._rows(
-            """
-            select u.seq, b.body from unnest($2::bigint[]) u(seq), lateral (
-                select seq, handoff_id, version from entry
-                where team = $1 and seq = u.seq offset 0
-            ) e, lateral (
-                select body from body
-                where team = $1 and number = coalesce(e.version, e.seq)
-                    and handoff_id = case when e.version is null then '' else e.handoff_id end
-                offset 0
-            ) b
-            """,
-            team,
-            list(seqs),
-        )
-        return {row[0]: read_body(row[1]) for row in rows}
-
-    async def places(
-        self, team: str, wanted: Sequence[tuple[str, int]]
-    ) -> Mapping[tuple[str, int], int]:
-        """Return the `seq` of (handoff id, version), where the log still has it."""
-        rows = await self._rows(
-            "select u.handoff_id, u.version, e.seq"
-            " from unnest($2::text[], $3::bigint[]) u(handoff_id, version), lateral"
-            " (select seq from entry where team = $1 and handoff_id = u.handoff_id"
-            " and version = u.version offset 0) e",
-            team,
-            *transposed(list(wanted), 2),
-        )
-        return {(handoff_id, version): seq for handoff_id, version, seq in rows}
-
-    async def log(self, page: LogPage) -> Sequence[Entry]:
-        """Return a page of the log, oldest first."""
-        entries: list[Entry] = []
-        looked_to: int | None = page.after
-        while looked_to is not None and len(entries) < page.limit:
-            rest = replace(page, after=looked_to, limit=page.limit - len(entries))
-            (sql, bound), looked_to = entries_page(rest)
-            entries += [read_entry(tuple(row)) for row in await self._rows(sql, *bound)]
-            if looked_to is not None and looked_to >= (await self.head(page.team)).seq:
-                looked_to = None
-        return entries
-
     async def head(self, team: str) -> Head:
         """Return the end of a team's log."""
-        rows = await self._rows("select head_seq, head_hash from team where id = $1", team)
-        return value_of(Head, rows[0]) if rows else Head()
+        await self._settle([team])
+        known = self._state.teams.get(team)
+        return Head() if known is None else known.head
 
     async def horizon(self, team: str) -> Horizon | None:
         """Return where a team's log begins, if it was pruned."""
-        async with self._connected() as connection:
-            return await current_horizon(connection, team)
-
-    async def inbox(self, team: str, agent: str, *, after: int, limit: int) -> Sequence[Mail]:
-        """Return what concerns `agent` after `after`, oldest first."""
-        rows = await self._rows(
-            "select seq, kind, at, actor, type, handoff_id, version from inbox"
-            " where team = $1 and agent = $2 and seq > $3 order by seq, kind limit $4",
-            team,
-            agent,
-            after,
-            limit + _KINDS_MAX,
-        )
-        items = [value_of(Mail, row) for row in rows]
-        # A reader goes on after the last `seq` it saw: a page must not end inside an entry.
-        return [
-            item for n, item in enumerate(items) if n < limit or item.seq == items[limit - 1].seq
-        ]
-
-    async def queued(self, team: str, agent: str) -> int:
-        """Return how many unfinished handoffs `agent` is the recipient of."""
-        [[count]] = await self._rows(
-            "select count(*) from handoff where team = $1 and recipient = $2 and ended_at is null",
-            team,
-            agent,
-        )
-        return count
-
-    async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
-        """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""
-        rows = await self._rows(
-            "select team, origin, recipient, count(*) from handoff"
-            " where ended_at is null group by team, origin, recipient"
-        )
-        return [(team, origin, recipient, count) for team, origin, recipient, count in rows]
+        return await self.tables.horizon(team)
 
     async def next_due(self) -> int | None:
         """Return the earliest due time of all."""
-        [[due_at]] = await self._rows("select min(due_at) from handoff where due_at is not null")
-        return due_at
+        await self.follow()
+        return self._state.next_due()
+
+    def waiting(self, team: str, agent: str) -> bool:
+        """Whether there is something that `agent` may take."""
+        return bool(self._state.claimable(team, agent, 1))
+
+    async def known(self, team: str) -> Head | None:
+        """Return where a team's log ends as it is in memory, read first if it is not; None: no team."""
+        if team not in self._state.teams:
+            await self._settle([team])
+        found = self._state.teams.get(team)
+        return None if found is None else found.head
 
     # --- housekeeping ---
 
@@ -476,17 +593,26 @@ class PostgresStore:
         The server overwrites them when it vacuums; its write-ahead log and backups keep what they
         have (docs/postgres.md).
         """
-        rows = await self._rows(
-            "delete from body where team = $1 and handoff_id = $2 returning 1", team, handoff_id
-        )
-        return len(rows)
+        await self._settle([team])
+        seqs = await self._trail(team, handoff_id)
+        return await self.step(lambda connection: erase(connection, team, handoff_id, seqs))
 
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went."""
-        try:
-            return await prune(self.step, horizon, forget_before=forget_before)
-        finally:
-            self._known.clear()
+        team = horizon.team
+        await self._settle([team])
+        await self.flush(team)
+        going_on: list[int] = []
+        for handoff in horizon.snapshots:
+            going_on += [s for s in await self._trail(team, handoff.id) if s <= horizon.seq]
+        going_on.sort()
+        for some in range(0, len(going_on), PIECE_ROWS):
+            seqs = going_on[some : some + PIECE_ROWS]
+            await self.step(partial(keep_bodies, team=team, seqs=seqs))
+        count = await prune(self.step, horizon, forget_before=forget_before)
+        await self.catch_up([team])
+        self._state.forget_closed(team, horizon.seq)
+        return count
 
     async def backup(self, name: str) -> Copy:
         """Refuse: the server has tools of its own."""
@@ -502,15 +628,6 @@ class PostgresStore:
     # --- statements ---
 
     async def ask(self, sql: str, *bound: Any) -> Sequence[Sequence[Any]]:
-        """Return the rows of a statement of `fleet`."""
-        return await self._rows(sql, *bound)
-
-    async def step(self, do: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do something in a transaction of its own."""
-        async with self._connected() as connection, connection.transaction():
-            return await do(connection)
-
-    async def _rows(self, sql: str, *bound: Any) -> Sequence[Sequence[Any]]:
         """Return the rows of one statement, in a transaction of its own."""
         async with self._connected() as connection:
             try:
@@ -518,11 +635,105 @@ class PostgresStore:
             except asyncpg.CharacterNotInRepertoireError:
                 return []  # a NUL: nothing here is called that
 
+    async def step(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do something in a transaction of its own."""
+        async with self._connected() as connection, connection.transaction():
+            return await do(connection)
 
-async def _roll_back(connection: Connection, work: PostgresTransaction) -> None:
-    """Undo what a block began. A connection on which that fails is not used again."""
-    if not work.begun:
-        return
+
+class PostgresTransaction(JournaledTransaction):
+    """A unit of work that remembers what it rests on, so that it can be compared."""
+
+    def __init__(
+        self,
+        store: PostgresStore,
+        state: State,
+        heard: Mapping[str, int] | None,
+        *,
+        careful: bool,
+    ) -> None:
+        """Begin; `careful` looks up commands and keys instead of believing that they are new."""
+        super().__init__(store, state)
+        self.basis = Basis(heard=heard)
+        self._shared = store
+        self._careful = careful
+
+    async def _rest_on(self, teams: Iterable[str]) -> None:
+        heads = self.basis.heads
+        for team in teams:
+            if team in heads:
+                continue
+            head = await self._shared.known(team)
+            if head is not None:
+                heads[team] = head
+
+    async def load(self, wanted: Wanted) -> Loaded:
+        """Return what there is of `wanted`; that names are new is believed, and compared later."""
+        self._require_unwritten()
+        await self._rest_on(
+            {name[0] for name in (*wanted.handoffs, *wanted.keys, *wanted.commands)}
+            | {name[0] for name in (*wanted.entries, *wanted.processes)}
+        )
+        loaded = await self._shared.loaded(wanted, names=self._careful)
+        if not self._careful:
+            self.basis.commands.update(wanted.commands)
+            self.basis.keys.update(wanted.keys)
+        self.basis.processes |= {key: p.seen_at for key, p in loaded.processes.items()}
+        return loaded
+
+    async def append(self, changes: Changes) -> Sequence[int]:
+        """Gather `changes` for the commit; return the `seq` that each entry will have."""
+        await self._rest_on(teams_of([changes]))
+        self.require_unmoved()
+        return await super().append(changes)
+
+    def require_unmoved(self) -> None:
+        """Refuse to go on where a log has been read further since it was first looked at.
+
+        Raises:
+            ConflictError: that is so.
+        """
+        for team, head in self.basis.heads.items():
+            known = self._state.teams.get(team)
+            if known is None or known.head != head:
+                raise ConflictError(f"the log of {team} has moved on")
+
+
+class _Held:
+    """A connection inside of a transaction that holds the ends of logs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.over = False
+        """Whether the transaction was committed or rolled back."""
+
+
+class _Look:
+    """A look at where logs end, which several readers wait for."""
+
+    def __init__(self) -> None:
+        self.teams: set[str] = set()
+        self.task: asyncio.Future[None] | None = None
+
+
+_HOLD: Final = """
+    select t.id from unnest($1::text[]) with ordinality u(id, n), lateral (
+        select id from team where id = u.id for no key update
+    ) t
+"""
+
+
+def _require_end(team: TeamState, end: End) -> None:
+    if team.head.seq < end.head.seq:
+        raise StoreUnavailableError(
+            f"the log of {end.team} ends at {team.head.seq}, and should at {end.head.seq}: "
+            "the end of the log is missing",
+            next_step="Restore the whole database from a backup.",
+        )
+
+
+async def _roll_back(connection: Connection) -> None:
+    """Undo what was begun. A connection on which that fails is not used again."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
             await connection.execute("rollback")

@@ -1,26 +1,20 @@
-"""What a unit of work comes to, as the one call that writes it (`append` in the schema).
+"""A unit of work as the one call that writes it (`append` in the schema).
 
-Nothing here decides when that is, or what becomes of it: `transaction` and `store` do.
+Nothing here decides when that is, or what becomes of it: `store` does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from nodrop.core.model import Handoff
 from nodrop.store import Changes, Key
 from nodrop.stores.postgres.driver import Connection
-from nodrop.stores.postgres.records import (
-    Columns,
-    agent_columns,
-    columns_of,
-    handoff_columns,
-    party_columns,
-    transposed,
-    with_salt,
-)
-from nodrop.wire.log import Draft, around_place, salted_digest
+from nodrop.stores.postgres.records import party_columns, transposed
+from nodrop.stores.records import Columns, agent_columns, columns_of, handoff_columns, packed
+from nodrop.stores.serving import Name
+from nodrop.stores.work import Commit
+from nodrop.wire.log import Head
 
 UNTOLD: Final = frozenset(
     {
@@ -33,53 +27,42 @@ UNTOLD: Final = frozenset(
     }
 )
 """The kinds of records that no decision rests on: other nodes need not read them again."""
+AGENT: Final = "agent"
+TOKEN: Final = "token"  # noqa: S105  # what it is called
+RECORD: Final = "record/"
+_EVER: Final = 2**62
 
-Name = tuple[str, str, str]
-"""(team, actor, command id) or (team, sender, key)."""
 
+class Basis(msgspec.Struct, kw_only=True):
+    """What a unit of work rests on: compared when it is written."""
 
-class Basis:
-    """What a unit of work believes without having looked: checked when it is written."""
+    heads: dict[str, Head] = msgspec.field(default_factory=dict[str, Head])
+    """Where the log of each team ended when it was first looked at."""
+    heard: Mapping[str, int] | None = None
+    """Up to which entry of each team what is known to decide by has been heard of; None: nobody
+    else changes it."""
+    commands: set[Name] = msgspec.field(default_factory=set[Name])
+    """Not carried out before."""
+    keys: set[Name] = msgspec.field(default_factory=set[Name])
+    """Not used before."""
+    processes: dict[Key, int] = msgspec.field(default_factory=dict[Key, int])
+    """When each process was last heard of: one that was heard of since is not dropped."""
 
-    def __init__(self) -> None:
-        self.versions: dict[Key, int] = {}
-        self.commands: set[Name] = set()
-        """Not carried out before."""
-        self.keys: set[Name] = set()
-        """Not used before."""
-
-    def rest_on(
-        self, handoffs: Iterable[Handoff], commands: Iterable[Name], keys: Iterable[Name]
-    ) -> None:
-        """Believe that these handoffs are as they are known, and that nobody used these names."""
-        self.versions |= {(handoff.team, handoff.id): handoff.version for handoff in handoffs}
-        self.commands.update(commands)
-        self.keys.update(keys)
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to check."""
-        return not (self.versions or self.commands or self.keys)
+    def ends(self) -> list[Columns]:
+        """Return (team, seq, hash, heard) of each team, sorted: who locks them locks them in order."""
+        heard = self.heard
+        return [
+            (team, head.seq, head.hash, None if heard is None else heard.get(team, 0))
+            for team, head in sorted(self.heads.items())
+        ]
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
     """Who writes."""
 
     node: str = ""
-    heard: Mapping[str, int] | None = None
-    """Up to which entry of each team what is known to decide by has been heard of; None: nobody
-    else changes it."""
     channel: str | None = None
     """Where the others are told; None: there are none."""
-
-
-def names_of(commands: Iterable[Name], keys: Iterable[Name]) -> list[str]:
-    """Return what is held by its name, because it is not there yet.
-
-    Of two nodes that are sent one command, or one key, the second decides when the first is through.
-    """
-    names = [":".join(("command", *command)) for command in commands]
-    return names + [":".join(("key", *key)) for key in keys]
 
 
 def gathered(parts: Sequence[Changes]) -> Changes:
@@ -90,116 +73,145 @@ def gathered(parts: Sequence[Changes]) -> Changes:
         name: [each for part in parts for each in getattr(part, name)]
         for name in Changes.__struct_fields__
     }
-    together["rows"] = list({(r.handoff.team, r.handoff.id): r for r in together["rows"]}.values())
     together["keys"] = list({(u.team, u.sender, u.key): u for u in together["keys"]}.values())
     together["processes"] = list({(p.team, p.id): p for p in together["processes"]}.values())
     return Changes(**together)
 
 
-async def write(
-    connection: Connection,
-    changes: Changes,
-    basis: Basis,
-    gone: Sequence[tuple[str, str, int]],
-    *,
-    rows: Mapping[Key, Handoff],
-    writer: Writer,
-) -> list[int]:
-    """Write what a unit of work came to; return the `seq` of each entry.
-
-    Args:
-        connection: inside of a transaction, or the call is one.
-        changes: what it came to.
-        basis: what must hold.
-        gone: processes that go, unless they were heard of after the time given with each.
-        rows: handoffs that have a row, as it was.
-        writer: who writes.
-    """
-    entries, bodies, items = _entries(changes.entries)
-    changed = {(row.handoff.team, row.handoff.id): row for row in changes.rows}
-    parties: list[Columns] = []
-    for key, row in changed.items():
-        before = rows.get(key)
-        if before is None or before.asked != row.handoff.asked:
-            parties.extend(party_columns(row.handoff))
-    # That nobody else has changed what is written, the versions of its entries tell.
-    read = [(*key, version) for key, version in basis.versions.items() if key not in changed]
-    heard = writer.heard
-    teams = sorted({draft.team for draft in changes.entries})
+async def check(connection: Connection, basis: Basis) -> bool:
+    """Whether everything is as a unit of work that writes nothing has found it."""
     return await connection.fetchval(
-        _APPEND,
-        names_of(basis.commands, basis.keys),
-        *transposed(read, 3),
+        _CHECK,
+        *transposed(basis.ends(), 4),
         *transposed(list(basis.commands), 3),
         *transposed(list(basis.keys), 3),
-        teams,
-        [None if heard is None else heard.get(team, 0) for team in teams],
-        is_known(changes),
-        *transposed(entries, 13),
-        *transposed(bodies, 2),
-        *transposed(items, 3),
-        sum(key not in rows for key in changed),
-        *transposed([handoff_columns(changed[key]) for key in sorted(changed)], 18),
-        *transposed(parties, 4),
+    )
+
+
+async def write(connection: Connection, commit: Commit, basis: Basis, writer: Writer) -> None:
+    """Write a commit, inside of a transaction, or the call is one.
+
+    Raises:
+        asyncpg.SerializationError: it rests on what is not so. Nothing is written.
+    """
+    changes = gathered(commit.changes)
+    behind = commit.behind
+    rows = behind.rows
+    tells = {team: bool(about) for team, about in changed(changes).items()}
+    heads = {each.batch.team: each.head for each in commit.journal}
+    marks = dict(behind.watermarks)
+    ends = basis.ends()
+    after = [(heads.get(team) or basis.heads[team], team) for team, *_ in ends]
+    await connection.fetchval(
+        _APPEND,
+        *transposed(ends, 4),
+        *transposed(
+            [
+                (head.seq, head.hash, team in heads and tells.get(team, False), marks.get(team))
+                for head, team in after
+            ],
+            4,
+        ),
+        *transposed(list(basis.commands), 3),
+        *transposed(list(basis.keys), 3),
+        *transposed(
+            [
+                (*columns_of(each.batch), told_in(changes, each.batch.team))
+                for each in commit.journal
+            ],
+            12,
+        ),
+        *transposed(
+            [
+                (each.batch.team, *columns_of(body))
+                for each in commit.journal
+                for body in each.large
+            ],
+            4,
+        ),
+        *transposed(list(commit.commands), 5),
+        *transposed(list(commit.mentions), 3),
         *transposed([columns_of(use) for use in changes.keys], 5),
         *transposed([columns_of(process) for process in changes.processes], 5),
-        *transposed(gone, 3),
+        *transposed([(*key, basis.processes.get(key, _EVER)) for key in changes.processes_gone], 3),
+        *transposed([handoff_columns(row) for row in rows], 18),
+        *transposed(
+            [party for row in rows if row.parties for party in party_columns(row.handoff)], 4
+        ),
+        *transposed(
+            [
+                (row.handoff.team, row.handoff.id, first, packed(seqs))
+                for row in rows
+                for first, seqs in row.overflow
+            ],
+            4,
+        ),
+        *transposed([(team, reader, *columns_of(item)) for team, reader, item in behind.mail], 9),
         writer.node,
         writer.channel,
     )
+    if changes.agents or changes.tokens or changes.records or changes.records_gone:
+        await _write_known(connection, changes)
 
 
-def _entries(
-    drafts: Sequence[Draft],
-) -> tuple[list[Columns], list[Columns], list[Columns]]:
-    """Return entries, bodies and inbox items as columns; the latter two count entries from 1."""
-    entries: list[Columns] = []
-    bodies: list[Columns] = []
-    items: list[Columns] = []
-    for number, draft in enumerate(drafts, start=1):
-        digest = None
-        if draft.body is not None:
-            digest = salted_digest(draft.salt, draft.body)
-            bodies.append((number, with_salt(draft.salt, draft.body)))
-        for reader, kind in set(draft.mail):  # one may be told for two reasons
-            items.append((number, reader, kind))
-        entries.append(
-            (
-                draft.team,
-                draft.at,
-                draft.type,
-                draft.actor,
-                draft.handoff_id,
-                draft.version,
-                draft.correlation_id,
-                draft.command_id,
-                draft.request,
-                str(bytes(draft.data), "utf-8"),
-                digest,
-                *around_place(draft, digest),
-            )
-        )
-    return entries, bodies, items
+def changed(changes: Changes) -> dict[str, list[tuple[str, str]]]:
+    """Return (kind, id) of the agents, tokens and records of each team that decisions rest on."""
+    about: dict[str, list[tuple[str, str]]] = {}
+    for agent, _ in changes.agents:
+        about.setdefault(agent.team, []).append((AGENT, agent.id))
+    for token in changes.tokens:
+        about.setdefault(token.team, []).append((TOKEN, token.id))
+    records = [(record.team, record.kind, record.id) for record in changes.records]
+    for team, kind, name in (*records, *changes.records_gone):
+        if kind not in UNTOLD:
+            about.setdefault(team, []).append((RECORD + kind, name))
+    return about
 
 
-def is_known(changes: Changes) -> bool:
-    """Whether decisions of other nodes rest on something in `changes`."""
-    return bool(
-        changes.agents
-        or changes.tokens
-        or any(kind not in UNTOLD for _, kind, _ in changes.records_gone)
-        or any(record.kind not in UNTOLD for record in changes.records)
-    )
+def told_in(changes: Changes, team: str) -> str:
+    """Return what the journal says about agents, tokens and records that changed with a batch."""
+    about = changed(changes).get(team)
+    return msgspec.json.encode(about).decode() if about else ""
 
 
-_ARGUMENTS: Final = 69
+def needs_transaction(commit: Commit) -> bool:
+    """Whether a commit takes more than the one call."""
+    return any(c.agents or c.tokens or c.records or c.records_gone for c in commit.changes)
+
+
+def teams_of(changes: Collection[Changes]) -> set[str]:
+    """Return the teams that entries are of."""
+    return {draft.team for each in changes for draft in each.entries}
+
+
+_ARGUMENTS: Final = 88
 _APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENTS))})"
+_CHECK: Final = """
+    select not exists (
+        select 1 from unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[]) u(id, seq, hash, heard)
+        left join lateral (
+            select head_seq, head_hash, known_seq from team where id = u.id offset 0
+        ) t on true
+        where t.head_seq is distinct from u.seq or t.head_hash is distinct from u.hash
+            or t.known_seq > u.heard
+    ) and not exists (
+        select 1 from unnest($5::text[], $6::text[], $7::text[]) u(team, actor, id), lateral (
+            select 1 from command c
+            where c.team = u.team and c.actor = u.actor and c.id = u.id offset 0
+        ) used
+    ) and not exists (
+        select 1 from unnest($8::text[], $9::text[], $10::text[]) u(team, sender, key), lateral (
+            select 1 from idempotency_key k
+            where k.team = u.team and k.sender = u.sender and k.key = u.key offset 0
+        ) used
+    )
+"""
 
 
 # --- what is rare -------------------------------------------------------------------------------
 
 
-async def write_known(connection: Connection, changes: Changes) -> None:
+async def _write_known(connection: Connection, changes: Changes) -> None:
     """Write what is known of a team's agents and ways in, statement by statement, each sorted."""
     agents = [agent for agent, _ in changes.agents]
     manifests = [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents]

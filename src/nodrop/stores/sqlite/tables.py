@@ -1,23 +1,16 @@
-"""Everything in a database file, as the rows of plain tables: what leaves for another store.
+"""Everything in a database file, table by table: what leaves for another store.
 
 For moving, not for serving: the file is held for itself meanwhile, like by a relay.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
-
-import msgspec
+from typing import Self
 
 from nodrop.core.errors import NotFoundError
-from nodrop.store import row_of
-from nodrop.stores import journal
-from nodrop.stores.journal import Batch
-from nodrop.stores.records import Columns, read_handoff, value_of
+from nodrop.stores.records import Columns
 from nodrop.stores.sqlite.connection import connect
 from nodrop.stores.sqlite.database import Database
-from nodrop.stores.sqlite.pruning import BATCH
-from nodrop.wire.log import Entry
 
 
 class SQLiteTables:
@@ -52,89 +45,14 @@ class SQLiteTables:
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[Columns]:
         """Yield the rows of a table in the order of its key."""
-        made: Mapping[str, Callable[[], Iterator[Columns]]] = {
-            "team": self._teams,
-            "entry": self._entries,
-            "body": self._bodies,
-            "handoff": self._handoffs,
-        }
-        return made[table]() if table in made else self._as_it_is(table, columns)
-
-    def _as_it_is(self, table: str, columns: Sequence[str]) -> Iterator[Columns]:
+        if table == "team":
+            yield from self._teams()
+            return
         sql = f"select {', '.join(columns)} from {table} order by {columns[0]}, {columns[1]}"  # noqa: S608  # names of our own schema
         yield from self._connection.execute(sql)
 
     def _teams(self) -> Iterator[Columns]:
+        """Yield each team with the end of its log, up to which every row is written."""
         for row in self._connection.execute("select * from team order by id"):
             head = self._heads[row[0]]
-            yield (*row, head.seq, head.hash)
-
-    def _batches(self) -> Iterator[Batch]:
-        sql = f"select {BATCH} from journal order by team, last_seq"  # noqa: S608  # constants
-        for row in self._connection.execute(sql):
-            yield value_of(Batch, row)
-
-    def _entries(self) -> Iterator[Columns]:
-        for batch in self._batches():
-            for entry in journal.entries(batch):
-                columns = list(msgspec.structs.astuple(entry))
-                columns[_DATA] = str(bytes(entry.data), "utf-8")
-                yield (*columns, self._request(entry))
-
-    def _request(self, entry: Entry) -> bytes | None:
-        """Return the digest of the request that wrote an entry."""
-        if entry.command_id is None:
-            return None
-        row = self._connection.execute(
-            "select request from command where team = ? and actor = ? and id = ?",
-            (entry.team, entry.actor, entry.command_id),
-        ).fetchone()
-        return row[0] if row else None
-
-    def _bodies(self) -> Iterator[Columns]:
-        """Yield (team, handoff id, version or `seq`, salt, body)."""
-        for batch in self._batches():
-            entries = {entry.seq: entry for entry in journal.entries(batch)}
-            for body in journal.bodies(batch):
-                yield (*_place(entries[body.seq]), body.salt, body.body)
-            large = self._connection.execute(
-                "select seq, salt, body from large_body where team = ? and seq between ? and ?",
-                (batch.team, batch.first_seq, batch.last_seq),
-            )
-            for seq, salt, body in large:
-                yield (*_place(entries[seq]), salt, body)
-        yield from self._connection.execute("select * from kept_body")
-
-    def _handoffs(self) -> Iterator[Columns]:
-        for (json,) in self._connection.execute("select json from handoff order by team, id"):
-            handoff = read_handoff(json)
-            row = row_of(handoff)
-            yield (
-                handoff.team,
-                handoff.id,
-                handoff.version,
-                handoff.state.value,
-                handoff.attempt,
-                handoff.sender,
-                handoff.origin,
-                handoff.recipient,
-                handoff.correlation_id,
-                handoff.process,
-                row.due_at,
-                row.rank,
-                row.held,
-                row.open,
-                row.dead,
-                handoff.outcome.at if handoff.outcome else None,
-                handoff.settled_at,
-                json,
-            )
-
-
-_DATA: int = Entry.__struct_fields__.index("data")
-
-
-def _place(entry: Entry) -> tuple[Any, ...]:
-    if entry.handoff_id is None or entry.version is None:
-        return (entry.team, "", entry.seq)
-    return (entry.team, entry.handoff_id, entry.version)
+            yield (*row, head.seq, head.hash, head.seq)
