@@ -409,6 +409,8 @@ class PostgresStore(JournaledStore):
 
     async def _fold_on(self, end: End, team: TeamState) -> bool:
         """Fold batches as long as each follows; return whether all did, up to the end."""
+        if team.head.seq >= end.head.seq:
+            return team.head == end.head
         while team.head.seq < end.head.seq:
             batches = await self.tables.batches_after(end.team, team.head.seq)
             if not batches:
@@ -419,7 +421,7 @@ class PostgresStore(JournaledStore):
                 if follows != (team.head.seq, team.head.hash):
                     return False
                 await self._replay(each, news=True)
-        return team.head.seq > end.head.seq or team.head == end.head
+        return True
 
     async def _recover(self, end: End, *, news: bool) -> None:
         """Have a team in memory: what is open, and what its rows do not have yet."""
