@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.core.errors import InvalidRequestError
 from nodrop.doors.a2a.addresses import Addresses
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 
 PUBLIC = "93.184.215.14"
 

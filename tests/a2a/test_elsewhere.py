@@ -12,7 +12,7 @@ import pytest
 
 from nodrop.core.errors import ForbiddenError, InvalidRequestError
 from nodrop.doors.a2a.errand import Errand
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 
 PATIENCE_SECONDS = 20
 PUBLIC = "93.184.215.14"

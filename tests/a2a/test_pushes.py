@@ -16,7 +16,7 @@ from a2a.types import (
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from nodrop.core.errors import StoreUnavailableError
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 from nodrop.engine.relay import Caller
 from nodrop.engine.webhooks import Webhook, Webhooks
 from nodrop.wire.requests import CreateLink, RedeemLink

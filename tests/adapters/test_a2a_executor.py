@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from nodrop import app
 from nodrop.adapters import a2a
 from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 from nodrop.engine.relay import Relay
 
 PATIENCE_SECONDS = 30

@@ -15,7 +15,7 @@ from front import Front
 
 import nodrop
 from nodrop import app
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 from nodrop.engine.relay import operator_of
 from nodrop.wire.requests import SetReach
 

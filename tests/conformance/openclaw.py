@@ -24,7 +24,7 @@ from front import Front, write
 import nodrop
 from nodrop import app
 from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 from nodrop.engine.relay import operator_of
 
 NODE, OPENCLAW = "node@24", "openclaw@2026.9.6"

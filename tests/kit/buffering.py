@@ -12,7 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from nodrop.core.errors import TooLargeError
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 from nodrop.wire.asgi import refuse
 
 BODY_BYTES_MAX: Final = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from nodrop.app import SystemIds
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
-from nodrop.doors.listener import Patience, listen
+from nodrop.doors.listener.server import Patience, listen
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
 

@@ -18,7 +18,7 @@ from nodrop.app import SystemIds
 from nodrop.core.errors import InvalidRequestError
 from nodrop.doors.gate import Gate
 from nodrop.doors.http.door import HTTPDoor
-from nodrop.doors.listener import listen
+from nodrop.doors.listener.server import listen
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
 from nodrop_proof.fuzz import decoders, guided, mutated

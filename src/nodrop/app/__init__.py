@@ -12,7 +12,7 @@ from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.app.running import run
 from nodrop.app.schema_files import schemas, write_schemas
 from nodrop.app.serving import PORT, Served, serve
-from nodrop.doors.listener import TLS
+from nodrop.doors.listener.server import TLS
 
 __all__ = [
     "A2A",

@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.app.machine import KeyFile, SystemIds
+from nodrop.app.machine import KeyFile, SystemIds, open_files_max
 from nodrop.app.relay import TEAM
 from nodrop.client import key_files
 from nodrop.doors.a2a.door import A2ADoor
 from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener import ANY_ADDRESS, TLS, listen
+from nodrop.doors.listener.connections import Connections
+from nodrop.doors.listener.server import ANY_ADDRESS, TLS, listen
 from nodrop.doors.mcp.door import MCPDoor
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
@@ -105,6 +106,7 @@ async def listening(
             port=port,
             tls=tls,
             frame_bytes_max=relay.limits.frame_bytes_max,
+            connections=Connections(relay.limits, descriptors=open_files_max()),
             before_shutdown=before_shutdown,
         ) as url,
     ):

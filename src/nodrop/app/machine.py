@@ -1,4 +1,4 @@
-"""The machine a relay runs on: its time, its randomness, the file with its key."""
+"""The machine a relay runs on: its time, its randomness, its open files, the file with its key."""
 
 import asyncio
 import functools
@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,8 @@ from nodrop.core.limits import SECOND
 from nodrop.wire import keys
 
 _SLEEP_SECONDS_MAX: Final = 30.0
+_OPEN_FILES_WANTED: Final = (65_536, 10_240)
+"""Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
 
 class SystemClock:
@@ -108,3 +111,29 @@ class KeyFile:
     def key(self) -> Ed25519PrivateKey:
         """The private key."""
         return key_files.ed25519(self._path)
+
+
+def allow_open_files() -> None:
+    """Raise the soft limit of open files to the hard one: every connection is an open file."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415  # not on Windows
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in _OPEN_FILES_WANTED:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft == resource.RLIM_INFINITY or soft >= most:
+            return
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            return
+
+
+def open_files_max() -> int | None:
+    """Return how many files this process may have open; None: that is not known."""
+    if sys.platform == "win32":
+        return None
+    import resource  # noqa: PLC0415  # not on Windows
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft

@@ -19,13 +19,13 @@ import msgspec
 
 from nodrop.app.database import DATABASE, AddressFile, without_password
 from nodrop.app.doors import A2A, HOST, listening
-from nodrop.app.machine import KeyFile, SystemClock, SystemIds
+from nodrop.app.machine import KeyFile, SystemClock, SystemIds, allow_open_files
 from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.client.credentials import CredentialsFile
 from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.doors.gate import LOOPBACK
-from nodrop.doors.listener import TLS
+from nodrop.doors.listener.server import TLS
 from nodrop.doors.outlets.checkpoints import Checkpoints, leaving
 from nodrop.doors.outlets.sender import Sender
 from nodrop.doors.telemetry.door import telling
@@ -90,6 +90,7 @@ async def serve(
         UnavailableError: the address cannot be listened on.
     """
     stop = stop or asyncio.Event()
+    allow_open_files()
     database = store or str(home / DATABASE)
     ids = SystemIds()
     with _signals_set(stop):

@@ -135,6 +135,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     outgoing_bytes_max: int = 16_777_216
     """Bytes waiting for one slow WebSocket reader before it is cut off."""
 
+    # Connections.
+    connections_max: int = 20_000
+    """Open connections of one relay. Beyond it, those without a token are closed, oldest first."""
+    connections_per_agent_max: int = 1_000
+    """Open connections of one agent, half of what there is room for at most; `queue_full`."""
+    keep_alive_ms: int = 75 * SECOND
+    """How long a connection over which a valid token came may be idle between two requests."""
+    keep_alive_unproven_ms: int = 5 * SECOND
+    """How long any other connection may be."""
+
     # Backpressure: what one requester, and what one inbox, may have waiting. Refused, not dropped.
     open_handoffs_max: int = 100_000
     """Unfinished handoffs of one requester; one more is refused with `queue_full`."""

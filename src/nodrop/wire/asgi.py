@@ -17,6 +17,9 @@ Header = tuple[bytes, bytes]
 Headers = dict[bytes, bytes]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+PROVE: Final = "nodrop.prove"
+"""The ASGI extension by which a listener is told whose token came over a connection."""
+
 _PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
 _CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
 
@@ -33,6 +36,17 @@ def address_of(scope: Mapping[str, Any]) -> str | None:
     """Return where a connection comes from."""
     client: tuple[str, int] | None = scope.get("client")
     return client[0] if client else None
+
+
+def prove(scope: Mapping[str, Any], team: str, agent: str) -> None:
+    """Tell the listener, if there is one, whose valid token a request carried.
+
+    Raises:
+        QueueFullError: that agent has too many connections open.
+    """
+    extensions: Mapping[str, Any] = scope.get("extensions", {})
+    if (told := extensions.get(PROVE)) is not None:
+        told(team, agent)
 
 
 async def refuse(

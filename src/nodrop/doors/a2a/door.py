@@ -30,7 +30,7 @@ from nodrop.core.names import AGENT_ID
 from nodrop.doors.a2a.pushers import Pushers
 from nodrop.doors.a2a.visit import ANONYMOUS, Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
-from nodrop.wire.asgi import Headers, address_of, bearer_in, refuse
+from nodrop.wire.asgi import Headers, address_of, bearer_in, prove, refuse
 from nodrop.wire.decoding import peek
 
 if TYPE_CHECKING:
@@ -290,7 +290,9 @@ class A2ADoor:
     async def _caller(self, headers: Headers, scope: Scope | None) -> Caller:
         address = address_of(scope or {})
         secret = bearer_in(headers)
-        return await self._relay.authenticate(secret, address=address, operation="a2a")
+        caller = await self._relay.authenticate(secret, address=address, operation="a2a")
+        prove(scope or {}, caller.team, caller.agent)
+        return caller
 
 
 class _Refused(Exception):  # noqa: N818  # as a refusal is called everywhere here

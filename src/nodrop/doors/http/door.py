@@ -30,7 +30,7 @@ from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay, stranger
 from nodrop.wire import routes
-from nodrop.wire.asgi import Header, Headers, address_of, bearer_in, refuse
+from nodrop.wire.asgi import Header, Headers, address_of, bearer_in, prove, refuse
 from nodrop.wire.requests import GetLog, Offer, OfferGroup
 from nodrop.wire.traces import is_traceparent
 
@@ -125,6 +125,7 @@ class HTTPDoor:
     ) -> Caller:
         secret, address = bearer_in(headers), address_of(scope)
         caller = await self._relay.authenticate(secret, address=address, operation=operation)
+        prove(scope, caller.team, caller.agent)
         if team is not None and team != caller.team:
             foreign = NotFoundError("no such team")
             foreign.suspect = "foreign_team"

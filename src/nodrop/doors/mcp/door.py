@@ -24,7 +24,7 @@ from nodrop.core.errors import (
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory, Way
 from nodrop.engine.relay import Caller, Relay
-from nodrop.wire.asgi import Headers, address_of, bearer_in, refuse
+from nodrop.wire.asgi import Headers, address_of, bearer_in, prove, refuse
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -92,6 +92,7 @@ class MCPDoor:
             secret = bearer_in(Headers(scope["headers"]))
             address = address_of(scope)
             caller = await self._relay.authenticate(secret, address=address, operation="mcp")
+            prove(scope, caller.team, caller.agent)
             self._wanted.set()
             sessions = await asyncio.shield(self._sessions)
         except NodropError as error:

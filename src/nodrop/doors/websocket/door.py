@@ -19,7 +19,7 @@ from nodrop.doors.websocket.connection import (
 from nodrop.doors.websocket.frames import Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Relay
-from nodrop.wire.asgi import address_of, bearer_in, refuse
+from nodrop.wire.asgi import address_of, bearer_in, prove, refuse
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.routes import split_team
 
@@ -112,6 +112,7 @@ class WebSocketDoor:
             foreign.suspect = "foreign_team"
             self._relay.refuse(caller, "hello", foreign)
             raise foreign
+        prove(scope, caller.team, caller.agent)
         process = hello.resume or self._new_id()
         outbox.batch = hello.batch
         welcome = frames.Welcome(team=caller.team, agent=caller.agent, process=process)
@@ -136,7 +137,7 @@ class WebSocketDoor:
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS_MAX):
                 await outbox.flush()
-        return _EndedError(UNAUTHENTICATED)
+        return _EndedError(COME_BACK if error.retryable else UNAUTHENTICATED)
 
     # --- after it ---
 

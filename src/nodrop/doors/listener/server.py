@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
+from websockets.http11 import Request
 
 from nodrop.core.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
+from nodrop.doors.listener.connections import Connections
+from nodrop.wire.asgi import PROVE
 from nodrop.wire.errors import document
 
 _SHUTDOWN_SECONDS_MAX: Final = 5
@@ -30,8 +34,6 @@ _PROBE_SECONDS: Final = 15
 _PING_SECONDS: Final = 300.0 if _KEPT_BY_KERNEL else 15.0
 """The same question to the client itself, which a proxy in between cannot answer in its place."""
 _PONG_SECONDS_MAX: Final = 15.0
-_KEEP_ALIVE_SECONDS: Final = 75
-"""Longer than clients keep an idle connection, so that they never meet a closing one."""
 _UNREAD_MS_MAX: Final = 30_000
 """How long sent bytes may stay unread before the kernel gives a connection up."""
 _HEAD_BYTES_MAX: Final = 65_536
@@ -66,20 +68,23 @@ async def listen(
     frame_bytes_max: int,
     tls: TLS | None = None,
     patience: Patience = Patience(),  # noqa: B008  # a frozen value
+    connections: Connections | None = None,
     before_shutdown: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[str]:
     """Serve `application`; yields its address once it can be reached. Port 0 is any free one.
 
     At the end nothing new is let in, `before_shutdown` is called so that waiting requests can be
-    answered, and those that run are given a few seconds.
+    answered, and those that run are given a few seconds. `connections` bounds how many there may be.
 
     Raises:
         UnavailableError: the address cannot be listened on, or the certificate not used.
     """
     listener = _bind(host, port)
+    connections = Connections() if connections is None else connections  # an empty one is false
     config = _Config(
         application,
         patience=patience,
+        open_connections=connections,
         interface="asgi3",
         http=_Http,
         ws=_WebSocket,
@@ -92,7 +97,7 @@ async def listen(
         ws_ping_interval=_PING_SECONDS,
         ws_ping_timeout=_PONG_SECONDS_MAX,
         ws_per_message_deflate=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        backlog=connections.backlog,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS_MAX,
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
@@ -117,9 +122,12 @@ async def listen(
 class _Config(uvicorn.Config):
     """What every connection finds: uvicorn's configuration, and ours."""
 
-    def __init__(self, *args: Any, patience: Patience, **named: Any) -> None:
+    def __init__(
+        self, *args: Any, patience: Patience, open_connections: Connections, **named: Any
+    ) -> None:
         super().__init__(*args, **named)
         self.patience = patience
+        self.open_connections = open_connections
 
 
 class _Server(uvicorn.Server):
@@ -157,6 +165,7 @@ class _Http(HttpToolsProtocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._patience = self.config.patience
+        self._open = self.config.open_connections
         self._overdue: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Received since anything was made of it."""
@@ -167,10 +176,12 @@ class _Http(HttpToolsProtocol):
         """Expect a request."""
         super().connection_made(transport)
         self._expect(self._patience.head_seconds, self._refuse_slow)
+        self._open.made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""
         self._expect_no_more()
+        self._open.lost(self.transport)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -187,6 +198,7 @@ class _Http(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
+        self.scope["extensions"] = {PROVE: partial(self._open.prove, self.transport)}  # pyright: ignore[reportGeneralTypeIssues]  # ours
         self._in_head = True
 
     def on_headers_complete(self) -> None:
@@ -200,6 +212,7 @@ class _Http(HttpToolsProtocol):
         if large:
             self._refuse_large()
             return
+        self._open.begin(self.transport)
         super().on_headers_complete()
         if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]  # None for an upgrade
             self.cycle.transport = _Parting(self)  # pyright: ignore[reportAttributeAccessIssue]  # all that an answer needs of it
@@ -219,6 +232,11 @@ class _Http(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """End an answer. Who is answered before having said everything is not listened to long."""
+        self._open.end(self.transport)
+        if self._open.proven(self.transport):
+            self.timeout_keep_alive = self._open.keep_alive_seconds
+        else:
+            self.timeout_keep_alive = self._open.keep_alive_unproven_seconds
         super().on_response_complete()
         cycle = self.cycle
         if cycle.response_complete and cycle.more_body and not self._parting:
@@ -309,6 +327,19 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._parting = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the connection no longer."""
+        self.config.open_connections.lost(self.transport)
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        """Have the connection served, and the listener told whose it is."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            extensions: dict[str, Any] = {**(self.scope.get("extensions") or {})}
+            extensions[PROVE] = partial(self.config.open_connections.prove, self.transport)
+            self.scope["extensions"] = extensions
 
     def data_received(self, data: bytes) -> None:
         """Take what came, unless it was refused."""

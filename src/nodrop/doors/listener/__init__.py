@@ -1,0 +1,1 @@
+"""The listener: the socket under the networked doors, and the connections it has open."""

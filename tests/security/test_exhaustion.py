@@ -1,0 +1,186 @@
+"""Exhaustion: connections and bytes that one caller takes away from all others; each bound, taken away, lets it through."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from unittest import mock
+
+import aiohttp
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from kit.fortress import Fortress
+from nodrop.app import listening
+from nodrop.client.credentials import CredentialsFile
+from nodrop.core.limits import DEFAULT
+from nodrop.doors.listener.connections import Connections
+from nodrop_proof.chaos.relay_process import environment
+
+SECONDS_MAX = 30.0
+ROOM = 8
+CROWD = 40
+LOOK = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+
+
+class Crowd:
+    """Connections without a token that asked once, and stay."""
+
+    def __init__(self) -> None:
+        self._writers: list[asyncio.StreamWriter] = []
+        self._readers: list[asyncio.StreamReader] = []
+
+    async def grow(self, url: str, count: int) -> None:
+        port = int(url.rpartition(":")[2])
+        for _ in range(count):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            self._readers.append(reader)
+            self._writers.append(writer)
+            writer.write(LOOK)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            await reader.readuntil(b"}")
+
+    async def closed(self, count: int) -> None:
+        """Return when the first `count` connections were closed."""
+        for reader in self._readers[:count]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+
+    def leave(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def crowd() -> AsyncGenerator[Crowd]:
+    strangers = Crowd()
+    async with asyncio.timeout(SECONDS_MAX):
+        try:
+            yield strangers
+        finally:
+            strangers.leave()
+
+
+@asynccontextmanager
+async def narrow() -> AsyncGenerator[Fortress]:
+    """A relay with room for few connections."""
+    fortress = Fortress(replace(DEFAULT, connections_max=ROOM))
+    await fortress.open()
+    try:
+        yield fortress
+    finally:
+        await fortress.relay.stop()
+
+
+async def asked(url: str, token: str) -> int:
+    """Return the status of an ordinary request over a connection of its own."""
+    headers = {"authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(f"{url}/v1/handoffs") as response,
+    ):
+        return response.status
+
+
+async def test_idle_connections_without_a_token_keep_nobody_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with narrow() as fortress, listening(fortress.relay) as url, crowd() as strangers:
+        with caplog.at_level(logging.WARNING, logger="nodrop"):
+            await strangers.grow(url, CROWD)
+            assert await asked(url, "token-me") == 200
+            await strangers.closed(CROWD - ROOM)
+        lines = [r.message for r in caplog.records if "showed no token" in r.message]
+        assert len(lines) == 1
+
+
+async def test_without_the_bound_idle_connections_take_all_there_is() -> None:
+    """CONTROL: nothing is closed, and there are more connections than the relay has room for."""
+    listeners: list[Connections] = []
+    made = Connections.made
+
+    def kept(self: Connections, transport: asyncio.Transport) -> None:
+        listeners.append(self)
+        made(self, transport)
+
+    async with narrow() as fortress:
+        with (
+            mock.patch.object(Connections, "_close"),
+            mock.patch.object(Connections, "made", kept),
+        ):
+            async with listening(fortress.relay) as url, crowd() as strangers:
+                await strangers.grow(url, CROWD)
+                assert len(listeners[0]) == CROWD
+
+
+async def test_one_agent_leaves_connections_to_the_others() -> None:
+    async with (
+        narrow() as fortress,
+        listening(fortress.relay) as url,
+        asyncio.timeout(SECONDS_MAX),
+        aiohttp.ClientSession() as session,
+    ):
+        held: list[aiohttp.ClientWebSocketResponse] = []
+        for number in range(ROOM // 2 + 1):
+            channel = await session.ws_connect(f"{url}/v1/channel")
+            await channel.send_json({"id": 1, "op": "hello", "token": "token-bystander"})
+            said = await channel.receive_json()
+            held.append(channel)
+            if number < ROOM // 2:
+                assert said["ok"]["agent"] == "bystander"
+                continue
+            assert said["error"]["code"] == "queue_full"
+            assert said["error"]["retryable"]
+            await channel.receive()
+            assert channel.close_code == 1013
+        assert await asked(url, "token-me") == 200
+
+
+async def test_a_connection_with_a_token_is_kept_and_one_without_is_not() -> None:
+    fortress = Fortress(replace(DEFAULT, keep_alive_unproven_ms=1))
+    await fortress.open()
+    async with listening(fortress.relay) as url, crowd() as strangers:
+        await strangers.grow(url, 1)
+        await strangers.closed(1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        for _ in range(2):
+            writer.write(LOOK.replace(b"\r\n\r\n", b"\r\nauthorization: Bearer token-me\r\n\r\n"))
+            writer.write(
+                b"GET /v1/handoffs?limit=1 HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"authorization: Bearer token-me\r\n\r\n"
+            )
+            for _ in range(2):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+                await reader.readexactly(length)
+        writer.close()
+    await fortress.relay.stop()
+
+
+async def test_a_relay_with_few_descriptors_serves_who_has_a_token(tmp_path: Path) -> None:
+    up = (sys.executable, "-m", "nodrop.cli", "up", "--json", "--port", "0")
+    async with crowd() as strangers:
+        relay = await asyncio.create_subprocess_exec(
+            *("sh", "-c", 'ulimit -n 160; exec "$@"', "sh", *up),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(tmp_path),
+        )
+        assert relay.stdout is not None
+        assert relay.stderr is not None
+        try:
+            url: str = msgspec.json.decode(await relay.stdout.readline())["url"]
+            await strangers.grow(url, 300)
+            token = CredentialsFile(tmp_path).read().operator
+            assert token is not None
+            assert await asked(url, token) == 200
+        finally:
+            strangers.leave()
+            relay.terminate()
+            complaints = await relay.stderr.read()
+            await relay.wait()
+    assert complaints.count(b"showed no token") == 1
