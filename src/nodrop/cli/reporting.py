@@ -135,6 +135,6 @@ async def _standing(session: Session) -> AsyncGenerator[dict[str, Any]]:
             dead = handoff["state"] in {"failed", "rejected", "expired"}
             if handoff["holder"] is not None or (dead and handoff["decision"] is None):
                 yield handoff
-        if len(page) < _PAGE:
+        if not page:
             return
         before = page[-1]["id"]

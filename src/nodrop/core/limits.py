@@ -132,13 +132,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Commands waiting for a commit; more are refused with `queue_full`."""
     credit_max: int = 10_000
     """Deliveries that one connection may have in flight."""
-    outgoing_bytes_max: int = 16_777_216
-    """Bytes waiting for one slow WebSocket reader before it is cut off."""
+    page_bytes_max: int = 8_388_608
+    """Bytes of bodies after which a page ends, whatever its `limit`; its cursor goes on from there."""
+    reads_per_agent_max: int = 4
+    """Answers with bodies that are made for one agent at a time; more wait in line."""
+    waits_per_agent_max: int = 20_000
+    """Requests of one agent that wait for a handoff to get somewhere; `queue_full`."""
+    polls_per_agent_max: int = 1_000
+    """Requests of one agent that wait for work, its inbox or the log; `queue_full`."""
+    outgoing_bytes_max: int = 4_194_304
+    """Bytes waiting for one slow WebSocket reader before it is closed with 1013: come back."""
+    outgoing_bytes_per_agent_max: int = 33_554_432
+    """Bytes waiting to be read by one agent; a large answer beyond it is refused with `queue_full`."""
+    outgoing_bytes_per_relay_max: int = 268_435_456
+    """Of all agents; beyond it, each may have `outgoing_bytes_max`."""
 
     # Connections.
     connections_max: int = 20_000
     """Open connections of one relay. Beyond it, those without a token are closed, oldest first."""
-    connections_per_agent_max: int = 1_000
+    connections_per_agent_max: int = 500
     """Open connections of one agent, half of what there is room for at most; `queue_full`."""
     keep_alive_ms: int = 75 * SECOND
     """How long a connection over which a valid token came may be idle between two requests."""

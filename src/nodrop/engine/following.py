@@ -13,6 +13,7 @@ from nodrop.core.model import Decision, Handoff, Rung
 from nodrop.engine.alarms import Alarm, Alarms
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock
+from nodrop.engine.room import Waits
 from nodrop.engine.shows import Caller, may_see, require_sight, unseen
 from nodrop.store import Key, Store
 from nodrop.wire import requests
@@ -85,6 +86,7 @@ class Following:
         alarms: Alarms,
         intake: Intake,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        waits_max: int,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -94,6 +96,7 @@ class Following:
         self.alone = True
         """There are no other engines on the store: what is at hand there is the truth."""
         self._followers: dict[Key, list[Follower]] = {}
+        self._waits = Waits(waits_max)
 
     def follow(
         self,
@@ -108,6 +111,7 @@ class Following:
 
         Raises:
             InvalidRequestError: there is no such thing to wait for.
+            QueueFullError: more requests of this agent wait than may.
         """
         until = self._intake.wait(request.wait, now=self._clock.now())
         follower = Follower(
@@ -120,8 +124,13 @@ class Following:
             told=told,
             refused=refused,
         )
-        self._look(follower, self._list(follower, waits=follower.waits))
+        self._begin(follower)
         return follower
+
+    def _begin(self, follower: Follower) -> None:
+        if follower.waits:
+            self._waits.enter((follower.caller.team, follower.caller.agent))
+        self._look(follower, self._list(follower, waits=follower.waits))
 
     def to_the_end(
         self,
@@ -131,12 +140,16 @@ class Following:
         told: Told,
         refused: Callable[[NodropError], None],
     ) -> Follower:
-        """Have `told` called once the handoff, or what took its place, has ended."""
+        """Have `told` called once the handoff, or what took its place, has ended.
+
+        Raises:
+            QueueFullError: more requests of this agent wait than may.
+        """
         reached = _GOALS[Rung.FINISHED.value]
         follower = Follower(
             caller, handoff_id, reached=reached, until=None, told=told, refused=refused
         )
-        self._look(follower, self._list(follower, waits=True))
+        self._begin(follower)
         return follower
 
     async def wait(
@@ -161,6 +174,8 @@ class Following:
 
     def leave(self, follower: Follower) -> None:
         """Follow no longer, and be told nothing. Harmless if it was told."""
+        if follower.waits and not follower.ended:
+            self._waits.leave((follower.caller.team, follower.caller.agent))
         follower.ended = True
         self._unlist(follower)
         if follower.alarm is not None:

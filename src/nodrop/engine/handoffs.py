@@ -94,6 +94,9 @@ class Handoffs:
 
     def follow(self, asking: Asking, handoff_id: str) -> None:
         """Tell `asking` of the outcome of what it offered, once there is one."""
+        self._replies.give(asking, self._follow, handoff_id)
+
+    def _follow(self, asking: Asking, handoff_id: str) -> None:
         asking.follower = self._following.to_the_end(
             asking.caller,
             handoff_id,
@@ -320,27 +323,29 @@ class Handoffs:
         )
 
     async def _page(self, asking: Asking, listed: list[Handoff]) -> Reply:
-        before = listed[-1].id if listed else None
-        shown = await self._shows.seen(asking.caller, listed)
+        shown = await self._shows.page(asking.caller, listed)
+        before = listed[len(shown) - 1].id if shown else None
         return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
 
     async def _inbox(self, asking: Asking) -> Reply:
         caller, request = asking.caller, asking.request
         mails = await self._reading.inbox(caller, request)
-        items = await self._shows.items(
+        items, read = await self._shows.items(
             caller.team,
             caller.agent,
             mails,
             everything=request.all,
             talk_since=self._clock.now() - self._limits.talk_open_ms,
         )
-        after = mails[-1].seq if mails else request.after
+        after = mails[read - 1].seq if mails else request.after
         return Reply(answer=views.InboxAnswer(items=items, after=after))
 
     async def _trace(self, asking: Asking) -> views.View:
         caller, correlation_id = asking.caller, asking.name or ""
         legs, truncated = await self._reading.trace(caller, correlation_id)
-        shown = await self._shows.seen(caller, legs)
+        shown = await self._shows.page(caller, legs)
+        truncated = truncated or len(shown) < len(legs)
+        legs = legs[: len(shown)]
         return await self._tracing.trace(caller, correlation_id, legs, shown, truncated=truncated)
 
 

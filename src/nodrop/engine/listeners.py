@@ -64,7 +64,9 @@ class Listeners:
         if not mails or not self._listening.get(key):
             return
         team, reader = key
-        items = await self._shows.items(team, reader, mails, everything=True)
-        for listening in list(self._listening.get(key, ())):
-            for item in items:
-                listening.push(item)
+        while mails:
+            items, read = await self._shows.items(team, reader, mails, everything=True)
+            mails = mails[read:]
+            for listening in list(self._listening.get(key, ())):
+                for item in items:
+                    listening.push(item)

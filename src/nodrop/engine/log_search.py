@@ -44,8 +44,11 @@ class LogSearch:
         if request.text is None:
             entries = await self._reading.log(caller, request)
             after = entries[-1].seq if entries else request.after
-            entries = [e for e in entries if until is None or e.at <= until]
-            return views.LogAnswer(entries=await self._shows.entries(caller, entries), after=after)
+            wanted = [e for e in entries if until is None or e.at <= until]
+            shown = await self._shows.entries(caller, wanted)
+            if len(shown) < len(wanted):
+                after = shown[-1].seq
+            return views.LogAnswer(entries=shown, after=after)
         return await self._find(caller, request, request.text.casefold(), until)
 
     async def _find(
@@ -61,7 +64,7 @@ class LogSearch:
             if not entries:
                 break
             shown = await self._shows.entries(caller, entries)
-            for entry, view in zip(entries, shown, strict=True):
+            for entry, view in zip(entries, shown, strict=False):  # as many as a page has room for
                 if until is not None and entry.at > until:
                     return views.LogAnswer(entries=tuple(found), after=after)
                 after = entry.seq
@@ -69,6 +72,8 @@ class LogSearch:
                     found.append(view)
                 if len(found) == wanted:
                     return views.LogAnswer(entries=tuple(found), after=after)
+            if len(shown) < len(entries):
+                break
         return views.LogAnswer(entries=tuple(found), after=after)
 
     async def _first(self, team: str, since: int) -> int:

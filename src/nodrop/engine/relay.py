@@ -5,8 +5,8 @@ is a view, every refusal a `NodropError`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Self
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -54,7 +54,7 @@ from nodrop.engine.reading import Reading, is_id
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
-from nodrop.engine.room import COUNTED, Rates, Room
+from nodrop.engine.room import COUNTED, Outgoing, Rates, Room, Waits
 from nodrop.engine.rules import Rules
 from nodrop.engine.sharing import Sharing
 from nodrop.engine.shows import Caller, Shows, shown_refusal
@@ -66,7 +66,7 @@ from nodrop.engine.tasks import Tasks
 from nodrop.engine.tracing import Tracing
 from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.writing import Writing
-from nodrop.store import Fleet, Store, Team
+from nodrop.store import Fleet, Key, Store, Team
 from nodrop.wire import requests, views
 from nodrop.wire.requests import Request
 
@@ -102,8 +102,7 @@ class Relay:
         self._store = store
         self._tasks = Tasks()
         self.clock = self._clock = clock
-        self._ids = ids
-        self._signer = signer
+        self._ids, self._signer = ids, signer
         self._backups = Backups(store, clock=clock, ids=ids, signer=signer)
         identity = self._identity = Identity(store, clock=clock, limits=limits)
         self._register = Register(limits, Rules(identity.policies.get))
@@ -111,7 +110,8 @@ class Relay:
         self._queues = Queues(store)
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
-        self._rates = Rates(limits, now=clock.now)
+        self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)
+        self.outgoing = Outgoing(limits)
         intake = self._intake = Intake(limits)
         self._engine = Engine(
             store,
@@ -121,7 +121,7 @@ class Relay:
             bodies=self._bodies,
             limits=limits,
         )
-        self._shows = Shows(store, self._bodies, self._engine.leases)
+        self._shows = Shows(store, self._bodies, self._engine.leases, limits)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
         self._standings = Standings(
             self._engine, store, register=self._register, clock=clock, limits=limits
@@ -135,7 +135,12 @@ class Relay:
         )
         alarms = self._alarms = Alarms(clock)
         self._following = Following(
-            store, clock=clock, alarms=alarms, intake=intake, spawn=self._tasks.spawn
+            store,
+            clock=clock,
+            alarms=alarms,
+            intake=intake,
+            spawn=self._tasks.spawn,
+            waits_max=limits.waits_per_agent_max,
         )
         self._reading = Reading(
             store, clock=clock, alarms=alarms, following=self._following, intake=intake
@@ -366,11 +371,26 @@ class Relay:
     ) -> Reply:
         """Carry out an operation, or raise a `NodropError` that says why not."""
         carried_out = self._carry_out(caller, operation, request, reference, name)
-        if getattr(request, "wait", 0):
+        if not getattr(request, "wait", 0):
+            return await carried_out
+        poll = None if isinstance(request, requests.GetHandoff) else (caller.team, caller.agent)
+        if poll is not None:
+            self._enter(poll, carried_out)
+        try:
             reply = await self._identity.access.revocations.unless_revoked(caller, carried_out)
-            self._identity.access.require(caller, operation)  # it may have expired meanwhile
-            return reply
-        return await carried_out
+        finally:
+            if poll is not None:
+                self._polls.leave(poll)
+        self._identity.access.require(caller, operation)  # it may have expired meanwhile
+        return reply
+
+    def _enter(self, poll: Key, carried_out: Coroutine[Any, Any, Reply]) -> None:
+        """Count a request that waits for work, an inbox or the log."""
+        try:
+            self._polls.enter(poll)
+        except NodropError:
+            carried_out.close()
+            raise
 
     async def _carry_out(
         self,

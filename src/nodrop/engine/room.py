@@ -1,12 +1,16 @@
 """Backpressure: how much of one agent's may be waiting, and how fast it may ask for more.
 
+Work, requests, reads and bytes to be sent are each counted by agent, so that one which takes too
+much is refused, or waits, and the others are not.
+
 Counted from commits, beginning with what the store holds at the start. An offer on its way to a
 commit is counted too, so that a burst cannot pass between two commits.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from nodrop.core import budget
@@ -116,6 +120,102 @@ class Room:
         counter[key] -= 1
         if counter[key] <= 0:
             del counter[key]
+
+
+class Turns:
+    """Agents that do something so many at a time; more of one agent's wait in line."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lines: dict[Key, asyncio.Semaphore] = {}
+        self._present: Counter[Key] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, key: Key) -> AsyncGenerator[None]:
+        """Enter when it is the agent's turn."""
+        line = self._lines.setdefault(key, asyncio.Semaphore(self._most))
+        self._present[key] += 1
+        try:
+            async with line:
+                yield
+        finally:
+            self._present[key] -= 1
+            if not self._present[key]:
+                del self._present[key], self._lines[key]
+
+
+class Waits:
+    """Requests that wait, by agent."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: Counter[Key] = Counter()
+
+    def enter(self, key: Key) -> None:
+        """Count one more.
+
+        Raises:
+            QueueFullError: that is one too many.
+        """
+        if self._waiting[key] >= self._most:
+            raise QueueFullError(
+                f"{self._waiting[key]} requests of {key[1]} wait",
+                next_step="Wait for fewer things at a time, or look without `wait`.",
+            )
+        self._waiting[key] += 1
+
+    def leave(self, key: Key) -> None:
+        """Count one less."""
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+
+class Outgoing:
+    """Bytes that wait to be read by clients, by agent."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._bytes: Counter[Key] = Counter()
+        self._total = 0
+
+    def has_room(self, key: Key, size: int) -> bool:
+        """Whether an agent may have so many more waiting for it."""
+        limits = self._limits
+        most = limits.outgoing_bytes_per_agent_max
+        if self._total + size > limits.outgoing_bytes_per_relay_max:
+            most = limits.outgoing_bytes_max
+        return not self._bytes[key] or self._bytes[key] + size <= most
+
+    def add(self, key: Key, size: int) -> None:
+        """Count bytes that wait from now on; a negative number: that were read, or dropped."""
+        self._total += size
+        self._bytes[key] += size
+        if not self._bytes[key]:
+            del self._bytes[key]
+
+    @contextmanager
+    def waiting(self, key: Key, size: int) -> Generator[None]:
+        """Count bytes while the block runs.
+
+        Raises:
+            QueueFullError: more wait for that agent than it may leave unread.
+        """
+        if not self.has_room(key, size):
+            raise unread(key[1])
+        self.add(key, size)
+        try:
+            yield
+        finally:
+            self.add(key, -size)
+
+
+def unread(agent: str) -> QueueFullError:
+    """Return the refusal of a large answer to an agent that leaves others unread."""
+    return QueueFullError(
+        f"{agent} has not read what it was answered",
+        next_step="Read the answers that are there, ask for less at a time, then ask again.",
+    )
 
 
 COUNTED: Final = frozenset(

@@ -3,19 +3,21 @@
 Reads only. Who may see a handoff is decided here, and nowhere else.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from nodrop.core import mail
 from nodrop.core.errors import NotFoundError
+from nodrop.core.limits import Limits
 from nodrop.core.mail import Kind
 from nodrop.core.model import Answer, BodyRef, Handoff, Terms
 from nodrop.core.roles import Role
 from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
 from nodrop.engine.refusals import Refusal
+from nodrop.engine.room import Turns
 from nodrop.engine.spoken import may_hear, summary
 from nodrop.store import Body, Key, Mail, Store
 from nodrop.wire import canonical, keys, showing, views
@@ -23,8 +25,15 @@ from nodrop.wire.bodies import WITHHELD, decode_content
 from nodrop.wire.log import Entry
 from nodrop.wire.times import format_time
 
+T = TypeVar("T")
+
 KEPT_MAX: Final = 4_096
 """Handoffs whose lasting views are kept."""
+KEPT_BYTES_MAX: Final = 4_096
+"""Bytes of content up to which its view is kept."""
+FEW_MIN: Final = 8
+FEW_MAX: Final = 32
+"""How many are read at a time for a page: more could be more than it has room for."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +123,12 @@ def unseen(handoff: Handoff | None) -> NotFoundError:
 class Shows:
     """Makes views of what the store holds."""
 
-    def __init__(self, store: Store, bodies: Bodies, leases: Leases) -> None:
+    def __init__(self, store: Store, bodies: Bodies, leases: Leases, limits: Limits) -> None:
         self._store = store
         self._bodies = bodies
         self._leases = leases
+        self._page_bytes_max = limits.page_bytes_max
+        self._turns = Turns(limits.reads_per_agent_max)
         self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
         self._digest_keys: dict[str, bytes] = {}
 
@@ -131,7 +142,8 @@ class Shows:
         """Return one handoff as `reader` sees it."""
         shown = self.at_hand(handoff, reader=reader)
         if shown is None:
-            shown = (await self.handoffs([handoff], reader=reader))[0]
+            async with self._turns.turn((handoff.team, reader or "")):
+                shown = (await self.handoffs([handoff], reader=reader))[0]
         return msgspec.structs.replace(shown, warnings=warnings) if warnings else shown
 
     def brief(self, handoff: Handoff) -> views.BriefView:
@@ -156,7 +168,8 @@ class Shows:
     async def ended(self, h: Handoff) -> views.EndedAnswer:
         """Return how a handoff ended."""
         key = _outcome_key(h)
-        body = (await self._bodies.fetch([key])).get(key)
+        async with self._turns.turn((h.team, h.origin)):
+            body = (await self._bodies.fetch([key])).get(key)
         return showing.ended_answer(h, None if h.erased_at is not None else body)
 
     def at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
@@ -173,6 +186,12 @@ class Shows:
         self, handoffs: Sequence[Handoff], *, reader: str | None
     ) -> tuple[views.HandoffView, ...]:
         """Return several handoffs, reading all their bodies at once."""
+        return (await self._measured(handoffs, reader=reader))[0]
+
+    async def _measured(
+        self, handoffs: Sequence[Handoff], *, reader: str | None
+    ) -> tuple[tuple[views.HandoffView, ...], int]:
+        """Return several handoffs, and how many bytes their bodies are."""
         wanted: set[BodyKey] = set()
         for h in handoffs:
             wanted.update(body_keys(h))
@@ -180,7 +199,8 @@ class Shows:
                 wanted.update(_answer_keys(h))
         bodies = await self._bodies.fetch(wanted)
         seqs = await self._question_seqs(handoffs)
-        return tuple(self._view(h, bodies, seqs.get(h.id), reader=reader) for h in handoffs)
+        shown = tuple(self._view(h, bodies, seqs.get(h.id), reader=reader) for h in handoffs)
+        return shown, _size(bodies.values())
 
     async def seen(
         self, caller: Caller, handoffs: Sequence[Handoff]
@@ -188,7 +208,26 @@ class Shows:
         """Return handoffs as `caller` may see them."""
         if not caller.sees_bodies:
             return await self.outlines(handoffs)
-        return await self.handoffs(handoffs, reader=None if caller.observer else caller.agent)
+        async with self._turns.turn((caller.team, caller.agent)):
+            return await self.handoffs(handoffs, reader=None if caller.observer else caller.agent)
+
+    async def page(
+        self, caller: Caller, handoffs: Sequence[Handoff]
+    ) -> tuple[views.HandoffView, ...]:
+        """Return the first of these handoffs, as many as a page has room for."""
+        if not caller.sees_bodies:
+            return await self.outlines(handoffs)
+        reader = None if caller.observer else caller.agent
+        shown: list[views.HandoffView] = []
+        size = 0
+        async with self._turns.turn((caller.team, caller.agent)):
+            for few in _few_at_a_time(handoffs):
+                more, bytes_more = await self._measured(few, reader=reader)
+                shown += more
+                size += bytes_more
+                if size > self._page_bytes_max:
+                    break
+        return tuple(shown)
 
     async def outlines(self, handoffs: Sequence[Handoff]) -> tuple[views.HandoffView, ...]:
         """Return where handoffs stand, without their words and data."""
@@ -238,6 +277,8 @@ class Shows:
         if kept is not None and kept[0] is h.terms and kept[1] is body:
             return kept[2]
         lasting = showing.lasting_view(h, decode_content(body))
+        if len(body or b"") > KEPT_BYTES_MAX:
+            return lasting
         self._kept[h.team, h.id] = (h.terms, body, lasting)
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
@@ -258,11 +299,14 @@ class Shows:
         for h in handoffs:
             wanted.update(body_keys(h))
             wanted.update(_left_keys(h))
-        bodies = await self._bodies.fetch(wanted)
-        shown = [await self.handoff(h, reader=h.recipient) for h in handoffs]
-        return tuple(
-            self._delivery(h, view, bodies) for h, view in zip(handoffs, shown, strict=True)
-        )
+        recipient = (handoffs[0].team, handoffs[0].recipient) if handoffs else ("", "")
+        async with self._turns.turn(recipient):
+            bodies = await self._bodies.fetch(wanted)
+            seqs = await self._question_seqs(handoffs)
+            return tuple(
+                self._delivery(h, self._view(h, bodies, seqs.get(h.id), reader=h.recipient), bodies)
+                for h in handoffs
+            )
 
     async def pushes(self, handoffs: Sequence[Handoff]) -> list[views.PushView]:
         """Return deliveries as they are pushed, each with what earlier attempts left."""
@@ -315,20 +359,23 @@ class Shows:
         *,
         everything: bool,
         talk_since: int = 0,
-    ) -> tuple[views.ItemView, ...]:
-        """Return inbox items; without `everything`, those that still wait for the reader.
+    ) -> tuple[tuple[views.ItemView, ...], int]:
+        """Return inbox items, and of how many of the mails: as many as a page has room for.
 
-        What was said waits for as long as it is younger than `talk_since`.
+        Without `everything`, those that still wait for the reader. What was said waits for as long
+        as it is younger than `talk_since`.
         """
         ids = {m.handoff_id for m in mails if m.handoff_id is not None}
         handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
-        wanted = [(team, i, 1) for i in handoffs]
-        wanted += [
-            (team, m.handoff_id, m.version)
-            for m in mails
-            if m.kind == Kind.QUESTION and m.handoff_id is not None and m.version is not None
-        ]
-        bodies = await self._bodies.fetch(wanted)
+        bodies: dict[BodyKey, bytes | None] = {}
+        read = 0
+        async with self._turns.turn((team, reader)):
+            for few in _few_at_a_time(mails):
+                bodies |= await self._bodies.fetch(_named_by(few, team, handoffs) - bodies.keys())
+                read += len(few)
+                if _size(bodies.values()) > self._page_bytes_max:
+                    break
+        mails = mails[:read]
         shown: list[views.ItemView] = []
         latest = {(m.kind, m.handoff_id): m.seq for m in mails if m.kind in _GATHERED}
         said_alone = [m.seq for m in mails if m.handoff_id is None]
@@ -348,16 +395,19 @@ class Shows:
             if everything or (is_open and not stale):
                 said = _said(m, handoff, bodies)
                 shown.append(_item(m, handoff, said, is_open=is_open))
-        return tuple(shown)
+        return tuple(shown), read
 
     async def entries(
         self, caller: Caller, entries: Sequence[Entry]
     ) -> tuple[views.EntryView, ...]:
-        """Return log entries; bodies only where the caller is a party."""
+        """Return the first of these log entries, as many as a page has room for.
+
+        Bodies are there only where the caller is a party.
+        """
         ids = {e.handoff_id for e in entries if e.handoff_id is not None}
         named = [(caller.team, i) for i in ids]
         seen = {h.id: h for h in await self._store.handoffs(named) if may_read(caller, h)}
-        readable = [
+        readable = {
             e.seq
             for e in entries
             if e.body_digest
@@ -366,15 +416,47 @@ class Shows:
                 if e.version is None
                 else e.handoff_id in seen and e.at > (seen[e.handoff_id].erased_at or 0)
             )
-        ]
-        bodies = await self._store.entry_bodies(caller.team, readable)
-        key = await self._digest_key(caller.team) if bodies else b""
-        return tuple(_entry(e, bodies.get(e.seq), key) for e in entries)
+        }
+        key = await self._digest_key(caller.team) if readable else b""
+        shown: list[views.EntryView] = []
+        size = 0
+        async with self._turns.turn((caller.team, caller.agent)):
+            for few in _few_at_a_time(entries):
+                seqs = [e.seq for e in few if e.seq in readable]
+                bodies = await self._store.entry_bodies(caller.team, seqs)
+                shown += [_entry(e, bodies.get(e.seq), key) for e in few]
+                size += _size(found.body for found in bodies.values())
+                if size > self._page_bytes_max:
+                    break
+        return tuple(shown)
 
     async def _digest_key(self, team: str) -> bytes:
         if team not in self._digest_keys:
             self._digest_keys = {each.id: each.digest_key for each in await self._store.teams()}
         return self._digest_keys[team]
+
+
+def _few_at_a_time(them: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield them in slices, the first ones small: most pages are."""
+    start, count = 0, FEW_MIN
+    while start < len(them):
+        yield them[start : start + count]
+        start, count = start + count, min(2 * count, FEW_MAX)
+
+
+def _size(bodies: Iterable[bytes | None]) -> int:
+    return sum(len(body) for body in bodies if body is not None)
+
+
+def _named_by(mails: Sequence[Mail], team: str, handoffs: Mapping[str, Handoff]) -> set[BodyKey]:
+    """Return the bodies that the summaries of inbox items are made of."""
+    wanted = {(team, m.handoff_id, 1) for m in mails if m.handoff_id in handoffs}
+    wanted |= {
+        (team, m.handoff_id, m.version)
+        for m in mails
+        if m.kind == Kind.QUESTION and m.handoff_id is not None and m.version is not None
+    }
+    return {(of, handoff, version) for of, handoff, version in wanted if handoff is not None}
 
 
 def body_keys(h: Handoff) -> list[BodyKey]:

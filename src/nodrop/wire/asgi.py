@@ -19,6 +19,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PROVE: Final = "nodrop.prove"
 """The ASGI extension by which a listener is told whose token came over a connection."""
+DRAINED: Final = "nodrop.drained"
+"""The ASGI extension that waits until what was sent over a WebSocket is read, all but a little."""
 
 _PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
 _CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
@@ -47,6 +49,12 @@ def prove(scope: Mapping[str, Any], team: str, agent: str) -> None:
     extensions: Mapping[str, Any] = scope.get("extensions", {})
     if (told := extensions.get(PROVE)) is not None:
         told(team, agent)
+
+
+def drained_of(scope: Mapping[str, Any]) -> Callable[[], Awaitable[object]] | None:
+    """Return what waits until sent bytes are read; None: the listener cannot tell."""
+    extensions: Mapping[str, Any] = scope.get("extensions", {})
+    return extensions.get(DRAINED)
 
 
 async def refuse(

@@ -50,6 +50,7 @@ ERASED: Final = Content(title="(erased)")
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _CONTENT: Final = msgspec.json.Decoder(Content)
+_CAREFUL: Final = msgspec.json.Decoder(Content, float_hook=float)
 
 
 def encode_content(content: Content) -> bytes:
@@ -59,7 +60,9 @@ def encode_content(content: Content) -> bytes:
 
 def decode_content(body: bytes | None) -> Content:
     """Return what an offer says."""
-    return _CONTENT.decode(body) if body is not None else ERASED
+    if body is None:
+        return ERASED
+    return (_CAREFUL if canonical.has_extremes(body) else _CONTENT).decode(body)
 
 
 def words(**fields: Any) -> bytes | None:

@@ -22,6 +22,7 @@ import msgspec
 
 from nodrop.core.errors import InvalidRequestError, Problem, TooLargeError
 from nodrop.core.limits import Limits
+from nodrop.wire import canonical
 
 T = TypeVar("T")
 
@@ -60,6 +61,8 @@ def plainly_sound(data: bytes) -> bool:
     Cheap for many objects at once. False: each one is to be decoded strictly.
     """
     try:
+        if canonical.has_extremes(data):
+            return False
         return _plainly_sound(data, _decoder(object).decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
@@ -137,7 +140,7 @@ def encode_strict(fields: Mapping[str, Any]) -> bytes:
 
 def _decode(data: bytes, kind: type[T]) -> T:
     try:
-        value: T = _decoder(kind).decode(data)
+        value: T = _decoder(kind, careful=canonical.has_extremes(data)).decode(data)
     except msgspec.ValidationError as error:
         raise _invalid(_explain(str(error), kind, data)) from None
     except msgspec.DecodeError as error:
@@ -148,8 +151,8 @@ def _decode(data: bytes, kind: type[T]) -> T:
 
 
 @functools.cache
-def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+def _decoder(kind: type[Any], *, careful: bool = False) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, float_hook=float if careful else None)
 
 
 def _invalid(problem: Problem) -> InvalidRequestError:

@@ -104,7 +104,7 @@ async function pages(path: "/handoffs" | "/dead-letters", state: (typeof OPEN)[n
     take(answer.handoffs);
     got += answer.handoffs.length;
     before = answer.before ?? undefined;
-    if (!before || answer.handoffs.length < PAGE) return;
+    if (!before) return;
   }
   truncated.value = true;
 }

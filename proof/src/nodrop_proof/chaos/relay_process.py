@@ -58,6 +58,7 @@ class RelayProcess(ServedRelay):
         log: Path | None = None,
         store: str | None = None,
         source: Path | None = None,
+        program: str = "nodrop.cli",
     ) -> None:
         """Describe it.
 
@@ -66,11 +67,13 @@ class RelayProcess(ServedRelay):
             log: where it complains, if not there.
             store: the address of the database that it serves, if that is not there either.
             source: the folder with the code that it runs, if that is not ours.
+            program: the module that is run, if that is not the command line.
         """
         super().__init__(home, url="")
         self._store = ("--store", store) if store else ()
         self._log = log or home / "relay.log"
         self._source = {"PYTHONPATH": str(source)} if source else {}
+        self._program = (sys.executable, "-m", program)
         self._process: Process | None = None
         self._starts = 0
 
@@ -79,6 +82,11 @@ class RelayProcess(ServedRelay):
         """The id of the process that serves now."""
         assert self._process is not None, "the relay is down"
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process that was started is gone."""
+        return self._process is None or self._process.returncode is not None
 
     async def __aenter__(self) -> Self:
         try:
@@ -118,7 +126,7 @@ class RelayProcess(ServedRelay):
         port = self.url.rpartition(":")[2] or "0"
         with self._log.open("ab") as complaints:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "nodrop.cli", "up", "--json", "--port", port, *self._store),
+                *(*self._program, "up", "--json", "--port", port, *self._store),
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=complaints,

@@ -6,6 +6,7 @@ import typer
 
 from nodrop.cli.verb import ALONE, verb
 from nodrop_proof.cli import (
+    adversary,
     backup,
     bench,
     chaos,
@@ -39,6 +40,7 @@ def _tree() -> typer.Typer:
     tree.add_typer(held, name="emergence")
     tree.command("sync-order")(sync_order.sync_order)
     tree.command("backup")(backup.backup)
+    tree.command("adversary")(adversary.adversary)
     tree.command("storm")(storm.storm)
     tree.command("tampering")(tampering.tampering)
     return tree

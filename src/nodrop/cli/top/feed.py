@@ -58,6 +58,6 @@ class Feed:
         while True:
             page = await self._call(operation, {**fields, **before, "limit": _PAGE})
             found += page["handoffs"]
-            if len(page["handoffs"]) < _PAGE:
+            if not page["handoffs"]:
                 return found
             before = {"before": page["before"]}

@@ -69,7 +69,7 @@ async def _matching(request: ListTasksRequest, visit: Visit) -> list[View]:
     for _ in range(LOOKED_AT_MAX // _PAGE):
         answer = await visit.way.call("list_handoffs", fields)
         found += [h for h in answer["handoffs"] if _wanted(h, request, visit)]
-        if len(answer["handoffs"]) < _PAGE:
+        if not answer["handoffs"]:
             break
         fields["before"] = answer["before"]
     return found

@@ -5,6 +5,7 @@ headers. Whatever is not an operation goes to `pages`.
 """
 
 import logging
+from functools import partial
 from http import HTTPStatus
 
 import msgspec
@@ -118,7 +119,8 @@ class HTTPDoor:
         waits = route.parks and getattr(request, "wait", 0)
         reply = await (self._parking.park(call, receive) if waits else call)
         status = HTTPStatus.OK if reply.replayed else operation.status
-        await send_answer(send, status, reply.answer, replayed=reply.replayed)
+        waiting = partial(self._relay.outgoing.waiting, (caller.team, caller.agent))
+        await send_answer(send, status, reply.answer, replayed=reply.replayed, waiting=waiting)
 
     async def _caller(
         self, scope: Scope, headers: Headers, team: str | None, operation: str

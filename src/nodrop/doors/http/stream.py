@@ -4,24 +4,21 @@ Pulled page by page, so a slow reader holds up nobody but itself. Every event's 
 reader that comes back names the last one it saw and misses nothing.
 """
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import msgspec
 from starlette.types import Receive, Send
 
 from nodrop.core.errors import InvalidRequestError, NodropError, Problem
-from nodrop.doors.http.answers import GoneError
+from nodrop.doors.http.answers import Waiting, send_drained
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire.requests import GetLog
 from nodrop.wire.views import LogAnswer
 
 HEARTBEAT_SECONDS: Final = 15
-SEND_SECONDS_MAX: Final = 60.0
-"""A reader that takes nothing for so long is gone."""
-
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -53,16 +50,17 @@ async def stream_log(
     Raises:
         NodropError: the request was refused before anything was sent.
     """
+    waiting = partial(relay.outgoing.waiting, (caller.team, caller.agent))
     page = await _page(relay, caller, msgspec.structs.replace(request, wait=0))
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-    await _write(send, _events(page) if page.entries else _comment("following"))
+    await _write(send, _events(page) if page.entries else _comment("following"), waiting)
     while True:
         following = msgspec.structs.replace(request, after=page.after, wait=HEARTBEAT_SECONDS)
         try:
             page = await parking.park(_page(relay, caller, following), receive)
+            await _write(send, _events(page) if page.entries else _comment("still here"), waiting)
         except NodropError:
             break  # the client reconnects with the last id it has, and is told then
-        await _write(send, _events(page) if page.entries else _comment("still here"))
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -82,10 +80,7 @@ def _comment(text: str) -> bytes:
     return b": %b\n\n" % text.encode()
 
 
-async def _write(send: Send, chunk: bytes) -> None:
-    message: dict[str, Any] = {"type": "http.response.body", "body": chunk, "more_body": True}
-    try:
-        async with asyncio.timeout(SEND_SECONDS_MAX):
-            await send(message)
-    except TimeoutError:
-        raise GoneError from None
+async def _write(send: Send, chunk: bytes, waiting: Waiting) -> None:
+    """Send a piece, and wait until it is read: a slow reader holds nothing but its own."""
+    with waiting(len(chunk)):
+        await send_drained(send, chunk)

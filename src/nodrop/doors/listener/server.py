@@ -23,7 +23,7 @@ from websockets.http11 import Request
 
 from nodrop.core.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
 from nodrop.doors.listener.connections import Connections
-from nodrop.wire.asgi import PROVE
+from nodrop.wire.asgi import DRAINED, PROVE
 from nodrop.wire.errors import document
 
 _SHUTDOWN_SECONDS_MAX: Final = 5
@@ -339,6 +339,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if not self.close_sent:
             extensions: dict[str, Any] = {**(self.scope.get("extensions") or {})}
             extensions[PROVE] = partial(self.config.open_connections.prove, self.transport)
+            extensions[DRAINED] = self.writable.wait
             self.scope["extensions"] = extensions
 
     def data_received(self, data: bytes) -> None:

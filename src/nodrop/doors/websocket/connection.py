@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from nodrop.doors.websocket import frames
 from nodrop.doors.websocket.frames import Call, Credit, Flush, Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Asking, Caller, Listening, Relay, Reply, Subscription
+from nodrop.engine.room import unread
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.requests import Heartbeat, Request, Take
 from nodrop.wire.views import (
@@ -127,6 +128,8 @@ class Connection:
         if hello.inbox:
             self._listening = relay.listen(caller, self._push_item)
         self._unwatch = relay.on_revoked(caller, self._shut_out)
+        key = (caller.team, caller.agent)
+        outbox.count(partial(relay.outgoing.add, key), partial(relay.outgoing.has_room, key))
 
     def receive(self, data: bytes) -> None:
         """Begin what a WebSocket message asks for."""
@@ -205,10 +208,7 @@ class Connection:
             self._carried_out(asking)
             return
         follows = asking.follow and self._can_follow(answer)
-        if self._outbox.has_room:
-            self._outbox.put(frames.ok(asking.id, answer, follows=follows))
-        elif not self._closed:
-            self._spawn(self._send_in_turn(partial(frames.ok, asking.id, answer, follows=follows)))
+        self._send(asking.id, frames.ok(asking.id, answer, follows=follows))
         if follows:
             assert isinstance(answer, OfferedAnswer | HandoffAnswer), "the answer to an offer"
             following = _Following(self, asking)
@@ -232,10 +232,12 @@ class Connection:
     def ended(self, following: "_Following", answer: EndedAnswer) -> None:
         """Send the outcome of what was offered here."""
         self._followed.discard(following)
-        if self._outbox.has_room:
-            self._outbox.put(frames.ended(following.id, answer))
-        elif not self._closed:
-            self._spawn(self._send_in_turn(partial(frames.ended, following.id, answer)))
+        self._send(following.id, frames.ended(following.id, answer))
+
+    def _send(self, frame_id: Id, message: bytes) -> None:
+        """Send an answer; one too many for who does not read has to be asked for again."""
+        if not self._outbox.answer(message):
+            self._outbox.put(frames.refusal(frame_id, unread(self.caller.agent)))
 
     def not_followed(self, following: "_Following", error: NodropError) -> None:
         """Say that an outcome will not come over this connection."""
@@ -264,11 +266,7 @@ class Connection:
                 self._outbox.put(frames.ok(frame_id, {}))
         self._flushes = waiting
 
-    # --- messages that wait ---
-
-    async def _send_in_turn(self, message: Callable[[], bytes]) -> None:
-        if await self._outbox.turn():
-            self._outbox.put(message())
+    # --- tasks ---
 
     async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
         try:

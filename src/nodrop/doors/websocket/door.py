@@ -19,7 +19,7 @@ from nodrop.doors.websocket.connection import (
 from nodrop.doors.websocket.frames import Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Relay
-from nodrop.wire.asgi import address_of, bearer_in, prove, refuse
+from nodrop.wire.asgi import address_of, bearer_in, drained_of, prove, refuse
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.routes import split_team
 
@@ -69,7 +69,10 @@ class WebSocketDoor:
         await send({"type": "websocket.accept"})
         limits = self._relay.limits
         outbox = Outbox(
-            send, bytes_max=limits.outgoing_bytes_max, frame_bytes_max=limits.frame_bytes_max
+            send,
+            bytes_max=limits.outgoing_bytes_max,
+            frame_bytes_max=limits.frame_bytes_max,
+            drained=drained_of(scope),
         )
         try:
             connection, said = await self._greet(scope, receive, outbox, team)

@@ -1,10 +1,13 @@
-"""What waits to be sent on one connection.
+"""Messages that wait to be sent on one connection.
 
 Messages of one turn of the event loop leave together; a client that agreed to it gets them as one
-frame. What a slow reader lets pile up is bounded: then it is cut off, and comes back for the rest.
+frame. What a slow reader lets pile up is bounded. Answers that find no room are held back, and
+refused when there are too many; pushes that find none end the connection, and the client comes back.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.types import Send
@@ -19,16 +22,31 @@ TURNS_MAX: Final = 256
 class Outbox:
     """Messages on their way to one client."""
 
-    def __init__(self, send: Send, *, bytes_max: int, frame_bytes_max: int) -> None:
+    def __init__(
+        self,
+        send: Send,
+        *,
+        bytes_max: int,
+        frame_bytes_max: int,
+        drained: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """Send with `send`; `drained` returns when the client has read all but a little of it."""
         self.batch = False
         """Whether several messages may share a frame."""
         self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the reader turns out to be too slow."""
         self._send = send
+        self._drained = drained
+        self._counted: Callable[[int], None] = lambda _: None
+        self._fits: Callable[[int], bool] = lambda _: True
         self._bytes_max = bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._waiting: list[bytes] = []
         self._bytes = 0
+        """Of what waits, and of what was sent and not read."""
+        self._held: deque[bytes] = deque()
+        """Answers held back until there is room."""
+        self._held_bytes = 0
         self._filled = asyncio.Event()
         self._roomy = asyncio.Event()
         self._line = asyncio.Lock()
@@ -38,7 +56,12 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether something can be put without waiting for a turn."""
-        return not self._in_line and self._bytes <= self._bytes_max // _ROOMY
+        return not self._in_line and not self._held and self._bytes <= self._bytes_max // _ROOMY
+
+    def count(self, counted: Callable[[int], None], fits: Callable[[int], bool]) -> None:
+        """Tell how many bytes wait to `counted`, and ask `fits` before a large answer is held."""
+        self._counted, self._fits = counted, fits
+        counted(self._bytes)
 
     async def turn(self) -> bool:
         """Return when there is room, first come, first served; False: it is closed.
@@ -64,15 +87,34 @@ class Outbox:
         """Let nobody wait any more."""
         self._closed = True
         self._roomy.set()
+        self._counted(-self._bytes - self._held_bytes)
+        self._counted = lambda _: None
+        self._held.clear()
+
+    def answer(self, message: bytes) -> bool:
+        """Have an answer sent, now or when there is room; False: too many are held back."""
+        if self.has_room:
+            self.put(message)
+            return True
+        size = len(message)
+        if self._closed:
+            return True
+        if self._held_bytes + size > self._bytes_max or not self._fits(size):
+            return False
+        self._held.append(message)
+        self._held_bytes += size
+        self._counted(size)
+        return True
 
     def put(self, message: bytes) -> None:
         """Have `message` sent. Never blocks; what comes after an overflow is dropped."""
         if self.overflowed.done():
             return
-        self._bytes += len(message)
-        if self._bytes > self._bytes_max:
+        if self._bytes + len(message) > self._bytes_max and self._bytes:
             self._overflow()
             return
+        self._bytes += len(message)
+        self._counted(len(message))
         self._waiting.append(message)
         self._filled.set()
 
@@ -90,12 +132,22 @@ class Outbox:
         frames = self._gather(messages) if self.batch and len(messages) > 1 else messages
         for frame in frames:
             await self._send({"type": "websocket.send", "text": frame.decode()})
-        self._bytes -= sum(map(len, messages))
+        sent = sum(map(len, messages))
+        del messages, frames
+        if self._drained is not None:
+            await self._drained()
+        self._bytes -= sent
+        self._counted(-sent)
+        while self._held and self._bytes <= self._bytes_max // _ROOMY:
+            held = self._held.popleft()
+            self._held_bytes -= len(held)
+            self._counted(-len(held))
+            self.put(held)
         self._roomy.set()
 
     def _overflow(self) -> None:
-        self._waiting.clear()
         self.close()
+        self._waiting.clear()
         if not self.overflowed.done():
             self.overflowed.set_result(None)
 

@@ -1,0 +1,256 @@
+"""An adversary against a relay, and what it cost: others' latency, the relay's memory, restarts."""
+
+import asyncio
+import os
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nodrop.client.client import Client
+from nodrop_proof.adversary import agent, bystander
+from nodrop_proof.adversary.waves import NAME, WAVES
+from nodrop_proof.bench.figures import quantile
+from nodrop_proof.chaos.relay_process import RelayProcess, environment, rss_mb
+
+P99_MS_MAX: Final = 250.0
+PEAK_MB_MAX: Final = 1_024.0
+AFTER_MAX: Final = 1.3
+AFTER_SECONDS: Final = 60.0
+UNBOUNDED: Final = "nodrop_proof.adversary.unbounded"
+_END_SECONDS: Final = 5.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How long, and what."""
+
+    seconds: float
+    wave_seconds: float = 20.0
+    before_seconds: float = 10.0
+    """Honest work alone, before anything is measured against it."""
+    after_seconds: float = AFTER_SECONDS
+    waves: Sequence[str] = tuple(WAVES)
+    program: str = "nodrop.cli"
+    """What is run as the relay; `UNBOUNDED` is the control."""
+
+
+class Wave(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of wave did, over all its turns."""
+
+    name: str
+    handoffs: int
+    """Handoffs of the bystanders that were answered meanwhile."""
+    p99_ms: float
+    worst_ms: float
+    peak_mb: float
+    told: dict[str, int]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What it came to."""
+
+    seconds: float
+    load: tuple[float, float]
+    """The machine's load average before and after."""
+    handoffs: int
+    p50_before_ms: float
+    p99_before_ms: float
+    p50_ms: float
+    p99_ms: float
+    before_mb: float
+    peak_mb: float
+    after_mb: float
+    after_seconds: float
+    """How long it took until the memory was within its bound again, or how long was waited."""
+    restarts: int
+    waves: Sequence[Wave]
+
+    def broken(self) -> list[str]:
+        """Return which bounds do not hold."""
+        after_max = AFTER_MAX * self.before_mb
+        checks = {
+            f"others' p99 is {self.p99_ms:.0f} ms, at most {P99_MS_MAX:.0f}": (
+                self.p99_ms > P99_MS_MAX or not self.handoffs
+            ),
+            f"memory rose to {self.peak_mb:.0f} MiB, at most {PEAK_MB_MAX:.0f}": (
+                self.peak_mb > PEAK_MB_MAX
+            ),
+            f"memory stayed at {self.after_mb:.0f} MiB, at most {after_max:.0f}": (
+                self.after_mb > after_max
+            ),
+            f"the relay ended {self.restarts} times": self.restarts > 0,
+        }
+        return [said for said, is_broken in checks.items() if is_broken]
+
+
+class _Watch:
+    """What is seen while it goes on."""
+
+    def __init__(self) -> None:
+        self.wave = ""
+        self.took: dict[str, list[float]] = {}
+        self.told: dict[str, Counter[str]] = {}
+        self.peaks: dict[str, float] = {}
+
+    def all_took(self) -> list[float]:
+        """Return every handoff's time while the adversary was there, sorted."""
+        return sorted(ms for wave, took in self.took.items() if wave for ms in took)
+
+
+async def run(plan: Plan, folder: Path, progress: Callable[[str], None]) -> Report:
+    """Let it happen."""
+    watch = _Watch()
+    began = os.getloadavg()[0]
+    async with RelayProcess(folder / "home", program=plan.program) as relay:
+        async with relay.operator() as me:
+            alice, bob, mallory = [
+                await _token(me, name) for name in (bystander.REQUESTER, bystander.WORKER, NAME)
+            ]
+        arguments = (str(plan.wave_seconds), *plan.waves)
+        async with _started(folder, bystander.__name__, relay.url, alice, bob) as honest:
+            seeing = asyncio.create_task(_see(honest, watch))
+            await asyncio.sleep(plan.before_seconds)
+            before_mb = rss_mb(relay.pid) or 0.0
+            progress(f"before: {before_mb:.0f} MiB")
+            async with _started(folder, agent.__name__, relay.url, mallory, *arguments) as hostile:
+                hearing = asyncio.create_task(_hear(hostile, watch, progress))
+                await _sample(relay, watch, plan.seconds)
+                hearing.cancel()
+            watch.wave = ""
+            ended_at = time.monotonic()
+            after_mb = await _settled(relay, AFTER_MAX * before_mb, plan.after_seconds)
+            after_seconds = time.monotonic() - ended_at
+            seeing.cancel()
+            await asyncio.gather(seeing, hearing, return_exceptions=True)
+        restarts = int(relay.ended)
+    return _report(
+        watch,
+        seconds=plan.seconds,
+        load=(began, os.getloadavg()[0]),
+        before_mb=before_mb,
+        after_mb=after_mb,
+        after_seconds=after_seconds,
+        restarts=restarts,
+    )
+
+
+async def _token(me: Client, name: str) -> str:
+    return (await me.call("create_token", {"agent": name}))["token"]
+
+
+@asynccontextmanager
+async def _started(folder: Path, module: str, *arguments: str) -> AsyncGenerator[Process]:
+    """Run one of our programs while the block runs."""
+    with (folder / f"{module}.log").open("ab") as complaints:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", module, *arguments),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=complaints,
+            env=environment(folder / "elsewhere"),
+            start_new_session=True,
+            limit=2**24,
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _see(honest: Process, watch: _Watch) -> None:
+    assert honest.stdout is not None, "a pipe"
+    while line := await honest.stdout.readline():
+        second = msgspec.json.decode(line, type=bystander.Second)
+        watch.took.setdefault(watch.wave, []).extend(second.took_ms)
+
+
+async def _hear(hostile: Process, watch: _Watch, progress: Callable[[str], None]) -> None:
+    assert hostile.stdout is not None, "a pipe"
+    while line := await hostile.stdout.readline():
+        said = msgspec.json.decode(line, type=agent.Told)
+        if said.told is None:
+            watch.wave = said.wave
+            continue
+        watch.told.setdefault(said.wave, Counter()).update(said.told)
+        progress(_line(_wave(watch, said.wave)))
+
+
+async def _sample(relay: RelayProcess, watch: _Watch, seconds: float) -> None:
+    """Look at the relay's memory for so long, or until it is gone."""
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at and not relay.ended:
+        seen = rss_mb(relay.pid) or 0.0
+        watch.peaks[watch.wave] = max(watch.peaks.get(watch.wave, 0.0), seen)
+        await asyncio.sleep(0.1)
+
+
+async def _settled(relay: RelayProcess, bound_mb: float, seconds: float) -> float:
+    """Return the relay's memory once it is within a bound, or after so many seconds."""
+    ends_at = time.monotonic() + seconds
+    seen = rss_mb(relay.pid) or 0.0
+    while seen > bound_mb and time.monotonic() < ends_at and not relay.ended:
+        await asyncio.sleep(0.5)
+        seen = rss_mb(relay.pid) or 0.0
+    return seen
+
+
+def _wave(watch: _Watch, name: str) -> Wave:
+    took = sorted(watch.took.get(name, ()))
+    return Wave(
+        name=name,
+        handoffs=len(took),
+        p99_ms=quantile(took, 0.99) if took else 0.0,
+        worst_ms=took[-1] if took else 0.0,
+        peak_mb=watch.peaks.get(name, 0.0),
+        told=dict(watch.told.get(name, Counter()).most_common()),
+    )
+
+
+def _line(wave: Wave) -> str:
+    """Return a line about a wave that fits a terminal."""
+    told = " ".join(f"{code} {count}" for code, count in wave.told.items())
+    return (
+        f"{wave.name:<11}p99 {wave.p99_ms:>5.0f} ms  worst {wave.worst_ms:>6.0f} ms"
+        f"  {wave.peak_mb:>5.0f} MiB  {told}"
+    )[:80]
+
+
+def _report(
+    watch: _Watch,
+    *,
+    seconds: float,
+    load: tuple[float, float],
+    before_mb: float,
+    after_mb: float,
+    after_seconds: float,
+    restarts: int,
+) -> Report:
+    calm, took = sorted(watch.took.get("", ())), watch.all_took()
+    return Report(
+        seconds=seconds,
+        load=load,
+        handoffs=len(took),
+        p50_before_ms=quantile(calm, 0.5) if calm else 0.0,
+        p99_before_ms=quantile(calm, 0.99) if calm else 0.0,
+        p50_ms=quantile(took, 0.5) if took else 0.0,
+        p99_ms=quantile(took, 0.99) if took else 0.0,
+        before_mb=before_mb,
+        peak_mb=max(watch.peaks.values(), default=0.0),
+        after_mb=after_mb,
+        after_seconds=after_seconds,
+        restarts=restarts,
+        waves=[_wave(watch, name) for name in watch.told],
+    )

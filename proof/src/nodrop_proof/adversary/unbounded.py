@@ -1,0 +1,20 @@
+"""The control's relay: `nodrop` with the bounds taken away that keep an adversary from others' time and memory."""
+
+from msgspec.structs import replace
+
+from nodrop.core import limits
+
+limits.DEFAULT = replace(  # before anything has read it
+    limits.DEFAULT,
+    schema_expanded_max=2**60,
+    schema_steps_max=2**60,
+    schema_error_bytes_max=2**60,
+    outgoing_bytes_max=2**40,
+    connections_max=1_000_000,
+    connections_per_agent_max=1_000_000,
+)
+
+if __name__ == "__main__":
+    from nodrop.cli import main  # reads the bounds
+
+    main()
