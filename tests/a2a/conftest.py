@@ -27,6 +27,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
 from nodrop import app
+from nodrop.core.limits import DEFAULT
 from nodrop.doors.inprocess import InProcessTransport
 from nodrop.engine.relay import Relay
 from nodrop.testing.clock import FakeClock
@@ -164,6 +165,8 @@ class Office:
         self.folder = folder
         self._store = folder / "team.db" if store is None else store
         self._allowed = allowed
+        self.limits = DEFAULT
+        """The bounds of the relay, from its next start on."""
         self._stack = AsyncExitStack()
         self._relay: Relay | None = None
         self.url = ""
@@ -176,7 +179,7 @@ class Office:
     async def open(self, *, grpc_port: int | None = None) -> None:
         outside = app.A2A(home=self.folder, allowed=self._allowed, grpc_port=grpc_port)
         self._relay = await self._stack.enter_async_context(
-            app.open_relay(self._store, home=self.folder, clock=self.clock)
+            app.open_relay(self._store, home=self.folder, clock=self.clock, limits=self.limits)
         )
         self.url = await self._stack.enter_async_context(app.listening(self._relay, a2a=outside))
 
@@ -184,10 +187,10 @@ class Office:
         self._relay = None
         await self._stack.aclose()
 
-    async def restart(self, *, down_ms: int = 0) -> None:
+    async def restart(self, *, down_ms: int = 0, grpc_port: int | None = None) -> None:
         await self.close()
         self.clock.advance(down_ms)
-        await self.open()
+        await self.open(grpc_port=grpc_port)
 
     async def pass_a_second(self) -> None:
         """Let time pass, no faster than the relay commits: else leases lapse that are kept."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 AGENT = "/agents/coder"
@@ -101,6 +102,59 @@ async def test_params_that_are_wrong_are_refused_over_both_bindings(office: Any,
     details = answer.json()["error"]["details"]
     assert details[0]["reason"] in {"INVALID_PARAMS", "INVALID_REQUEST"}
     assert await office.entries() == before
+
+
+NO_JSON = {
+    "a number that is none": b'{"x": NaN}',
+    "a number without end": b'{"x": -Infinity}',
+    "a number too large": b'{"x": 1e400}',
+    "a number of many digits": b'{"x": ' + b"9" * 5_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("what", NO_JSON)
+async def test_numbers_that_json_has_not_are_refused_without_our_words(
+    office: Any, what: str
+) -> None:
+    planner, before = await office.http("planner"), await office.entries()
+    part = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"data":DATA}]}}'
+    sent = part.replace(b"DATA", NO_JSON[what])
+    headers = {**CURRENT, "content-type": "application/json"}
+    answer = await planner.post(f"{AGENT}/message:send", content=sent, headers=headers)
+    assert (answer.status_code, "sys." in answer.text) == (400, False)
+    called = b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":' + sent + b"}"
+    answer = await planner.post(f"{AGENT}/", content=called, headers=headers)
+    assert (answer.json()["error"]["code"], "sys." in answer.text) == (-32602, False)
+    assert await office.entries() == before
+
+
+async def test_what_is_nested_deeper_than_a2a_can_say_is_said_in_json(office: Any) -> None:
+    """A native agent may nest 64 levels; protobuf reads a third of that, and lists hold them all."""
+    planner, http = await office.member("planner"), await office.http("planner")
+    coder = await office.member("coder")
+    nested: Any = "x"
+    for _ in range(50):
+        nested = {"k": nested}
+    can = [{"name": "dig", "input_schema": {"examples": [nested]}}]
+    await coder("register", name="coder", manifest={"agent_id": "coder", "capabilities": can})
+    task = (await planner("offer", to="coder", payload=nested))["handoff"]["id"]
+    await coder("ack", task)
+    await coder("block", task, attempt=1, question="?")
+    question = (await planner("get_handoff", task))["handoff"]["question"]
+    await planner("answer", task, seq=question["seq"], answer=nested)
+    await coder("complete", task, attempt=1, result=nested)
+    shown = (await http.get(f"{AGENT}/tasks/{task}", headers=CURRENT)).json()
+    said = [shown["artifacts"][0]["parts"][0], *(m["parts"][0] for m in shown["history"])]
+    deep = [
+        msgspec.json.decode(part["text"]) for part in said if part.get("text", "").startswith("{")
+    ]
+    assert deep == [nested] * 3
+    listed = await http.get(f"{AGENT}/tasks", params={"includeArtifacts": True}, headers=CURRENT)
+    assert [found["id"] for found in listed.json()["tasks"]] == [task]
+    got = await http.post(f"{AGENT}/", json=call("GetTask", {"id": task}), headers=CURRENT)
+    assert got.json()["result"]["id"] == task
+    card = await http.post(f"{AGENT}/", json=call("GetExtendedAgentCard", {}), headers=CURRENT)
+    assert card.json()["result"]["skills"][0]["id"] == "dig"
 
 
 async def test_huge_parts_are_refused_and_not_stored(office: Any) -> None:

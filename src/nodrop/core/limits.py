@@ -173,6 +173,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     full_retry_seconds: float = 5.0
     """What a requester is told to wait when it, or the inbox, has too much waiting."""
 
+    # Callers without a token, at the A2A address of an agent that was opened to them.
+    anonymous_calls_per_second_max: float = 20.0
+    """Of one address; more are refused with `rate_limited`."""
+    anonymous_open_handoffs_max: int = 1_000
+    """Unfinished handoffs of all of them in one team; one more is refused with `queue_full`."""
+    anonymous_request_bytes_max: int = 262_144
+    """One request of one of them; `too_large`."""
+    anonymous_waits_max: int = 256
+    """Answers and streams that all of them wait for at a time; `rate_limited`."""
+    anonymous_name_chars_min: int = 16
+    """Characters of a key or a context that one of them names: others must not guess it."""
+    grpc_calls_max: int = 1_000
+    """Calls over gRPC at a time; more are refused with RESOURCE_EXHAUSTED."""
+
     # The retry budget: retries beyond it wait longer, and none is dropped.
     retry_percent: int = 10
     """Retries that a requester earns per hundred first attempts."""

@@ -6,6 +6,9 @@ from typing import Final
 AGENT_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 """As a pattern; it may stand in a path, and in a line that people write."""
 
+ANONYMOUS: Final = "anonymous"
+"""Whom the log names where an agent that was opened was called without a token."""
+
 _AGENT_ID: Final = re.compile(AGENT_ID)
 _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 

@@ -23,6 +23,7 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.core.limits import DAY
+from nodrop.core.names import ANONYMOUS
 from nodrop.core.policy import ANY, Allow, Policy, Signatures
 from nodrop.engine import invitations, keys, policies
 from nodrop.engine.access import ROLES, hashed
@@ -46,7 +47,7 @@ from nodrop.wire.view import View
 
 T = TypeVar("T")
 
-RESERVED: Final = frozenset({"relay", "anonymous"})
+RESERVED: Final = frozenset({"relay", ANONYMOUS})
 """Names that the log uses for the relay's own hand, and for callers without a token."""
 _FORGOTTEN_MS: Final = 7 * DAY
 """How long an invitation is remembered past its end."""

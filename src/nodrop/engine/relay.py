@@ -19,6 +19,7 @@ from nodrop.core.errors import (
     UnauthenticatedError,
 )
 from nodrop.core.limits import DEFAULT, Limits
+from nodrop.core.names import ANONYMOUS
 from nodrop.engine.agents import Agents
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
@@ -357,6 +358,15 @@ class Relay:
         except NodropError as error:
             self.refusals.note(error, operation=operation, address=address)
             raise
+
+    def admit_anonymous(self, team: str, *, address: str | None = None) -> Caller:
+        """Return a caller without a token, at an agent that was opened to those.
+
+        Raises:
+            RateLimitedError: its address asks too often.
+        """
+        self._rates.spend_anonymous(address or "")
+        return Caller(team=team, agent=ANONYMOUS, address=address)
 
     # --- the one way in ---
 

@@ -19,6 +19,7 @@ from nodrop.core.commands import Candidate
 from nodrop.core.errors import QueueFullError, RateLimitedError
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
+from nodrop.core.names import ANONYMOUS
 from nodrop.store import Key, Store
 from nodrop.wire.operations import OPERATIONS
 
@@ -49,7 +50,10 @@ class Room:
 
     def why_full_of(self, team: str, origin: str) -> QueueFullError | None:
         """Return why one more handoff of a requester would be too many; None if it is not."""
-        if self._asked[team, origin] < self._limits.open_handoffs_max:
+        limits = self._limits
+        anonymous = origin == ANONYMOUS
+        most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
+        if self._asked[team, origin] < most:
             return None
         return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
 
@@ -243,7 +247,8 @@ class Rates:
         self._offers: dict[Key, _Meter] = {}
         self._commands: dict[Key, _Meter] = {}
         self._attempts: dict[Key, _Meter] = {}
-        """By address, of callers without a bearer: bounded, the oldest are forgotten first."""
+        """Of callers without a bearer, by what they ask for and their address: bounded, the oldest
+        are forgotten first."""
 
     def spend(self, team: str, agent: str, *, offer: bool) -> None:
         """Count a command of an agent; refuse it if that is one too many now."""
@@ -254,7 +259,14 @@ class Rates:
 
     def spend_attempt(self, address: str) -> None:
         """Count an attempt to sign in; refuse it if that is one too many now."""
-        self._take(self._attempts, ("", address), self._limits.sign_ins_per_second_max)
+        self._take_of_address("", address, self._limits.sign_ins_per_second_max)
+
+    def spend_anonymous(self, address: str) -> None:
+        """Count a call without a token; refuse it if that is one too many now."""
+        self._take_of_address(ANONYMOUS, address, self._limits.anonymous_calls_per_second_max)
+
+    def _take_of_address(self, what: str, address: str, per_second: float) -> None:
+        self._take(self._attempts, (what, address), per_second)
         while len(self._attempts) > self._limits.refusals_max:
             del self._attempts[next(iter(self._attempts))]
 

@@ -13,8 +13,8 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
-from google.protobuf.struct_pb2 import Struct
 
+from nodrop.doors.a2a import parts
 from nodrop.doors.a2a.extension import ABOUT, URI
 from nodrop.doors.a2a.visit import View
 
@@ -67,8 +67,7 @@ def extended(agent: View, address: str, *, public: bool, grpc: str | None) -> Ag
         for capability in agent["manifest"].get("capabilities") or ()
     }
     more: dict[str, Any] = {"connected": agent["connected"], "queued": agent["queued"]}
-    params = Struct()
-    params.update(more | ({"capabilities": declared} if any(declared.values()) else {}))
+    params = parts.struct(more | ({"capabilities": declared} if any(declared.values()) else {}))
     made.capabilities.extensions[0].params.CopyFrom(params)
     return made
 

@@ -26,9 +26,10 @@ from nodrop.core.errors import (
     TooLargeError,
     UnavailableError,
 )
+from nodrop.core.limits import Limits
 from nodrop.core.names import AGENT_ID
 from nodrop.doors.a2a.pushers import Pushers
-from nodrop.doors.a2a.visit import ANONYMOUS, Visit, WorkWay
+from nodrop.doors.a2a.visit import Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire.asgi import Headers, address_of, bearer_in, prove, refuse
 from nodrop.wire.decoding import peek
@@ -47,6 +48,11 @@ _VERSION: Final = b"a2a-version"
 _CURRENT: Final = b"1.0"
 _BODY_SECONDS_MAX: Final = 30.0
 _CLOSE: Final = (b"connection", b"close")
+
+
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{1000}")
+"""What may be a number that the SDK's decoder takes for a fault of ours."""
+_NO_JSON: Final = InvalidRequestError("the body holds a number of too many digits")
 
 
 class _Called(msgspec.Struct):
@@ -221,7 +227,7 @@ class A2ADoor:
             return
         authorization = headers.get(b"authorization")
         visit = await self.visit(authorization, agent, team=team, base=base, scope=scope)
-        body = await _body(receive, headers, self._relay.limits.frame_bytes_max)
+        body = await _body(receive, headers, self.request_bytes_max(visit))
         rpc = rest == "/"
         refused = service.refusal_of_form(headers, body, rpc=rpc)
         called = _Called()
@@ -231,6 +237,8 @@ class A2ADoor:
             refused = refused or service.refusal(error, rpc=rpc)
         except NodropError:
             pass  # the SDK says what is wrong with it, in JSON-RPC's own codes
+        if refused is None and _LONG_NUMBER.search(body) is not None and not _is_json(body):
+            refused = service.refusal(_NO_JSON, rpc=rpc)
         if refused is not None:
             await refused({**scope, "path": rest}, _Replay(body, receive), send)
             return
@@ -247,9 +255,18 @@ class A2ADoor:
         await service.application(inner, _Replay(body, receive), send)
 
     @property
-    def frame_bytes_max(self) -> int:
-        """How large one request may be."""
-        return self._relay.limits.frame_bytes_max
+    def limits(self) -> Limits:
+        """The bounds of the relay."""
+        return self._relay.limits
+
+    def request_bytes_max(self, visit: Visit) -> int:
+        """Return how large a request of a visit may be."""
+        anonymous, member = self.limits.anonymous_request_bytes_max, self.limits.frame_bytes_max
+        return anonymous if visit.anonymous else member
+
+    def note_refusal(self, error: NodropError, address: str | None) -> None:
+        """Put a refusal of somebody unknown into the security log, if it is about who asks."""
+        self._relay.refusals.note(error, operation="a2a", address=address)
 
     async def visit(
         self,
@@ -265,6 +282,7 @@ class A2ADoor:
         Raises:
             UnauthenticatedError: nobody, and the agent is not a public one.
             NotFoundError: there is no such agent, or somebody of another team asks.
+            RateLimitedError: nobody is known, and its address asks too often.
         """
         caller = await self._admitted(authorization, team, agent, scope)
         if agent:
@@ -278,7 +296,7 @@ class A2ADoor:
         if authorization is None and agent:
             ours = team or self._team
             if self._relay.reaches.get(ours, agent).public:
-                return Caller(team=ours, agent=ANONYMOUS, address=address_of(scope or {}))
+                return self._relay.admit_anonymous(ours, address=address_of(scope or {}))
         caller = await self._caller({b"authorization": authorization or b""}, scope)
         if team is not None and team != caller.team:
             foreign = NotFoundError("no such team")
@@ -381,6 +399,14 @@ def _listed(rest: str, query: bytes, called: _Called) -> str | None:
     except msgspec.MsgspecError:
         return None  # the SDK says what is wrong with it
     return None if status is None else str(status)
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def _import() -> None:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from a2a.types import Message, Part, SendMessageRequest
-from google.protobuf.json_format import MessageToDict
 
 from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.doors.a2a.parts import is_list, is_object, plain
+from nodrop.doors.a2a.parts import is_list, is_object, read
 from nodrop.wire.requests import Offer
 
 URI: Final = "urn:nodrop:a2a:handoff:v1"
@@ -53,7 +52,7 @@ def meant(parts: Sequence[Part]) -> list[Part]:
 
 
 def _is_in_words(part: Part) -> bool:
-    said = MessageToDict(part.metadata).get(URI)
+    said = read(part.metadata).get(URI)
     return is_object(said) and said.get(_WORDS) is True
 
 
@@ -67,7 +66,7 @@ def terms(request: SendMessageRequest) -> dict[str, Any]:
     for place in (request.metadata, request.message.metadata):
         if URI not in place:
             continue
-        found = plain(MessageToDict(place))[URI]
+        found = read(place)[URI]
         if not is_object(found):
             problem = Problem(path=f"metadata.{URI}", message="expected an object")
             raise InvalidRequestError("the extension's fields are no object", errors=(problem,))
@@ -83,7 +82,7 @@ def terms(request: SendMessageRequest) -> dict[str, Any]:
 
 def without(message: Message) -> dict[str, Any]:
     """Return the metadata of a message that is not ours."""
-    return {name: v for name, v in plain(MessageToDict(message.metadata)).items() if name != URI}
+    return {name: v for name, v in read(message.metadata).items() if name != URI}
 
 
 def shown(fields: Any) -> Any:

@@ -4,7 +4,8 @@ Nothing runs here: a message is an offer that is on disk before it is answered, 
 from the log. Whether the agent is there makes no difference to any of it.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from a2a.server.context import ServerCallContext
@@ -34,11 +35,16 @@ from a2a.utils.task import apply_history_length, validate_history_length
 
 from nodrop.core.errors import (
     AlreadyFinishedError,
+    ForbiddenError,
+    InvalidRequestError,
     NodropError,
     NotFoundError,
+    Problem,
+    RateLimitedError,
     UnauthenticatedError,
     WrongStateError,
 )
+from nodrop.core.limits import Limits
 from nodrop.doors.a2a import events, extension, listing, offers, parts, refusals, tasks
 from nodrop.doors.a2a.events import Update
 from nodrop.doors.a2a.following import Following
@@ -46,12 +52,17 @@ from nodrop.doors.a2a.publishing import Publishing
 from nodrop.doors.a2a.pushing import Pushing
 from nodrop.doors.a2a.refusals import refused, refused_stream
 from nodrop.doors.a2a.visit import View, Visit
+from nodrop.engine.relay import Caller
 
 VISIT: Final = "nodrop.visit"
 """Where a call's context has the visit."""
 BLOCKING_SECONDS_MAX: Final = 50
 """How long a message that is to be waited for waits; the task as it is then is the answer."""
 _HISTORY_ENTRIES_MAX: Final = 500
+_BEYOND: Final = frozenset(
+    {"then", "escalation", "watchers", "parent_id", "detached", "group", "supersedes"}
+)
+"""Terms that hand work or news to others than the recipient."""
 _ANOTHER: Final = "Begin another task, with this one as a reference."
 
 Event = Message | Task | Update
@@ -60,10 +71,30 @@ Event = Message | Task | Update
 class Handler(RequestHandler):
     """What clients of A2A may ask of the agents of a relay."""
 
-    def __init__(self, *, following: Following, publishing: Publishing, pushing: Pushing) -> None:
+    def __init__(
+        self,
+        *,
+        following: Following,
+        publishing: Publishing,
+        pushing: Pushing,
+        limits: Limits,
+        refuse: Callable[[Caller, str, NodropError], None],
+    ) -> None:
+        """Carry out what is asked.
+
+        Args:
+            following: tells of handoffs as they change.
+            publishing: knows the agents.
+            pushing: pushes.
+            limits: the relay's.
+            refuse: puts a refusal into the security log.
+        """
         self._following = following
         self._publishing = publishing
         self._pushing = pushing
+        self._limits = limits
+        self._refuse = refuse
+        self._anonymous_waits = 0
 
     # --- messages ---
 
@@ -74,9 +105,11 @@ class Handler(RequestHandler):
     ) -> Task | Message:
         """Hand the message over; wait for an outcome or a question, unless asked not to."""
         visit = visit_of(context)
-        handoff = await self._accept(params, context)
-        if not params.configuration.return_immediately:
-            handoff = await self._halted(visit, handoff)
+        if params.configuration.return_immediately:
+            handoff = await self._accept(params, context)
+        else:
+            with self._waiting(visit):
+                handoff = await self._halted(visit, await self._accept(params, context))
             said = parts.message(tasks.result(handoff), handoff["id"])
             if said is not None:
                 await self._settle(visit, handoff)
@@ -90,9 +123,11 @@ class Handler(RequestHandler):
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Hand the message over, and tell what becomes of it."""
-        handoff = await self._accept(params, context)
-        async for event in self._told(visit_of(context), handoff, params.configuration):
-            yield event
+        visit = visit_of(context)
+        with self._waiting(visit):
+            handoff = await self._accept(params, context)
+            async for event in self._told(visit, handoff, params.configuration):
+                yield event
 
     async def _accept(self, params: SendMessageRequest, context: ServerCallContext) -> View:
         """Return the handoff that a message made, or went to, once that is on disk."""
@@ -100,6 +135,7 @@ class Handler(RequestHandler):
         visit, message = visit_of(context), params.message
         hook = None
         if params.configuration.HasField("task_push_notification_config"):
+            _require_token(visit)
             hook = params.configuration.task_push_notification_config
             await self._pushing.check(hook)
         if message.task_id:
@@ -113,10 +149,51 @@ class Handler(RequestHandler):
                 headers=context.state.get("headers", {}),
                 activated=extension.URI in context.requested_extensions,
             )
+            if visit.anonymous:
+                self._check_modest(visit, fields)
             handoff = (await visit.way.call("offer", fields))["handoff"]
         if hook is not None:
             await self._pushing.add(visit, handoff, hook, from_now=False)
         return handoff
+
+    def _check_modest(self, visit: Visit, fields: View) -> None:
+        """Refuse terms of a caller without a token that reach beyond the agent it was let in to."""
+        if beyond := sorted(_BEYOND & fields.keys()):
+            error = ForbiddenError(
+                f"{', '.join(beyond)}: without a token, work goes to this agent alone",
+                next_step="Leave it out, or ask an operator of the team for a token.",
+            )
+            self._refuse(visit.caller, "a2a", error)
+            raise error
+        if (key := fields.get("idempotency_key")) is not None:
+            self._check_unguessable("idempotency_key", str(key))
+
+    def _check_unguessable(self, field: str, name: str) -> None:
+        """Refuse a short name: callers without a token share one identity, and must not collide."""
+        fewest = self._limits.anonymous_name_chars_min
+        if len(name) < fewest:
+            message = f"without a token, at least {fewest} characters that nobody guesses"
+            problem = Problem(path=field, message=message)
+            raise InvalidRequestError(
+                f"{field}: {message}", next_step="Use a UUID.", errors=(problem,)
+            )
+
+    @contextmanager
+    def _waiting(self, visit: Visit) -> Generator[None]:
+        """Count a caller without a token while it waits; refuse one too many."""
+        if not visit.anonymous:
+            yield
+            return
+        if self._anonymous_waits >= self._limits.anonymous_waits_max:
+            raise RateLimitedError(
+                "too many callers without a token wait already",
+                next_step="Return immediately, and get the task later.",
+            )
+        self._anonymous_waits += 1
+        try:
+            yield
+        finally:
+            self._anonymous_waits -= 1
 
     async def _go_on(self, params: SendMessageRequest, visit: Visit) -> View:
         message = params.message
@@ -160,6 +237,8 @@ class Handler(RequestHandler):
         visit = visit_of(context)
         if visit.anonymous and not params.context_id:
             raise UnauthenticatedError("without a token, only the tasks of one context are listed")
+        if visit.anonymous:
+            self._check_unguessable("context_id", params.context_id)
         page, handoffs = await listing.page(params, visit)
         if params.history_length > 0:
             for task, handoff in zip(page.tasks, handoffs, strict=True):
@@ -168,6 +247,7 @@ class Handler(RequestHandler):
         return page
 
     @validate_request_params
+    @refused
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext
     ) -> Task | None:
@@ -191,8 +271,9 @@ class Handler(RequestHandler):
         handoff = await self._find(visit, params.id)
         if handoff["outcome"] is not None:
             raise AlreadyFinishedError("the task has ended", next_step="Get it instead.")
-        async for event in self._told(visit, handoff, None):
-            yield event
+        with self._waiting(visit):
+            async for event in self._told(visit, handoff, None):
+                yield event
 
     async def _told(self, visit: Visit, handoff: View, wanted: Any) -> AsyncGenerator[Event]:
         """Tell a task as it is, then every change, until it has ended or waits for an answer."""
@@ -264,6 +345,7 @@ class Handler(RequestHandler):
     ) -> TaskPushNotificationConfig:
         """Push what becomes of a task from here on."""
         visit = visit_of(context)
+        _require_token(visit)
         handoff = await self._find(visit, params.task_id)
         await self._pushing.check(params)
         return await self._pushing.add(visit, handoff, params, from_now=True)
@@ -275,6 +357,7 @@ class Handler(RequestHandler):
     ) -> TaskPushNotificationConfig:
         """Return where a task is pushed to."""
         visit = visit_of(context)
+        _require_token(visit)
         handoff = await self._find(visit, params.task_id)
         return await self._pushing.get(visit, handoff, params.id)
 
@@ -285,6 +368,7 @@ class Handler(RequestHandler):
     ) -> ListTaskPushNotificationConfigsResponse:
         """Return every place that a task is pushed to."""
         visit = visit_of(context)
+        _require_token(visit)
         handoff = await self._find(visit, params.task_id)
         return ListTaskPushNotificationConfigsResponse(
             configs=await self._pushing.all(visit, handoff)
@@ -297,6 +381,7 @@ class Handler(RequestHandler):
     ) -> None:
         """Push a task no more to some place. It need not have been."""
         visit = visit_of(context)
+        _require_token(visit)
         handoff = await self._find(visit, params.task_id)
         await self._pushing.drop(visit, handoff, params.id)
 
@@ -311,6 +396,14 @@ class Handler(RequestHandler):
     ) -> AgentCard:
         """Return the card that whoever may hand the agent work sees."""
         return await self._publishing.extended(visit_of(context))
+
+
+def _require_token(visit: Visit) -> None:
+    """Refuse a caller without a token: the relay calls no address that nobody answers for."""
+    if visit.anonymous:
+        raise UnauthenticatedError(
+            "without a token nothing is pushed", next_step="Subscribe to the task, or get it."
+        )
 
 
 def visit_of(context: ServerCallContext) -> Visit:

@@ -28,13 +28,14 @@ _PAGE: Final = 200
 async def page(request: ListTasksRequest, visit: Visit) -> tuple[ListTasksResponse, list[View]]:
     """Return a page of tasks without their histories, and the handoffs they are."""
     _check_status(request, visit)
+    since = _since(request)
     validate_history_length(request)
     size = DEFAULT_LIST_TASKS_PAGE_SIZE
     if request.HasField("page_size"):
         validate_page_size(request.page_size)
         size = request.page_size
     cursor = _cursor(request)
-    found = [(_key(handoff), handoff) for handoff in await _matching(request, visit)]
+    found = [(_key(handoff), handoff) for handoff in await _matching(request, visit, since)]
     found.sort(key=lambda pair: pair[0].sort_key(), reverse=True)
     left = [p for p in found if cursor is None or p[0].sort_key() < cursor.sort_key()]
     shown = left[:size]
@@ -59,7 +60,17 @@ def _check_status(request: ListTasksRequest, visit: Visit) -> None:
         raise InvalidParamsError(message=f"status: expected one of {states}")
 
 
-async def _matching(request: ListTasksRequest, visit: Visit) -> list[View]:
+def _since(request: ListTasksRequest) -> int | None:
+    """Return the time after which a task must have changed, in nanoseconds."""
+    if not request.HasField("status_timestamp_after"):
+        return None
+    try:
+        return request.status_timestamp_after.ToNanoseconds()
+    except ValueError:
+        raise InvalidParamsError(message="status_timestamp_after: no such time") from None
+
+
+async def _matching(request: ListTasksRequest, visit: Visit, since: int | None) -> list[View]:
     found: list[View] = []
     fields: dict[str, str | int] = {"limit": _PAGE}
     if visit.agent:
@@ -68,22 +79,21 @@ async def _matching(request: ListTasksRequest, visit: Visit) -> list[View]:
         fields["correlation_id"] = request.context_id
     for _ in range(LOOKED_AT_MAX // _PAGE):
         answer = await visit.way.call("list_handoffs", fields)
-        found += [h for h in answer["handoffs"] if _wanted(h, request, visit)]
+        found += [h for h in answer["handoffs"] if _wanted(h, request, visit, since)]
         if not answer["handoffs"]:
             break
         fields["before"] = answer["before"]
     return found
 
 
-def _wanted(handoff: View, request: ListTasksRequest, visit: Visit) -> bool:
+def _wanted(handoff: View, request: ListTasksRequest, visit: Visit, since: int | None) -> bool:
     if not tasks.addressed_to(handoff, visit.agent):
         return False
     if request.status and tasks.STATES[handoff["state"]] != request.status:
         return False
-    if request.HasField("status_timestamp_after"):
-        changed = tasks.timestamp(tasks.changed_at(handoff))
-        return changed.ToNanoseconds() >= request.status_timestamp_after.ToNanoseconds()
-    return True
+    if since is None:
+        return True
+    return tasks.timestamp(tasks.changed_at(handoff)).ToNanoseconds() >= since
 
 
 def _task(handoff: View, request: ListTasksRequest) -> Task:

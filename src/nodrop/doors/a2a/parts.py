@@ -4,17 +4,23 @@ One plain data part, or one plain text, is the payload a native agent would get;
 keeps its parts as A2A writes them, so that they come out as they went in.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 import msgspec
 from a2a.types import Artifact, Message, Part
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import Error, MessageToDict, ParseDict, ParseError
+from google.protobuf.struct_pb2 import Struct
 
+from nodrop.core.errors import InvalidRequestError
 from nodrop.wire import canonical
 
 _SAFE_INTEGER: Final = 2**53
+_INTEGER_MAX: Final = int(sys.float_info.max)
 _RICH: Final = ("metadata", "filename", "media_type")
+_LEVELS_MAX: Final = 28
+"""Levels of JSON that protobuf reads, at three of its hundred each, within the messages of A2A."""
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -27,6 +33,21 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
+def read(message: Any) -> Any:
+    """Return a message as JSON.
+
+    Raises:
+        InvalidRequestError: it holds what JSON cannot, such as a number that is not finite.
+    """
+    try:
+        return plain(MessageToDict(message))
+    except (Error, ValueError):
+        raise InvalidRequestError(
+            "the message holds a value that is no JSON",
+            next_step="Send finite numbers, texts, lists and objects.",
+        ) from None
+
+
 def plain(value: Any) -> Any:
     """Return JSON as it was written: protobuf reads every number as a float."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
@@ -34,6 +55,13 @@ def plain(value: Any) -> Any:
     if is_object(value):
         return {name: plain(held) for name, held in value.items()}
     return [plain(held) for held in value] if is_list(value) else value
+
+
+def struct(values: Mapping[str, Any]) -> Struct:
+    """Return an object as protobuf has it; what is nested too deeply for that, as JSON in a text."""
+    made = Struct()
+    made.update({name: _shallow(value, _LEVELS_MAX) for name, value in values.items()})
+    return made
 
 
 def payload(parts: Sequence[Part], *, typed: bool) -> tuple[Any, str]:
@@ -48,11 +76,11 @@ def payload(parts: Sequence[Part], *, typed: bool) -> tuple[Any, str]:
         if only.HasField("text"):
             written = _object_in(only.text) if typed else None
             return ({"text": only.text}, "text") if written is None else (written, "json")
-        data = plain(MessageToDict(only.data)) if only.HasField("data") else None
+        data = read(only.data) if only.HasField("data") else None
         if is_object(data):
             return data, "data"
     texts = [part.text for part in parts if part.HasField("text")]
-    return {"text": "\n".join(texts), "parts": [plain(MessageToDict(p)) for p in parts]}, "parts"
+    return {"text": "\n".join(texts), "parts": [read(part) for part in parts]}, "parts"
 
 
 def restored(held: Any, form: str | None) -> list[Part]:
@@ -68,8 +96,15 @@ def restored(held: Any, form: str | None) -> list[Part]:
 
 
 def of_value(value: Any) -> list[Part]:
-    """Return a JSON value as parts: a text as one, anything else as data."""
-    return [Part(text=value)] if isinstance(value, str) else [ParseDict({"data": value}, Part())]
+    """Return a JSON value as parts: a text as one, anything else as data.
+
+    What is nested too deeply for A2A is a text that says it in JSON.
+    """
+    if isinstance(value, str):
+        return [Part(text=value)]
+    if not _fits(value):
+        return [Part(text=canonical.dumps(value).decode(), media_type="application/json")]
+    return [ParseDict({"data": value}, Part())]
 
 
 def answer(parts: Sequence[Part]) -> Any:
@@ -113,8 +148,26 @@ def _only(result: Any) -> tuple[str | None, Any]:
     return None, None
 
 
+def _fits(value: Any) -> bool:
+    """Whether a value is no deeper than protobuf reads, and has no number that it cannot hold."""
+    return _shallow(value, _LEVELS_MAX) == value
+
+
+def _shallow(value: Any, levels: int) -> Any:
+    """Return a value with everything below so many levels as JSON in a text."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _INTEGER_MAX:
+        return str(value)
+    if not is_object(value) and not is_list(value):
+        return value
+    if levels == 0:
+        return canonical.dumps(value).decode()
+    if is_object(value):
+        return {name: _shallow(held, levels - 1) for name, held in value.items()}
+    return [_shallow(held, levels - 1) for held in value]
+
+
 def _artifacts(listed: Any, handoff_id: str) -> list[Artifact] | None:
-    if not is_list(listed):
+    if not is_list(listed) or not _fits(listed):
         return None
     try:
         found = [ParseDict(one, Artifact()) for one in listed]
@@ -126,7 +179,7 @@ def _artifacts(listed: Any, handoff_id: str) -> list[Artifact] | None:
 
 
 def _parts(listed: Any) -> list[Part] | None:
-    if not is_list(listed) or not listed:
+    if not is_list(listed) or not listed or not _fits(listed):
         return None
     try:
         return [ParseDict(one, Part()) for one in listed]

@@ -1,5 +1,6 @@
 """Refusals of the relay as errors of A2A: the table of `wire.errors`, read once."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -7,8 +8,10 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from a2a.utils import errors as a2a_errors
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 
-from nodrop.core.errors import AlreadyFinishedError, NodropError, TooLargeError
+from nodrop.core.errors import AlreadyFinishedError, NodropError, RelayFaultError
 from nodrop.wire.errors import TABLE, retry_after
+
+log = logging.getLogger("nodrop.a2a")
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -52,7 +55,10 @@ def refused(
     async def translated(self: S, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(self, *args, **kwargs)
-        except NodropError as refusal:
+        except A2AError:
+            raise
+        except Exception as problem:  # noqa: BLE001  # told without its words, and logged
+            refusal = _refusal(problem)
             raise error(refusal) from refusal
 
     return translated
@@ -69,7 +75,10 @@ def refused_stream(
         try:
             async for item in stream:
                 yield item
-        except NodropError as refusal:
+        except A2AError:
+            raise
+        except Exception as problem:  # noqa: BLE001  # told without its words, and logged
+            refusal = _refusal(problem)
             raise error(refusal) from refusal
         finally:
             await stream.aclose()
@@ -77,6 +86,9 @@ def refused_stream(
     return translated
 
 
-def too_large(bytes_max: int) -> A2AError:
-    """Return the refusal of a body that is not read to its end."""
-    return error(TooLargeError(f"the request is larger than {bytes_max} bytes"))
+def _refusal(problem: Exception) -> NodropError:
+    """Return what a caller is told. The words of a fault are for our log alone."""
+    if isinstance(problem, NodropError):
+        return problem
+    log.error("a request over A2A could not be carried out", exc_info=problem)
+    return RelayFaultError()

@@ -45,7 +45,11 @@ class Service:
         self.pushing = Pushing(relay, way, following=self.following, addresses=addresses)
         self.couriers = Couriers(relay, way, addresses=addresses)
         self.handler = Handler(
-            following=self.following, publishing=self.publishing, pushing=self.pushing
+            following=self.following,
+            publishing=self.publishing,
+            pushing=self.pushing,
+            limits=relay.limits,
+            refuse=relay.refuse,
         )
         self.application: Starlette = application(self.handler)
         self._team = team

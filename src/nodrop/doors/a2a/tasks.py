@@ -185,8 +185,4 @@ def _came(handoff: View) -> dict[str, Any]:
 
 
 def _struct(values: Mapping[str, Any] | None) -> Struct | None:
-    if not values:
-        return None
-    made = Struct()
-    made.update(values)
-    return made
+    return parts.struct(values) if values else None

@@ -1,16 +1,14 @@
 """A visit: one caller at the address of one agent, and its way to the relay."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from nodrop.core.names import ANONYMOUS
 from nodrop.engine.relay import Caller
 
 View = dict[str, Any]
-
-ANONYMOUS: Final = "anonymous"
-"""Whom the log names where a public agent was called without a token."""
 
 
 class Way(Protocol):

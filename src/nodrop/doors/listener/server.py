@@ -47,7 +47,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection may take."""
 
     head_seconds: float = 15.0
-    """Until a request's head is there."""
+    """Until a request's head is there; before it, until a TLS handshake is done."""
     parting_seconds: float = 5.0
     """How long whoever was refused may go on talking, so that the refusal is not lost in a reset."""
 
@@ -144,9 +144,29 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
-        await super().startup(sockets)
+        """Begin to listen. uvicorn's own sets no bound on a TLS handshake."""
+        config = self.config
+        assert isinstance(config, _Config), "it was made with one"
+        patience = config.patience
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=listener,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=patience.head_seconds if config.ssl else None,
+                ssl_shutdown_timeout=patience.parting_seconds if config.ssl else None,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
         self.up.set_result(None)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Http(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, answer what waits, and wait for what runs."""
