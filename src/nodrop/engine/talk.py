@@ -4,6 +4,7 @@ Whom a message reaches is decided when it is said, and written with it. Its word
 its author and for operators; that it was said is for the team. A status is for everybody.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ class Talk:
         tell: Callable[[Key, Mail], None],
     ) -> None:
         self.topics = Topics()
+        self._subscribing = asyncio.Lock()
         self._engine = engine
         self._store = store
         self._reading = reading
@@ -249,21 +251,29 @@ class Talk:
     ) -> talk_views.TopicsAnswer:
         """Have the caller hear of a topic from now on, or no longer."""
         self._intake.name(topic, "topic")
+        async with self._subscribing:
+            # One after the other: each is made of what the one before has left.
+            who = await self._subscribed(caller, request, topic)
+            self.topics.put(record(caller.team, topic, who))
+        return self.heard(caller)
+
+    async def _subscribed(
+        self,
+        caller: Caller,
+        request: talk_requests.SubscribeTopic | talk_requests.UnsubscribeTopic,
+        topic: str,
+    ) -> set[str]:
+        """Return who hears of a topic once the caller does, or does no longer."""
         joins = isinstance(request, talk_requests.SubscribeTopic)
         most = self._engine.limits.topics_max
-        new = not self.topics.of(caller.team, topic)
-        if joins and new and self.topics.count(caller.team) >= most:
+        before = self.topics.of(caller.team, topic)
+        if joins and not before and self.topics.count(caller.team) >= most:
             raise LimitReachedError(f"{most} topics are subscribed to already")
-        if not joins and caller.agent not in self.topics.of(caller.team, topic):
+        if not joins and caller.agent not in before:
             raise NotFoundError("no such subscription")
+        who = before | {caller.agent} if joins else before - {caller.agent}
 
         def run(batch: Batch) -> set[str]:
-            # What an earlier job of this batch did is not at hand yet: ask the batch first.
-            kept = batch.record(caller.team, "topic", topic)
-            who = (
-                set(msgspec.json.decode(kept.json)) if kept else self.topics.of(caller.team, topic)
-            )
-            who = who | {caller.agent} if joins else who - {caller.agent}
             batch.keep_record(record(caller.team, topic, who))
             name = "topic.subscribed.v1" if joins else "topic.unsubscribed.v1"
             batch.write(
@@ -278,9 +288,7 @@ class Talk:
             )
             return who
 
-        who = await self._engine.submit(Job(Wanted(), run))
-        self.topics.put(record(caller.team, topic, who))
-        return self.heard(caller)
+        return await self._engine.submit(Job(Wanted(), run))
 
     def heard(self, caller: Caller) -> talk_views.TopicsAnswer:
         """Return the topics that the caller hears of."""
