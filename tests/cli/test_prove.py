@@ -12,8 +12,8 @@ from nodrop.cli import prove
 from nodrop.cli.tree import app
 
 VERBS = [
-    *("chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "storm"),
-    "tampering",
+    *("chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "soak"),
+    *("storm", "tampering"),
 ]
 
 

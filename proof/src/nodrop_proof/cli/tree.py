@@ -13,6 +13,7 @@ from nodrop_proof.cli import (
     emergence,
     fuzz,
     simulate,
+    soak,
     storm,
     sync_order,
     tampering,
@@ -41,6 +42,7 @@ def _tree() -> typer.Typer:
     tree.command("sync-order")(sync_order.sync_order)
     tree.command("backup")(backup.backup)
     tree.command("adversary")(adversary.adversary)
+    tree.command("soak")(soak.soak)
     tree.command("storm")(storm.storm)
     tree.command("tampering")(tampering.tampering)
     return tree
