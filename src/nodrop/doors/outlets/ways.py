@@ -147,7 +147,8 @@ class Notify:
             raise NotInstalledError(
                 "notifying people needs Apprise", next_step="pip install 'nodrop[notify]'"
             ) from error
-        self._way = apprise.Apprise()
+        # A service that sends on elsewhere would have the relay call what no operator named.
+        self._way = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
         if not self._way.add(url):
             raise NotInstalledError("Apprise does not know such an address")
 
