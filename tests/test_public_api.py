@@ -17,6 +17,8 @@ PROMISED = [
     "ConflictError",
     "Contract",
     "ContractMismatchError",
+    "Cursor",
+    "CursorUnknownError",
     "DeadLetter",
     "Fail",
     "ForbiddenError",

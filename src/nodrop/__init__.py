@@ -17,6 +17,7 @@ from nodrop.client.blocking import BlockingClient, BlockingHandoff
 from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.client import Client
 from nodrop.client.connecting import connect, connect_sync, provide_embedded
+from nodrop.client.cursor import Cursor
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import Fail, HandoffFailed, Reject, WaitElapsed
 from nodrop.client.handoff import Handoff
@@ -30,6 +31,7 @@ from nodrop.core.errors import (
     CallerError,
     ConflictError,
     ContractMismatchError,
+    CursorUnknownError,
     ForbiddenError,
     IdempotencyConflictError,
     InvalidRequestError,
@@ -61,6 +63,8 @@ __all__ = [
     "ConflictError",
     "Contract",
     "ContractMismatchError",
+    "Cursor",
+    "CursorUnknownError",
     "DeadLetter",
     "Fail",
     "ForbiddenError",

@@ -15,7 +15,8 @@ from a2a.types import (
 )
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
-from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.errors import CursorUnknownError, StoreUnavailableError
+from nodrop.doors.a2a.following import Following
 from nodrop.doors.listener.server import listen
 from nodrop.engine.relay import Caller
 from nodrop.engine.webhooks import Webhook, Webhooks
@@ -184,6 +185,25 @@ async def test_without_its_cursor_a_webhook_would_hear_it_all_again(
     assert await hook.told(1) == ["submitted"]
     await office.restart()
     assert await hook.told(1) == ["submitted"]
+
+
+async def test_a_handoff_of_a_log_that_was_put_back_is_followed_from_its_beginning() -> None:
+    asked: list[int] = []
+
+    class Restored:
+        agent = "planner"
+
+        async def call(self, operation: str, fields: Any, **_: Any) -> Any:
+            assert operation == "log"
+            asked.append(fields["after"])
+            if fields["after"] > 2:
+                raise CursorUnknownError
+            return {"entries": [{"seq": 2}], "after": 2}
+
+    entries = Following().entries(Restored(), "h", after=51)
+    assert await anext(entries) == {"seq": 2}
+    await entries.aclose()
+    assert asked == [51, 0]
 
 
 async def test_a_webhook_that_is_gone_for_a_day_is_given_up_and_the_log_says_so(

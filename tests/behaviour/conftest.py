@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -364,6 +365,20 @@ class Office:
         """Take the relay down, let time pass, bring it up again."""
         await self.close()
         self.clock.advance(down_ms)
+        await self.open()
+
+    async def keep_copy(self) -> None:
+        """Keep a copy of the database as it is now; the relay is down meanwhile."""
+        await self.close()
+        shutil.copy(self._folder / "team.db", self._folder / "older.db")
+        await self.open()
+
+    async def put_back(self) -> None:
+        """Put the copy in the place of the database, as a person does with `cp`."""
+        await self.close()
+        for suffix in ("-wal", "-shm"):
+            (self._folder / f"team.db{suffix}").unlink(missing_ok=True)
+        shutil.copy(self._folder / "older.db", self._folder / "team.db")
         await self.open()
 
     async def join(self, name: str, *, role: str = "agent", team: str = "default") -> Member:

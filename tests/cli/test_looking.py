@@ -184,6 +184,21 @@ def test_the_log_can_be_followed(nodrop: Run, home: Path) -> None:
         assert seen["type"] == "team.noted.v1"
 
 
+def test_a_cursor_that_the_log_does_not_have_is_an_error_and_following_begins_again(
+    nodrop: Run, home: Path
+) -> None:
+    nodrop("note", "something")
+    ran = nodrop("log", "--after", "1000000", "--json")
+    assert (ran.code, ran.json["code"]) == (4, "cursor_unknown")
+    with following(home, "--after", "1000000", "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["seq"] == 1
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS_MAX) == 130
+        assert process.stderr is not None
+        assert "there is no entry 1000000" in process.stderr.read()
+
+
 def test_following_ends_quietly_when_interrupted(nodrop: Run, home: Path) -> None:
     nodrop("note", "something")
     with following(home) as process:

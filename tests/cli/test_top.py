@@ -246,6 +246,30 @@ async def test_it_says_that_the_relay_is_away_and_goes_on_from_its_cursor(
     assert (operation, after is not None) == ("log", True)
 
 
+async def test_it_reads_everything_again_where_an_older_copy_was_put_back(team: Team) -> None:
+    me = await team.at("me", "operator")
+    restored, asked = asyncio.Event(), list[Any]()
+
+    async def ask(operation: str, fields: Any = None) -> Any:
+        fields = dict(fields or {})
+        asked.append(operation)
+        if operation == "log" and restored.is_set():
+            restored.clear()
+            assert fields["after_hash"], "it says what it has read"
+            fields["after_hash"] = "0" * 64  # what the relay has there is another entry
+        return await me.call(operation, fields)
+
+    await team.offer("a", deadline="4h")
+    async with screen_of(team, call=ask) as pilot:
+        await until(pilot, says("me/a"))
+        restored.set()
+        await team.offer("wakes the request that waits", deadline="4h")
+        await until(pilot, says("2 open"))
+        await team.offer("b", deadline="4h")
+        await until(pilot, says("me/b", "3 open"))
+    assert asked.count("checkpoints") == 2, "and no more than once"
+
+
 async def test_what_cannot_be_waited_out_ends_it(team: Team) -> None:
     async def ask(*_: Any) -> Any:
         raise UnauthenticatedError

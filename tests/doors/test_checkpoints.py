@@ -152,7 +152,8 @@ async def test_a_service_is_posted_each_with_an_id_that_stays_the_same(office: O
             again = await posted.get()
     finally:
         await runner.cleanup()
-    assert first[0] == again[0] == f"default.checkpoint.{first[1]['size']}"
+    point = first[1]
+    assert first[0] == again[0] == f"default.checkpoint.{point['size']}.{point['head'][:16]}"
     assert Checkpoint(**again[1]).genuine()
 
 

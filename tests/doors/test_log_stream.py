@@ -3,6 +3,8 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from kit.asgi import WAIT_SECONDS_MAX, Exchange, Visitor
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.http.stream import HEARTBEAT_SECONDS
@@ -19,6 +21,11 @@ async def note(visitor: Visitor, text: str) -> int:
     return response.json()["seq"]
 
 
+async def entry_at(visitor: Visitor, seq: int) -> dict[str, Any]:
+    response = await visitor.request("GET", f"/v1/log?after={seq - 1}&limit=1")
+    return response.json()["entries"][0]
+
+
 async def events(exchange: Exchange) -> AsyncIterator[dict[str, Any]]:
     """Yield events with their ids; comments too, under their own name."""
     start = await exchange.started()
@@ -30,7 +37,11 @@ async def events(exchange: Exchange) -> AsyncIterator[dict[str, Any]]:
             if "" in fields or event.startswith(": "):
                 yield {"comment": event[2:]}
             else:
-                yield {"id": int(fields["id"]), "entry": json.loads(fields["data"])}
+                seq, _, there = fields["id"].partition(":")
+                entry = json.loads(fields["data"])
+                assert entry["hash"].startswith(there)
+                assert len(there) == 16
+                yield {"id": int(seq), "entry": entry}
 
 
 async def next_note(stream: AsyncIterator[dict[str, Any]]) -> tuple[int, str]:
@@ -53,19 +64,30 @@ async def test_the_log_is_followed_from_the_beginning_and_as_it_grows(requester:
         assert second == first + 1
 
 
+@pytest.mark.parametrize("last", ["{seq}", "{seq}:{hash:.16}", "{seq}:{hash}"])
 async def test_a_reader_that_comes_back_misses_nothing_and_repeats_nothing(
-    requester: Visitor,
+    requester: Visitor, last: str
 ) -> None:
     first = await note(requester, "one")
     second = await note(requester, "two")
-    headers = STREAM | {"last-event-id": str(first)}
+    there = (await entry_at(requester, first))["hash"]
+    headers = STREAM | {"last-event-id": last.format(seq=first, hash=there)}
     # What it asked for at first is still in its address; the last event it saw counts.
     async with requester.exchange("GET", "/v1/log?after=0", headers=headers) as exchange:
         assert await next_note(events(exchange)) == (second, "two")
 
 
-async def test_an_id_that_no_event_has_is_refused(requester: Visitor) -> None:
-    headers = STREAM | {"last-event-id": "yesterday"}
+async def test_a_reader_that_comes_back_to_another_log_is_told(requester: Visitor) -> None:
+    first = await note(requester, "one")
+    for last in (f"{first}:{'0' * 16}", str(first + 1)):
+        headers = STREAM | {"last-event-id": last}
+        response = await requester.request("GET", "/v1/log", headers=headers)
+        assert (response.status, response.json()["code"]) == (410, "cursor_unknown")
+
+
+@pytest.mark.parametrize("last", ["yesterday", "1:", "1:xyz", "1:00", "-1", "1:2:3", "9" * 19])
+async def test_an_id_that_no_event_has_is_refused(requester: Visitor, last: str) -> None:
+    headers = STREAM | {"last-event-id": last}
     response = await requester.request("GET", "/v1/log", headers=headers)
     assert (response.status, response.json()["code"]) == (422, "invalid_request")
 
@@ -73,7 +95,8 @@ async def test_an_id_that_no_event_has_is_refused(requester: Visitor) -> None:
 async def test_a_quiet_log_still_gives_a_sign_of_life(
     requester: Visitor, clock: FakeClock, somebody_waits: Waits
 ) -> None:
-    async with requester.exchange("GET", "/v1/log?after=1000", headers=STREAM) as exchange:
+    end = await note(requester, "the last")
+    async with requester.exchange("GET", f"/v1/log?after={end}", headers=STREAM) as exchange:
         stream = events(exchange)
         assert await anext(stream) == {"comment": "following"}
         for _ in range(2):

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import aiohttp.web
 import pytest
+from msgspec.structs import replace
 from standardwebhooks import Webhook as Checker
 from standardwebhooks import WebhookVerificationError
 
@@ -137,6 +139,42 @@ async def test_what_was_sent_is_not_sent_again_after_a_restart_and_what_was_not_
     await office.open()
     async with office.sending():
         assert '"meanwhile"' in (await office.mailbox.next()).text
+
+
+async def test_one_that_is_beyond_the_log_goes_back_to_where_the_store_says(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    me, other = await office.member("me"), await office.member("other")
+    await me.call("put_outlet", PLACE, name="mail")
+    outlet = office.relay.outlets.get("default", "mail")
+    assert outlet is not None
+    await other.call("say", {"text": "one", "to": "me"})
+    with mock.patch.dict(
+        office.relay.outlets._outlets,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as a node would have it whose database was restored
+        {("default", "mail"): replace(outlet, after=10_000)},
+    ):
+        async with office.sending():
+            assert '"one"' in (await office.mailbox.next()).text
+    assert "goes back to where the store says" in caplog.text
+
+
+async def test_an_item_of_a_number_that_was_used_before_has_an_id_of_its_own(
+    office: Office,
+) -> None:
+    me, other = await office.member("me"), await office.member("other")
+    ids: list[str] = []
+    for day in range(2):  # the second time on a log that was put back
+        async with office.sending():
+            await me.call("put_outlet", PLACE, name="mail")
+            office.clock.advance(day)
+            await other.call("say", {"text": "one", "to": "me"})
+            ids.append((await office.mailbox.next()).id)
+        await office.relay.stop()
+        office.store = MemoryStore()
+        await office.open()
+        me, other = await office.member("me"), await office.member("other")
+    assert ids[0].rpartition(".")[0] == ids[1].rpartition(".")[0]
+    assert ids[0] != ids[1]
 
 
 async def test_what_nobody_will_ever_take_is_given_up_in_the_log(office: Office) -> None:

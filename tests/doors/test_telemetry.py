@@ -252,6 +252,36 @@ async def test_another_follower_goes_on_where_the_last_one_was(office: Office) -
     assert len({hexadecimal(span) for span in office.collector.spans}) == 2
 
 
+async def test_a_follower_beyond_the_log_goes_on_at_its_end(office: Office) -> None:
+    await office.relay.endings.keep("default", "spans", 10_000)
+    follower = office.follower()
+    await follower.begin()
+    offered = await office.offer(to="worker")
+    await office.work("worker")
+    await office.settle(offered["id"])
+    await follower.flush()
+    assert len(office.collector.spans) == 1
+
+
+async def test_a_follower_whose_log_was_put_back_begins_again(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    follower = office.follower()
+    await follower.begin()
+    offered = await office.offer(to="worker")
+    await office.work("worker")
+    await office.settle(offered["id"])
+    follower._read = 10_000  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as of a log that is gone
+    running = asyncio.create_task(follower.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not office.collector.spans:
+            office.clock.advance(1_000)
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "begin again where the store says" in caplog.text
+
+
 async def test_without_a_cursor_that_is_kept_spans_would_be_missing(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,17 @@ async def test_the_inbox_counts_what_it_leaves_out(quiet_office: Any) -> None:
     assert "left out" not in rest
 
 
+async def test_an_inbox_of_a_log_that_is_gone_is_shown_from_its_beginning(
+    quiet_office: Any,
+) -> None:
+    planner, coder = await quiet_office.join("planner"), await quiet_office.join("coder")
+    handoff = named(await planner("hand_off", to="coder", title="one"))
+    for tool, more in (("inbox", {}), ("wait", {"seconds": 1})):
+        told = await coder(tool, after=10_000, **more)
+        assert told.startswith("The log has no entry of that number")
+        assert handoff in told
+
+
 async def test_the_open_ones_are_listed_page_by_page(quiet_office: Any) -> None:
     planner = await quiet_office.join("planner")
     ids = [named(await planner("hand_off", to="coder", title=f"number {n}")) for n in range(25)]

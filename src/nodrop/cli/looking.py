@@ -10,7 +10,8 @@ from nodrop.cli.entries import Lines
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, text_of
 from nodrop.cli.verb import Ref
-from nodrop.core.errors import NotFoundError
+from nodrop.client.cursor import Cursor, fields_of
+from nodrop.core.errors import CursorUnknownError, NotFoundError
 
 FOLLOW_SECONDS: Final = 30
 """How long one request of `log --follow` waits for the next entry."""
@@ -67,17 +68,24 @@ async def log(
         until=until,
         text=text,
     )
-    lines, left = Lines(), limit
+    lines, left, place = Lines(), limit, Cursor(after)
     while left is None or left > 0:
-        asked = {**fields, "after": after, "wait": FOLLOW_SECONDS if follow else 0}
-        answer = await session.call("log", asked | given(limit=left and min(left, 500)))
+        asked = {**fields, **fields_of(place), "wait": FOLLOW_SECONDS if follow else 0}
+        try:
+            answer = await session.call("log", asked | given(limit=left and min(left, 500)))
+        except CursorUnknownError as error:
+            if not follow:
+                raise
+            screen.warning(f"{error.detail}. The log from its beginning:")
+            place = Cursor()
+            continue
         for entry in answer["entries"]:
             _show(entry, session, lines)
         left = None if left is None else left - len(answer["entries"])
         # The cursor passes over what the filters left out, so it tells when the end is reached.
-        if answer["after"] <= after and not follow:
+        if answer["after"] <= place and not follow:
             return
-        after = max(after, answer["after"])
+        place = Cursor.of(answer)
 
 
 async def _correlation_of(session: Session, reference: str) -> str:

@@ -104,6 +104,11 @@ def success(words: str, *more: tuple[object, str] | str) -> None:
     console(stderr=True).print(line(("✓ ", "green"), words, *more), soft_wrap=True)
 
 
+def warning(words: str) -> None:
+    """Tell what is not as one would expect, and what is done about it."""
+    console(stderr=True).print(line(("! ", "yellow"), words), soft_wrap=True)
+
+
 def hint(command: str) -> None:
     """Tell what one could type next."""
     console(stderr=True).print(line(("→ ", "cyan"), command), soft_wrap=True)

@@ -203,7 +203,7 @@ class BlockingClient(Twin):
         actor: str | None = None,
         type: str | None = None,  # noqa: A002  # the field's name in the log
     ) -> Generator[Entry]:
-        """Yield the entries after the cursor, and then each new one as it is committed."""
+        """Yield the entries after the cursor, and then each new one, as `Client.follow_log` does."""
         entries = self.inner.follow_log(
             after, handoff_id=handoff_id, correlation_id=correlation_id, actor=actor, type=type
         )

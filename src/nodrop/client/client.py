@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from nodrop.client import cursor
 from nodrop.client.calls import Calls
+from nodrop.client.cursor import Cursor
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
 from nodrop.client.group import Answers, Group
@@ -19,6 +21,7 @@ from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import fields_of, given, listed, plain, require
+from nodrop.core.errors import CursorUnknownError
 from nodrop.wire.decoding import encode_strict
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
@@ -115,13 +118,19 @@ class Client(Calls):
     ) -> Inbox:
         """Return what waits for this agent, beginning after the cursor.
 
-        With `wait`, an empty inbox is waited on. `everything` also shows what waits no longer.
+        With `wait`, an empty inbox is waited on. `everything` also shows what waits no longer. Where
+        the relay's log has no such place any more, it begins at 0 and says so in the program's log.
         """
         left = Wait(wait if wait is not None else 0)
         while True:
-            fields = {"after": after, "wait": left.piece(), "all": everything}
-            answer = await self.call("inbox", fields)
-            seen, after = after, answer["after"]
+            fields = {**cursor.fields_of(after), "wait": left.piece(), "all": everything}
+            try:
+                answer = await self.call("inbox", fields)
+            except CursorUnknownError as error:
+                _LOG.warning("reading the inbox from its beginning: %s", error)
+                after = 0
+                continue
+            seen, after = after, Cursor.of(answer)
             # A page may hold nothing that still waits, and the next one something.
             if answer["items"] or (after == seen and left.over):
                 items = [Item(view, self) for view in answer["items"]]
@@ -141,12 +150,11 @@ class Client(Calls):
         until: Due | None = None,
         text: str | None = None,
     ) -> list[Entry]:
-        """Return a page of the team's log, beginning after the cursor (the last `seq` seen).
+        """Return a page of the team's log, beginning after the cursor (`cursor` of the last entry seen).
 
         `since` and `until` are times, or how long ago; `text` is looked for in what may be seen.
         """
-        fields = given(
-            after=after,
+        fields = cursor.fields_of(after) | given(
             wait=spelled_if(wait),
             limit=limit,
             handoff_id=handoff_id,
@@ -169,15 +177,24 @@ class Client(Calls):
         actor: str | None = None,
         type: str | None = None,  # noqa: A002  # the field's name in the log
     ) -> AsyncGenerator[Entry]:
-        """Yield the entries after the cursor, and then each new one as it is committed."""
+        """Yield the entries after the cursor, and then each new one as it is committed.
+
+        Where the relay's database was restored from an older copy, and the log has another entry at
+        the cursor or none, it begins at 0 again and says so in the program's log.
+        """
         chosen = given(handoff_id=handoff_id, correlation_id=correlation_id, actor=actor, type=type)
         while True:
-            fields = {"after": after, "wait": FOLLOW_WAIT_SECONDS, **chosen}
-            answer = await self.call("log", fields)
+            fields = {**cursor.fields_of(after), "wait": FOLLOW_WAIT_SECONDS, **chosen}
+            try:
+                answer = await self.call("log", fields)
+            except CursorUnknownError as error:
+                _LOG.warning("following the log from its beginning: %s", error)
+                after = 0
+                continue
             for entry in msgspec.convert(answer["entries"], list[Entry]):
                 yield entry
             # The cursor passes over entries that a filter left out.
-            after = max(after, answer["after"])
+            after = Cursor.of(answer)
 
     async def note(self, text: str, handoff: str | None = None) -> int | None:
         """Write a remark into the log, about a handoff or about nothing in particular.
@@ -264,7 +281,7 @@ class Client(Calls):
         limit: int | None = None,
     ) -> list[Message]:
         """Return what was said to or by this agent, and every status, oldest first."""
-        fields = given(after=after, thread=thread, topic=topic, limit=limit)
+        fields = cursor.fields_of(after) | given(thread=thread, topic=topic, limit=limit)
         if from_ is not None:
             fields["from"] = from_
         answer = await self.call("messages", fields)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from nodrop.client.calls import Calls
+from nodrop.client.cursor import Cursor
 from nodrop.client.handoff import Handoff
 from nodrop.client.values import given, plain
 from nodrop.core.errors import NotFoundError
@@ -104,6 +105,6 @@ class Item(ItemShown):
 class Inbox(list[Item]):
     """A page of an inbox; `after` is the cursor for the next."""
 
-    def __init__(self, items: list[Item], *, after: int) -> None:
+    def __init__(self, items: list[Item], *, after: Cursor) -> None:
         super().__init__(items)
         self.after = after

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nodrop.client.cursor import Cursor
 from nodrop.core.model import FINAL, State
 
 
@@ -79,6 +80,11 @@ class Entry(Shown, frozen=True, kw_only=True):
     body_mac: str | None = None
     prev_hash: str = ""
     hash: str = ""
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where reading goes on behind this entry."""
+        return Cursor(self.seq, self.hash or None)
 
 
 class Claimed(Shown, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ NodropError
 │   ├── NotFoundError               no such thing, or not for you to know
 │   ├── NoMatchError                nobody offers that, on such terms
 │   ├── AmbiguousReferenceError     the prefix fits several ids
+│   ├── CursorUnknownError          the log has no such entry, or another one there
 │   └── ConflictError               the handoff is not in a state that admits this
 │       ├── WrongStateError             the state machine says no
 │       ├── StaleAttemptError           you held it once; you do not hold it now
@@ -37,6 +38,7 @@ NodropError
     ├── StoreFullError              no room on the disk
     ├── StoreUnavailableError       the store did not answer
     ├── StoreCorruptError           the database is damaged; restore a backup
+    ├── CheckpointMismatchError     the log is not the one that the relay's checkpoints are of
     ├── StoreInUseError             another relay serves this database
     ├── SchemaTooNewError           a later Nodrop has changed the database
     ├── SchemaInUseError            relays that are too old still serve the database
@@ -235,6 +237,17 @@ class AmbiguousReferenceError(CallerError):
     next = "Give more characters of the id."
 
 
+class CursorUnknownError(CallerError):
+    """A cursor that is not a place in this log: beyond its end, or another entry is there now."""
+
+    code = "cursor_unknown"
+    title = "The log has no such entry"
+    next = (
+        "Read again from the beginning (`after=0`): the database was probably restored from an older"
+        " copy, and the numbers after its end are used again for other entries."
+    )
+
+
 class ConflictError(CallerError):
     """The handoff does not admit this now."""
 
@@ -377,6 +390,18 @@ class StoreCorruptError(UnavailableError):
     code = "store_corrupt"
     title = "The relay's database is damaged"
     next = "Stop the relay, keep a copy of its files, and restore a backup: `nodrop restore FILE`."
+    retryable = False
+
+
+class CheckpointMismatchError(UnavailableError):
+    """The log is shorter than, or differs from, what the relay signed before."""
+
+    code = "checkpoint_mismatch"
+    title = "The log is not the one that the relay's own checkpoints are of"
+    next = (
+        "Put the newer database back. If an older one is wanted, put it in place with"
+        " `nodrop restore FILE`, or move the file of checkpoints away, and start again."
+    )
     retryable = False
 
 

@@ -48,10 +48,11 @@ class Endings:
 
     async def cursor(self, team: str, follower: str) -> int:
         """Return how far a follower has come; one that is new begins at the end."""
+        end = (await self._store.head(team)).seq
         for record in await self._store.records(KIND):
             if (record.team, record.id) == (team, follower):
-                return msgspec.json.decode(record.json, type=_Cursor).after
-        return (await self._store.head(team)).seq
+                return min(msgspec.json.decode(record.json, type=_Cursor).after, end)
+        return end
 
     async def keep(self, team: str, follower: str, after: int) -> None:
         """Remember how far a follower has come."""
@@ -63,7 +64,12 @@ class Endings:
         await self._engine.submit(Job(Wanted(), run))
 
     async def after(self, team: str, after: int, *, wait: str) -> Sequence[Entry]:
-        """Return the log behind a cursor, at most a page; wait if there is nothing."""
+        """Return the log behind a cursor, at most a page; wait if there is nothing.
+
+        Raises:
+            CursorUnknownError: the log ends before it.
+        """
+        await self._reading.require_cursor(team, after)
         caller = Caller(team=team, agent="relay", operator=True)
         return await self._reading.log(caller, requests.GetLog(after=after, limit=500, wait=wait))
 

@@ -338,7 +338,8 @@ class Handoffs:
             talk_since=self._clock.now() - self._limits.talk_open_ms,
         )
         after = mails[read - 1].seq if mails else request.after
-        return Reply(answer=views.InboxAnswer(items=items, after=after))
+        there = await self._reading.hash_at(caller.team, after)
+        return Reply(answer=views.InboxAnswer(items=items, after=after, after_hash=there))
 
     async def _trace(self, asking: Asking) -> views.View:
         caller, correlation_id = asking.caller, asking.name or ""

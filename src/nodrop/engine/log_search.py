@@ -4,8 +4,10 @@ Looks through so much and no more in one request: the cursor tells how far it ca
 """
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from nodrop.core.errors import InvalidRequestError, Problem
@@ -15,6 +17,7 @@ from nodrop.engine.reading import Reading
 from nodrop.engine.shows import Caller, Shows
 from nodrop.store import LogPage, Store
 from nodrop.wire import requests, views
+from nodrop.wire.log import Entry
 from nodrop.wire.times import parse_duration, parse_time
 
 _PAGE: Final = 500
@@ -37,18 +40,18 @@ class LogSearch:
     async def read(self, caller: Caller, request: requests.GetLog) -> views.LogAnswer:
         """Return what the log holds after a cursor, as far as it is asked for."""
         self._intake.text(request.text, "text")
+        await self._reading.require_cursor(caller.team, request.after, request.after_hash)
         if request.since is not None:
             first = await self._first(caller.team, self._moment(request.since, "since"))
             request = replace(request, after=max(request.after, first - 1), since=None)
         until = None if request.until is None else self._moment(request.until, "until")
         if request.text is None:
             entries = await self._reading.log(caller, request)
-            after = entries[-1].seq if entries else request.after
             wanted = [e for e in entries if until is None or e.at <= until]
             shown = await self._shows.entries(caller, wanted)
             if len(shown) < len(wanted):
-                after = shown[-1].seq
-            return views.LogAnswer(entries=shown, after=after)
+                return _answer(shown, wanted[len(shown) - 1])
+            return _answer(shown, entries[-1] if entries else await self._place(caller, request))
         return await self._find(caller, request, request.text.casefold(), until)
 
     async def _find(
@@ -56,25 +59,29 @@ class LogSearch:
     ) -> views.LogAnswer:
         wanted = request.limit or _PAGE
         found: list[views.EntryView] = []
-        after = request.after
+        after = await self._place(caller, request)
         for _ in range(_LOOKED_AT_MAX // _PAGE):
             wait = request.wait if not found else 0
-            page = replace(request, after=after, limit=_PAGE, wait=wait)
+            page = replace(request, after=after.seq, limit=_PAGE, wait=wait)
             entries = await self._reading.log(caller, page)
             if not entries:
                 break
             shown = await self._shows.entries(caller, entries)
             for entry, view in zip(entries, shown, strict=False):  # as many as a page has room for
                 if until is not None and entry.at > until:
-                    return views.LogAnswer(entries=tuple(found), after=after)
-                after = entry.seq
+                    return _answer(found, after)
+                after = entry
                 if _says(view, text):
                     found.append(view)
                 if len(found) == wanted:
-                    return views.LogAnswer(entries=tuple(found), after=after)
+                    return _answer(found, after)
             if len(shown) < len(entries):
                 break
-        return views.LogAnswer(entries=tuple(found), after=after)
+        return _answer(found, after)
+
+    async def _place(self, caller: Caller, request: requests.GetLog) -> "_Place":
+        there = await self._reading.hash_at(caller.team, request.after)
+        return _Place(seq=request.after, hash=there)
 
     async def _first(self, team: str, since: int) -> int:
         """Return the number of the first entry that was made at `since` or later."""
@@ -97,6 +104,17 @@ class LogSearch:
         except (ValueError, OverflowError) as error:
             problem = Problem(path=path, message=str(error))
             raise InvalidRequestError(f"{path}: {error}", errors=(problem,)) from error
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a reader goes on."""
+
+    seq: int
+    hash: str | None
+
+
+def _answer(entries: Sequence[views.EntryView], after: _Place | Entry) -> views.LogAnswer:
+    return views.LogAnswer(entries=tuple(entries), after=after.seq, after_hash=after.hash)
 
 
 def _says(entry: views.EntryView, text: str) -> bool:

@@ -246,6 +246,16 @@ class Outlets:
         self._failing.pop((outlet.team, outlet.name), None)
         await self._come_to(outlet, seq, sent=count)
 
+    async def reset(self, outlet: Outlet) -> None:
+        """Go back to where the store says that an outlet is, or to the end of a log before that."""
+        end = (await self._store.head(outlet.team)).seq
+        after = min(outlet.since, end)
+        for record in await self._store.records(PROGRESS, of=(outlet.team, outlet.name)):
+            told = msgspec.json.decode(record.json, type=Progress)
+            if record.id == outlet.name and told.since == outlet.since:
+                after = min(told.after, end)
+        self._outlets[outlet.team, outlet.name] = replace(outlet, after=after)
+
     async def failed(self, outlet: Outlet, why: str) -> None:
         """Remember why the last try did not work out."""
         self._failing[outlet.team, outlet.name] = why[:200]

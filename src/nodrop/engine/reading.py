@@ -4,9 +4,16 @@ A read with a wait watches first and looks then, so that nothing slips between t
 """
 
 import asyncio
+import re
 from typing import Final
 
-from nodrop.core.errors import AmbiguousReferenceError, NotFoundError
+from nodrop.core.errors import (
+    AmbiguousReferenceError,
+    CursorUnknownError,
+    InvalidRequestError,
+    NotFoundError,
+    Problem,
+)
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff
 from nodrop.engine.alarms import Alarms
@@ -24,6 +31,7 @@ TRACE_HANDOFFS_MAX: Final = 500
 """Handoffs that one trace shows."""
 ID_CHARS: Final = 36
 """A whole id; anything shorter is a prefix or a reference."""
+_HASH: Final = re.compile("[0-9a-f]{8,64}")
 
 
 def is_id(reference: str) -> bool:
@@ -164,12 +172,46 @@ class Reading:
             return then
         return (await self._store.handoffs([(team, handoff_id)]))[0]
 
+    # --- cursors ---
+
+    async def require_cursor(self, team: str, after: int, after_hash: str | None = None) -> None:
+        """Refuse a cursor that is no place in this log.
+
+        Numbers are used again once an older copy of the database was restored. A hash covers every
+        entry up to its own, so the log that has it there is the one that the cursor was made from.
+        """
+        if after_hash is not None and not _HASH.fullmatch(after_hash):
+            problem = Problem(path="after_hash", message="expected 8 to 64 hexadecimal digits")
+            raise InvalidRequestError(f"{problem.path}: {problem.message}", errors=(problem,))
+        if after <= 0:
+            return
+        head = await self._store.head(team)
+        if after > head.seq:
+            raise CursorUnknownError(f"there is no entry {after}: the log ends at {head.seq}")
+        if after_hash is not None:
+            there = await self.hash_at(team, after)
+            if there is not None and not there.startswith(after_hash):
+                raise CursorUnknownError(f"another entry is at {after} now")
+
+    async def hash_at(self, team: str, seq: int) -> str | None:
+        """Return the hash of an entry; None: it was pruned, or there is none of that number."""
+        head = await self._store.head(team)
+        if seq == head.seq or seq <= 0:
+            return head.hash if seq > 0 else None
+        for entry in await self._store.log(LogPage(team=team, after=seq - 1, limit=1)):
+            if entry.seq == seq:
+                return entry.hash
+            if entry.seq == seq + 1:
+                return entry.prev_hash
+        return None
+
     # --- inbox and log ---
 
     async def inbox(self, caller: Caller, request: requests.GetInbox) -> list[Mail]:
         """Return what concerns the caller after a cursor; wait if there is nothing."""
         until = self._intake.wait(request.wait, now=self._clock.now())
         limit = self._intake.limit(request.limit)
+        await self.require_cursor(caller.team, request.after, request.after_hash)
         while True:
             with self.inboxes.watch((caller.team, caller.agent)) as changed:
                 mails = await self._store.inbox(
@@ -180,7 +222,7 @@ class Reading:
                 await self._first(changed, until)
 
     async def log(self, caller: Caller, request: requests.GetLog) -> list[Entry]:
-        """Return what the log holds after a cursor; wait if there is nothing."""
+        """Return what the log holds after a known cursor; wait if there is nothing."""
         until = self._intake.wait(request.wait, now=self._clock.now())
         handoff_id = request.handoff_id and await self.resolve(caller, request.handoff_id)
         page = LogPage(

@@ -222,6 +222,7 @@ class Talk:
     ) -> talk_views.MessagesAnswer:
         """Return what was said to or by the caller after a cursor, oldest first."""
         limit = self._intake.limit(request.limit)
+        await self._reading.require_cursor(caller.team, request.after, request.after_hash)
         found: list[Entry] = []
         after = request.after
         for kind in sorted(_TALK):
@@ -239,7 +240,11 @@ class Talk:
         after = found[:limit][-1].seq if found else after
         found_bodies = await self._store.entry_bodies(caller.team, [e.seq for e in for_caller])
         words = {seq: found.body for seq, found in found_bodies.items()}
-        return talk_views.MessagesAnswer(messages=_shown(for_caller, words), after=after)
+        return talk_views.MessagesAnswer(
+            messages=_shown(for_caller, words),
+            after=after,
+            after_hash=await self._reading.hash_at(caller.team, after),
+        )
 
     # --- topics ---
 

@@ -482,6 +482,8 @@ class GetInbox(Request, frozen=True, kw_only=True):
     """What waits for the caller. `all` also shows what no longer does."""
 
     after: int = 0
+    after_hash: str | None = None
+    """The hash of entry `after`, or its beginning: refused where the log has another entry there."""
     wait: Duration = 0
     limit: int | None = None
     all: bool = False
@@ -491,6 +493,8 @@ class GetLog(Request, frozen=True, kw_only=True):
     """The team's log. Bodies are for the parties."""
 
     after: int = 0
+    after_hash: str | None = None
+    """The hash of entry `after`, or its beginning: refused where the log has another entry there."""
     wait: Duration = 0
     limit: int | None = None
     handoff_id: str | None = None

@@ -42,6 +42,8 @@ class ListMessages(Request, frozen=True, kw_only=True, rename={"from_": "from"})
     """What was said to or by the caller, and every status, oldest first."""
 
     after: int = 0
+    after_hash: str | None = None
+    """The hash of entry `after`, or its beginning: refused where the log has another entry there."""
     limit: int | None = None
     thread: str | None = None
     topic: str | None = None

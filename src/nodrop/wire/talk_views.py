@@ -38,6 +38,8 @@ class MessagesAnswer(View, frozen=True, kw_only=True):
 
     messages: tuple[MessageView, ...]
     after: int
+    after_hash: str | None
+    """The hash of entry `after`, to be sent with it; None: there is none, or it was pruned."""
 
 
 class TopicsAnswer(View, frozen=True, kw_only=True):

@@ -315,6 +315,8 @@ class InboxAnswer(View, frozen=True, kw_only=True):
 
     items: tuple[ItemView, ...]
     after: int
+    after_hash: str | None
+    """The hash of entry `after`, to be sent with it; None: there is none, or it was pruned."""
 
 
 class EntryView(View, frozen=True, kw_only=True):
@@ -344,6 +346,8 @@ class LogAnswer(View, frozen=True, kw_only=True):
 
     entries: tuple[EntryView, ...]
     after: int
+    after_hash: str | None
+    """The hash of entry `after`, to be sent with it; None: there is none, or it was pruned."""
 
 
 class TokenAnswer(View, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from nodrop.cli.top.board import OPEN, Board, Handoff
+from nodrop.client.cursor import Cursor, fields_of
+from nodrop.core.errors import CursorUnknownError
 
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -23,18 +25,23 @@ class Feed:
     def __init__(self, call: Call, board: Board) -> None:
         self._call = call
         self._board = board
-        self._after: int | None = None
+        self._after: Cursor | None = None
         """The last entry that the board knows of; None: it knows nothing."""
 
     async def follow(self) -> None:
         """Return once the board knows something new, or after a while."""
         if self._after is None:
             # The cursor first: what is committed while the lists are read is read again.
-            after = (await self._call("checkpoints"))["size"]
+            point = await self._call("checkpoints")
             await self._read_all()
-            self._after = after
+            self._after = Cursor(point["size"], point["head"])
             return
-        page = await self._call("log", {"after": self._after, "wait": WAIT_SECONDS, "limit": _PAGE})
+        asked = {**fields_of(self._after), "wait": WAIT_SECONDS, "limit": _PAGE}
+        try:
+            page = await self._call("log", asked)
+        except CursorUnknownError:  # the board was of another log: an older copy was restored
+            self._after = None
+            return
         chains = {e["correlation_id"] for e in page["entries"] if e["handoff_id"] is not None}
         if len(chains) > _CHAINS_MAX:
             await self._read_all()
@@ -42,7 +49,7 @@ class Feed:
             for chain in sorted(chains):
                 for handoff in await self._all("list_handoffs", correlation_id=chain):
                     self._board.put(handoff)
-        self._after = page["after"]
+        self._after = Cursor.of(page)
 
     async def _read_all(self) -> None:
         found: list[Handoff] = []

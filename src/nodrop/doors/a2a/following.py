@@ -1,10 +1,14 @@
 """Following handoffs: whoever waits for what happens next, until the relay stops."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, Final, TypeVar
 
+from nodrop.core.errors import CursorUnknownError
 from nodrop.doors.a2a.visit import View, Way
+
+log = logging.getLogger("nodrop.a2a")
 
 T = TypeVar("T")
 
@@ -26,7 +30,12 @@ class Following:
         """Yield the entries about a handoff as they are committed, until the relay stops."""
         while True:
             fields = {"handoff_id": handoff_id, "after": after, "wait": LOOK_SECONDS}
-            page = await self.unless_closing(way.call("log", fields))
+            try:
+                page = await self.unless_closing(way.call("log", fields))
+            except CursorUnknownError as error:
+                log.warning("handoff %s is followed from its beginning: %s", handoff_id, error)
+                after = 0
+                continue
             if page is None:
                 return
             for entry in page["entries"]:

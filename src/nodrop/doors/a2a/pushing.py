@@ -191,7 +191,9 @@ class Pushing:
         try:
             async for entry in entries:
                 for number, update in enumerate(events.updates(entry, handoff)):
-                    if not await self._arrived(hook, update, f"{entry['seq']}-{number}"):
+                    if not await self._arrived(
+                        hook, update, f"{entry['seq']}-{number}-{entry['hash'][:16]}"
+                    ):
                         await self._give_up(hook, way, entry["seq"])
                         return
                 if events.state_after(entry) in tasks.TERMINAL:

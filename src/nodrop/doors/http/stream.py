@@ -1,9 +1,11 @@
 """The log as server-sent events: `GET /v1/log` with `Accept: text/event-stream`.
 
-Pulled page by page, so a slow reader holds up nobody but itself. Every event's id is its `seq`; a
-reader that comes back names the last one it saw and misses nothing.
+Pulled page by page, so a slow reader holds up nobody but itself. An event's id is its `seq`, a colon
+and the beginning of its hash; a reader that comes back names the last one it saw and misses nothing,
+or is told that the log has another entry there.
 """
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -23,6 +25,8 @@ _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
 ]
+_HASH_CHARS: Final = 16
+_ID: Final = re.compile(rb"([0-9]{1,18})(?::([0-9a-f]{8,64}))?")
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -36,10 +40,14 @@ def resumed(request: GetLog, headers: Mapping[bytes, bytes]) -> GetLog:
     last = headers.get(b"last-event-id")
     if last is None:
         return request
-    if not last.isdigit() or len(last) > len(str(2**63)) - 1:
-        problem = Problem(path="Last-Event-ID", message="expected the seq of an entry")
+    found = _ID.fullmatch(last)
+    if found is None:
+        problem = Problem(path="Last-Event-ID", message="expected the id of an event")
         raise InvalidRequestError(f"{problem.path}: {problem.message}", errors=(problem,))
-    return msgspec.structs.replace(request, after=int(last))
+    seq, there = found.groups()
+    return msgspec.structs.replace(
+        request, after=int(seq), after_hash=None if there is None else there.decode()
+    )
 
 
 async def stream_log(
@@ -55,7 +63,9 @@ async def stream_log(
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await _write(send, _events(page) if page.entries else _comment("following"), waiting)
     while True:
-        following = msgspec.structs.replace(request, after=page.after, wait=HEARTBEAT_SECONDS)
+        following = msgspec.structs.replace(
+            request, after=page.after, after_hash=page.after_hash, wait=HEARTBEAT_SECONDS
+        )
         try:
             page = await parking.park(_page(relay, caller, following), receive)
             await _write(send, _events(page) if page.entries else _comment("still here"), waiting)
@@ -72,7 +82,9 @@ async def _page(relay: Relay, caller: Caller, request: GetLog) -> LogAnswer:
 
 def _events(page: LogAnswer) -> bytes:
     return b"".join(
-        b"id: %d\ndata: %b\n\n" % (entry.seq, _ENCODER.encode(entry)) for entry in page.entries
+        b"id: %d:%b\ndata: %b\n\n"
+        % (entry.seq, entry.hash[:_HASH_CHARS].encode(), _ENCODER.encode(entry))
+        for entry in page.entries
     )
 
 

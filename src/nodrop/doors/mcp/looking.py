@@ -6,13 +6,17 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.core.errors import CursorUnknownError, InvalidRequestError, Problem
 from nodrop.doors.mcp import tools, wording
 from nodrop.doors.mcp.desk import Desk, View, ended
 from nodrop.doors.mcp.quoting import part, quoted
 from nodrop.doors.mcp.wording import LISTED_MAX, lines
 
 _PAGE_MAX: Final = 100
+ANEW: Final = (
+    "The log has no entry of that number: the relay was restored from an older copy."
+    " This is your inbox from its beginning."
+)
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +24,8 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
 
     items: Sequence[View] = ()
     after: int = 0
+    anew: bool = False
+    """Whether it begins at 0 because the log has no such place as was asked for."""
 
 
 async def join(desk: Desk, said: tools.Join) -> str:
@@ -80,25 +86,31 @@ async def mail(
     now: Callable[[], float] = time.monotonic,
 ) -> Mail:
     """Return what waits for the agent after a cursor; wait if there is nothing."""
-    until = now() + wait_seconds
+    until, anew = now() + wait_seconds, False
     while True:
         left = max(until - now(), 0)
         fields = {"after": after, "limit": _PAGE_MAX, "all": everything, "wait": round(left, 3)}
-        page = await desk.call("inbox", fields)
+        try:
+            page = await desk.call("inbox", fields)
+        except CursorUnknownError:
+            after, anew = 0, True
+            continue
         # A page of what no longer waits is passed over; the end of the inbox moves no cursor.
         if page["items"] or page["after"] <= after:
-            return Mail(items=page["items"], after=page["after"])
+            return Mail(items=page["items"], after=page["after"], anew=anew)
         after = page["after"]
 
 
 def told(desk: Desk, found: Mail) -> str:
     """Return inbox items as an answer."""
     shown = found.items[:LISTED_MAX]
+    anew = ANEW if found.anew else None
     if not shown:
-        return lines(f"nothing waits for {desk.agent} (after={found.after})")
+        return lines(anew, f"nothing waits for {desk.agent} (after={found.after})")
     more = len(found.items) - len(shown)
     after = shown[-1]["seq"] if more else found.after
     return lines(
+        anew,
         _counted(found),
         quoted(wording.items(shown), by=[item["from"] for item in shown]),
         f"{more} or more are left out: inbox(after={after})" if more else f"after={after}",

@@ -109,7 +109,7 @@ class AtAddress:
         """Post one; the same one has the same id."""
         headers = {
             "content-type": "application/json",
-            "webhook-id": f"{checkpoint.team}.checkpoint.{checkpoint.size}",
+            "webhook-id": f"{checkpoint.team}.checkpoint.{checkpoint.size}.{checkpoint.head[:16]}",
         }
         # Whoever runs the relay wrote the address down: it need not be a public one.
         await ways.post(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core.errors import NodropError, NotFoundError
+from nodrop.core.errors import CursorUnknownError, NodropError, NotFoundError
 from nodrop.core.limits import DAY, SECOND
 from nodrop.doors.outlets import wording
 from nodrop.doors.outlets.ways import Notify, Parcel, UnsentError, Way, Webhook
@@ -19,6 +19,7 @@ from nodrop.engine.outlets import WEBHOOK, Outlet
 from nodrop.engine.ports import Clock
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire import requests
+from nodrop.wire.times import parse_time
 
 log = logging.getLogger("nodrop.outlets")
 
@@ -102,6 +103,9 @@ class Sender:
                 if page["after"] > outlet.after:
                     now = outlets.get(team, name) or outlet
                     await outlets.sent(now, page["after"], count=0)
+            except CursorUnknownError as error:
+                log.warning("%s goes back to where the store says: %s", name, error)
+                await outlets.reset(outlet)
             except NodropError as error:
                 log.warning("%s waits: %s", name, error)
                 await self._clock.sleep_until(self._clock.now() + _FIRST_MS)
@@ -143,7 +147,8 @@ class Sender:
             except NotFoundError:
                 handoff = None
         return Parcel(
-            id=f"{outlet.team}.{outlet.name}.{item['seq']}.{item['kind']}",
+            # The time tells it from an item that had this number before an older copy was restored.
+            id=f"{outlet.team}.{outlet.name}.{item['seq']}.{item['kind']}.{parse_time(item['at'])}",
             subject=wording.subject(item),
             text=wording.text(item, handoff),
             data={"type": f"inbox.{item['kind']}", "item": item, "handoff": handoff},

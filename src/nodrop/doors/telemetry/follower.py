@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from nodrop.core.errors import NodropError
+from nodrop.core.errors import CursorUnknownError, NodropError
 from nodrop.core.limits import MINUTE, SECOND
 from nodrop.doors.telemetry.spans import Spans
 from nodrop.engine.endings import ENDINGS, SETTLED, Endings
@@ -76,6 +76,9 @@ class Follower:
                     if not self._begun:
                         await self.begin()
                     await self._round(wait="0s" if self._unsettled else _WAIT)
+                except CursorUnknownError as error:
+                    log.warning("spans begin again where the store says: %s", error)
+                    self._begun = False
                 except NodropError as error:
                     log.warning("no spans for now: %s", error)
                 await self._clock.sleep_until(self._clock.now() + self._gather_ms)
