@@ -1,7 +1,8 @@
 /**
  * Follows the team's log from a cursor, as server-sent events over `fetch` (an `EventSource` cannot
  * carry a bearer). After any break it goes on from the last entry it has seen: nothing is missed and
- * nothing comes twice.
+ * nothing comes twice. Where the relay has another entry there, because an older copy of its database
+ * was put back, it stops and says so.
  */
 import { type Api, type Entry, Problem } from "./client.ts";
 
@@ -11,21 +12,29 @@ const WAITS_MS = [250, 500, 1000, 2000, 4000];
 /** The relay writes at least a comment every 15 s; a line that is silent for longer is dead. */
 const SILENT_MS = 40_000;
 
+/** The last entry that was read: its number, and its hash if that is known. */
+export interface Cursor {
+  seq: number;
+  hash: string | null;
+}
+
 export class Follower {
-  cursor: number;
+  cursor: Cursor;
   private readonly api: Api;
   private readonly onEntries: (entries: Entry[]) => void;
   private readonly onLine: (line: Line) => void;
+  private readonly onLost: () => void;
   private abort: AbortController | null = null;
   private failures = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private stopped = true;
 
-  constructor(api: Api, cursor: number, onEntries: (entries: Entry[]) => void, onLine: (line: Line) => void) {
+  constructor(api: Api, cursor: Cursor, onEntries: (entries: Entry[]) => void, onLine: (line: Line) => void, onLost: () => void) {
     this.api = api;
     this.cursor = cursor;
     this.onEntries = onEntries;
     this.onLine = onLine;
+    this.onLost = onLost;
   }
 
   start(): void {
@@ -52,6 +61,11 @@ export class Follower {
     } catch (error) {
       if (abort.signal.aborted && this.stopped) return;
       if (error instanceof Problem && error.status === 401) return;
+      if (error instanceof Problem && error.code === "cursor_unknown") {
+        this.pause("broken");
+        this.onLost();
+        return;
+      }
     }
     if (this.stopped) return;
     this.onLine("broken");
@@ -60,7 +74,7 @@ export class Follower {
   }
 
   private async stream(abort: AbortController): Promise<void> {
-    const url = this.api.address("/log", {}, { after: this.cursor });
+    const url = this.api.address("/log", {}, { after: this.cursor.seq, after_hash: this.cursor.hash });
     const headers = this.api.headers({ accept: "text/event-stream" });
     let silence = setTimeout(() => abort.abort(), SILENT_MS);
     try {
@@ -90,8 +104,8 @@ export class Follower {
       const at = block.indexOf("data: ");
       if (at < 0) continue;
       const entry = JSON.parse(block.slice(at + 6)) as Entry;
-      if (entry.seq <= this.cursor) continue;
-      this.cursor = entry.seq;
+      if (entry.seq <= this.cursor.seq) continue;
+      this.cursor = { seq: entry.seq, hash: entry.hash };
       entries.push(entry);
     }
     if (entries.length > 0) this.onEntries(entries);

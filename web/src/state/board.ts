@@ -1,7 +1,8 @@
 /**
  * The open handoffs of the team, live. Loaded once by lists, then kept by the log: each entry is
  * folded at once, and what it is about is read again from the relay, a few a second, the rows on
- * screen first. Hidden pages pause and resume from their cursor.
+ * screen first. Hidden pages pause and resume from their cursor. Where the relay's log is another one by
+ * then, because an older copy of its database was put back, everything is loaded again.
  */
 import { batch, computed, effect, signal } from "@preact/signals";
 import { type Api, type Entry, type Handoff, Problem } from "../api/client.ts";
@@ -31,6 +32,8 @@ export const changes = signal(0);
 export const inboxCount = signal(0);
 export const recent = signal<readonly Entry[]>([]);
 export const head = signal(0);
+/** Bumped when the log turns out to be another one than was read so far: what was read of it is void. */
+export const history = signal(0);
 /** Finished handoffs in each of the last buckets, oldest first, and the time of the last one. */
 export const finished = signal<{ counts: readonly number[]; at: number }>({ counts: [], at: 0 });
 
@@ -129,9 +132,17 @@ async function load(): Promise<void> {
     };
     head.value = checkpoint.size;
     follower?.pause();
-    follower = new Follower(from, checkpoint.size, receive, (next) => {
-      if (mine === generation) line.value = next;
-    });
+    follower = new Follower(
+      from,
+      { seq: checkpoint.size, hash: checkpoint.head },
+      receive,
+      (next) => {
+        if (mine === generation) line.value = next;
+      },
+      () => {
+        if (mine === generation) begin();
+      },
+    );
     await Promise.all([
       ...OPEN.map((state) => pages("/handoffs", state, ROWS_MAX, from, take(false))),
       pages("/dead-letters", null, ROWS_MAX, from, take(true)),
@@ -155,6 +166,14 @@ async function load(): Promise<void> {
     failure.value = error;
     if (error.status !== 401) setTimeout(() => mine === generation && void load(), 2_000);
   }
+}
+
+/** Forget what was read of a log that is gone, and load everything of the one that is there. */
+function begin(): void {
+  console.warn("The relay's log is not the one that was read: it was restored from an older copy. Loading it again.");
+  recent.value = [];
+  history.value++;
+  void load();
 }
 
 // --- the log -------------------------------------------------------------------------------------
@@ -303,7 +322,7 @@ async function resume(): Promise<void> {
   if (follower === null || !loaded.value) return;
   try {
     const { size } = await api.value.get("/checkpoints");
-    if (size - follower.cursor > CATCH_UP_MAX) await load();
+    if (size - follower.cursor.seq > CATCH_UP_MAX) await load();
     else follower.start();
   } catch {
     follower.start();

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { commandId, type Entry, type Problem } from "../api/client.ts";
 import { sh } from "../state/actions.ts";
-import { head, onEntries } from "../state/board.ts";
+import { head, history, onEntries } from "../state/board.ts";
 import { filter, go, withFilters } from "../state/route.ts";
 import { acts, api, session } from "../state/session.ts";
 import { type Checked, checkEntries } from "../state/verify.ts";
@@ -76,7 +76,7 @@ export function LogView(): JSX.Element {
       current = false;
       stop();
     };
-  }, [type, actor, words]);
+  }, [type, actor, words, history.value]);
 
   const older = async () => {
     const start = Math.max(0, from - (filtered ? LOOK_BACK : PAGE));
