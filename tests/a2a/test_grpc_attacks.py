@@ -34,7 +34,7 @@ from nodrop.doors.a2a import grpc as grpc_door
 from nodrop.doors.a2a.door import A2ADoor
 from nodrop.doors.a2a.handler import Handler
 from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener import TLS
+from nodrop.doors.listener.server import TLS
 from nodrop.engine.relay import Relay
 from nodrop.wire.requests import CreateToken, RevokeToken
 

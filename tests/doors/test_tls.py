@@ -13,7 +13,7 @@ import pytest
 
 from kit.certificate import certificate
 from nodrop.app import listening
-from nodrop.doors.listener import TLS, Patience, listen
+from nodrop.doors.listener.server import TLS, Patience, listen
 from nodrop.engine.relay import Relay
 
 SECONDS_MAX = 20.0

@@ -13,10 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.app import DATABASE, open_embedded, restoring
+from nodrop.app.machine import SystemClock
 from nodrop.audit import ledger
 from nodrop.audit.verify.chain import Checkpoint
 from nodrop.client.transport import Transport
 from nodrop.core.errors import NodropError
+from nodrop.wire.times import format_time
 
 PAGE: Final = 500
 BETWEEN: Final = 50
@@ -92,7 +94,8 @@ async def _round(
     entries: list[dict[str, Any]] = []
     refused = None
     try:
-        restoring.restore(home, copy, checkpoints=checkpoints, aside="replaced")
+        at = format_time(SystemClock().now())
+        restoring.restore(home, copy, checkpoints=checkpoints, aside="replaced", at=at)
         entries = await _log_of(home)
     except NodropError as error:
         refused = error.detail

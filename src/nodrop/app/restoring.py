@@ -9,6 +9,7 @@ from typing import cast
 
 import apsw
 
+from nodrop.app.checkpointed import Restored, mark
 from nodrop.app.database import DATABASE, AddressFile
 from nodrop.audit.verify.chain import Checkpoint
 from nodrop.core.errors import (
@@ -25,9 +26,12 @@ from nodrop.wire.log import Head
 
 
 def restore(
-    home: Path, backup: Path, *, checkpoints: Iterable[Checkpoint], aside: str
+    home: Path, backup: Path, *, checkpoints: Iterable[Checkpoint], aside: str, at: str
 ) -> tuple[Path | None, dict[str, Head]]:
     """Make `backup` the database of the relay in `home`, once it is verified.
+
+    That it was done on purpose, and when (`at`), is kept in the home: the relay's own checkpoints may
+    be of a longer log.
 
     Returns:
         Where the database that was there is now (its name ends in `aside`), and where each team's
@@ -61,6 +65,8 @@ def restore(
                     next_step="Name a file that `nodrop backup` made.",
                 )
             sync(made)
+            # Before the database: without it, this mark says nothing.
+            mark(home, Restored(at=at, aside=aside, logs=heads))
             old = _move_aside(path, aside)
             made.rename(path)
             sync(home)

@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from nodrop.app.checkpointed import hold_to
 from nodrop.app.database import DATABASE, AddressFile, without_password
 from nodrop.app.doors import A2A, HOST, listening
 from nodrop.app.machine import KeyFile, SystemClock, SystemIds, allow_open_files
@@ -25,8 +26,9 @@ from nodrop.client.credentials import CredentialsFile
 from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.doors.gate import LOOPBACK
+from nodrop.doors.inprocess import InProcessTransport
 from nodrop.doors.listener.server import TLS
-from nodrop.doors.outlets.checkpoints import Checkpoints, leaving
+from nodrop.doors.outlets.checkpoints import Checkpoints, InFile, leaving, place_of
 from nodrop.doors.outlets.sender import Sender
 from nodrop.doors.telemetry.door import telling
 from nodrop.engine import rule_file
@@ -87,6 +89,7 @@ async def serve(
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
         StoreFullError: there is no room for what must be written to begin.
+        CheckpointMismatchError: the log is shorter than its own checkpoints say, or another one.
         UnavailableError: the address cannot be listened on.
     """
     stop = stop or asyncio.Event()
@@ -96,6 +99,7 @@ async def serve(
     with _signals_set(stop):
         async with (
             open_relay(database, home=home, team=team, ids=ids, limits=limits) as relay,
+            _held_to_checkpoints(relay, team, checkpoints, home) as restored,
             listening(
                 relay,
                 host=host,
@@ -122,12 +126,26 @@ async def serve(
                 database=without_password(database),
                 credentials=credentials.path,
                 sign_in=await _sign_in_address(relay, url=url, team=team),
-                warnings=(*in_clear, *untold),
+                warnings=(*in_clear, *untold, *restored),
             )
             file = AddressFile(home / DATABASE) if store is None else None
             with _announced(url, file), _pruned_hourly(relay, team, keep_ms):
                 ready(served)
                 await stop.wait()
+
+
+@asynccontextmanager
+async def _held_to_checkpoints(
+    relay: Relay, team: str, checkpoints: Checkpoints | None, home: Path
+) -> AsyncGenerator[Sequence[str]]:
+    """Compare the log with the relay's own checkpoints, where they are in a file."""
+    place = None if checkpoints is None else place_of(checkpoints.to)
+    if not isinstance(place, InFile):
+        yield ()
+        return
+    call = InProcessTransport(relay, operator_of(team)).call
+    told = await hold_to(place.path, team=team, home=home, call=call)
+    yield () if told is None else (told,)
 
 
 @contextmanager

@@ -75,12 +75,14 @@ async def restore(
 
     beside = _checkpoint_of(file)
     kept = [*(checkpoint or ()), *([beside] if beside.exists() else [])]
-    stamp = format_time(session.now()).replace(":", "").replace(".", "")
+    at = format_time(session.now())
+    stamp = at.replace(":", "").replace(".", "")
     old, heads = restoring.restore(
         session.settings.home,
         file,
         checkpoints=[found for each in kept for found in read_checkpoints(each)],
         aside=f"replaced-{stamp}",
+        at=at,
     )
     answer = {
         "restored": str(file),

@@ -3,9 +3,9 @@
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 import msgspec
 import typer
@@ -15,10 +15,13 @@ from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
+from nodrop.cli.verb import text
 from nodrop.client.address import Remote, parse
+from nodrop.client.connecting import open_client
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.private_file import FILE_MODE
-from nodrop.core.errors import NodropError, StoreCorruptError
+from nodrop.client.settings import written_checkpoints
+from nodrop.core.errors import CheckpointMismatchError, NodropError, StoreCorruptError
 from nodrop.core.limits import SECOND
 from nodrop.wire import openapi
 from nodrop.wire.errors import EXIT_FAILED
@@ -36,6 +39,7 @@ SKEW_MS_FAIL: Final = 60 * SECOND
 LATE_MS_MAX: Final = 10 * SECOND
 """A due time that passed longer ago than this should have made the relay act."""
 ENTRIES_CHECKED: Final = 500
+DATABASE: Final = "nodrop.db"
 PAGE: Final = 500
 SECONDS_MAX: Final = 5
 
@@ -55,10 +59,22 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 Checks = AsyncGenerator[Check]
 
 
-async def doctor(session: Session) -> None:
+async def doctor(
+    session: Session,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            parser=text,
+            metavar="FILE",
+            help="Checkpoints of the relay; what nodrop.toml says by default.",
+        ),
+    ] = None,
+) -> None:
     """Check home, credentials, relay, log, clock, handoffs and disk; say what to do."""
+    written = written_checkpoints()
+    to = checkpoints or (written.to if written else None)
     checks: list[Check] = []
-    async for check in _examine(session):
+    async for check in _examine(session, _own_file(to)):
         checks.append(check)
         if not session.as_json:
             _show(check)
@@ -69,6 +85,11 @@ async def doctor(session: Session) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
+def _own_file(to: str | None) -> Path | None:
+    """Return where checkpoints can be read again; what was posted to an address cannot."""
+    return None if to is None or "://" in to else Path(to).expanduser()
+
+
 def _show(check: Check) -> None:
     mark = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}[check.status]
     out = screen.console()
@@ -77,7 +98,7 @@ def _show(check: Check) -> None:
         out.print(line(("               → ", "cyan"), check.next), soft_wrap=True)
 
 
-async def _examine(session: Session) -> Checks:
+async def _examine(session: Session, checkpoints: Path | None) -> Checks:
     home = session.settings.home
     yield _home(home)
     yield _credentials(home)
@@ -88,13 +109,22 @@ async def _examine(session: Session) -> Checks:
     except NodropError as error:
         yield Check(name="relay", status="fail", detail=error.detail, next=error.next_step)
         if not isinstance(error, StoreCorruptError):  # a relay has said so
-            yield _database_at_rest(home)
+            at_rest = _database_at_rest(home)
+            yield at_rest
+            if checkpoints is not None and at_rest.status == "ok" and (home / DATABASE).exists():
+                client = await open_client(str(home / DATABASE), agent="me")
+                try:
+                    yield await _own_checkpoints(checkpoints, client.call)
+                finally:
+                    await client.close()
         return
     after = session.now()
     yield await _relay(session.settings.address, took_ms=after - before)
     yield compare_clocks(parse_time(point["at"]), before=before, after=after)
     try:
         yield await _log(session, point)
+        if checkpoints is not None:
+            yield await _own_checkpoints(checkpoints, session.call)
         async for check in _handoffs(session):
             yield check
     except NodropError as error:
@@ -228,6 +258,26 @@ async def _log(session: Session, point: dict[str, Any]) -> Check:
     return Check(name="log", status="fail", detail=detail, next=advice)
 
 
+async def _own_checkpoints(path: Path, call: Callable[..., Awaitable[dict[str, Any]]]) -> Check:
+    """Compare the log with the last checkpoint that the relay has written into a file."""
+    from nodrop.app import checkpointed  # noqa: PLC0415  # the relay itself: other verbs need not load it
+
+    team = (await call("checkpoints", {}))["team"]
+    try:
+        last = checkpointed.last_in(path, team)
+        if last is None:
+            return Check(name="checkpoints", status="ok", detail=f"none of {team} in {path}")
+        head = Head(seq=last.size, hash=last.head)
+        why = await checkpointed.difference(call, head, last.at)
+    except CheckpointMismatchError as error:
+        return Check(name="checkpoints", status="warn", detail=error.detail)
+    if why is None:
+        detail = f"the log goes on from entry {last.size}, the last in {path}"
+        return Check(name="checkpoints", status="ok", detail=detail)
+    advice = CheckpointMismatchError.next
+    return Check(name="checkpoints", status="fail", detail=f"{why} ({path})", next=advice)
+
+
 async def _handoffs(session: Session) -> Checks:
     shown: list[dict[str, Any]] = []
     for state in _OPEN:
@@ -252,7 +302,7 @@ async def _handoffs(session: Session) -> Checks:
 
 def _database_at_rest(home: Path) -> Check:
     """Look into the file itself, which nobody serves."""
-    path = home / "nodrop.db"
+    path = home / DATABASE
     if not path.exists():
         return Check(name="database", status="ok", detail="none yet; `nodrop up` makes it")
     import apsw  # noqa: PLC0415  # needed here only

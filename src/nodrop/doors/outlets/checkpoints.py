@@ -70,16 +70,16 @@ class InFile:
     """A file with a line for each, on the disk before the next."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     async def keep(self, checkpoint: CheckpointAnswer) -> None:
         """Append one."""
         await asyncio.to_thread(self._append, msgspec.json.encode(checkpoint) + b"\n")
 
     def _append(self, line: bytes) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        before = self._path.read_bytes() if self._path.exists() else None
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        before = self.path.read_bytes() if self.path.exists() else None
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             if before is not None and not before.endswith(b"\n"):
                 os.ftruncate(descriptor, before.rfind(b"\n") + 1)  # a crash cut it off
@@ -88,7 +88,7 @@ class InFile:
         finally:
             os.close(descriptor)
         if before is None:
-            _sync_folder(self._path.parent)
+            _sync_folder(self.path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -167,6 +167,11 @@ class Keeper:
         reply = await self._relay.call(operator_of(self._team), "checkpoints", request)
         made: View = reply.answer
         assert isinstance(made, CheckpointAnswer), "that is what is asked for"
-        if made.size != self._size:
+        if self._size is not None and made.size < self._size:
+            log.critical(
+                "the log of %s had %d entries and has %d: no checkpoint of it is kept",
+                *(self._team, self._size, made.size),
+            )
+        elif made.size != self._size:
             await self._place.keep(made)
             self._size = made.size
