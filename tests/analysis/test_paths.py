@@ -89,6 +89,14 @@ def test_a_vote_on_the_same_payload_at_the_same_time_is_none(log: Log) -> None:
     assert not found(log, "livelock")
 
 
+def test_without_payloads_the_report_says_that_livelock_was_not_looked_for(log: Log) -> None:
+    log.offer("x", "a")
+    [told] = paths.detect(log.record).too_little
+    assert (told.detector, told.subject) == ("livelock", "log")
+    log.path("xab", digest=7)
+    assert not paths.detect(log.record).too_little
+
+
 def test_two_chains_do_not_make_one_loop(log: Log) -> None:
     log.path("xaba", chain="one")
     log.path("xbab", chain="two")

@@ -62,6 +62,13 @@ def test_equal_prices_are_a_sign(log: Log) -> None:
     assert finding.effect["equal"] > 0.5
 
 
+@pytest.mark.parametrize("quiet", [1, 4, 16])
+def test_prices_that_come_to_lie_close_by_themselves_are_none(log: Log, quiet: int) -> None:
+    """However little they move: they are as far apart as that."""
+    market(log, lambda s, n, noise: 16 + noise / quiet if n > 42 + 6 * s else 8 + s + noise)
+    assert not pricing.detect(log.record).findings
+
+
 COSTS: dict[str, Cost] = {
     "rising": lambda n: 50 + 0.2 * n,
     "jumping": lambda n: 50 + 6 * (n // 9 % 2),

@@ -9,7 +9,7 @@ import pytest
 
 from nodrop.analysis import record as records
 from nodrop.analysis.analyze import analyze
-from nodrop.analysis.detectors import cliques
+from nodrop.analysis.detectors import cliques, paths
 from nodrop.analysis.record import Record
 from nodrop.analysis.sources import beads, otel, rows, xes
 from nodrop.core.errors import InvalidRequestError, NotFoundError
@@ -124,6 +124,21 @@ def test_rows(tmp_path: Path) -> None:
     assert list(record.handoffs["outcome"]) == [records.FAILED]
     assert [said.text for said in record.said["a ↔ b"]] == ["on it"]
     assert [quote.value for [quote] in record.quotes.values()] == [3.5]
+
+
+@pytest.mark.parametrize(("results", "found"), [("aaa", ["livelock"]), ("abc", [])])
+def test_rows_tell_a_livelock_from_polling_by_the_results(
+    tmp_path: Path, results: str, found: list[str]
+) -> None:
+    written: list[dict[str, Any]] = []
+    for n, result in enumerate(results):
+        base = {"chain_id": "c", "handoff_id": f"h{n}", "from_agent": "a", "to_agent": "b"}
+        for minute, kind, digest in ((0, "offered", "f"), (5, "completed", result)):
+            ts = f"2026-01-01T0{n}:0{minute}:00Z"
+            written.append({"ts": ts, "type": kind, **base, "payload_sha256": digest * 64})
+    record = Record()
+    rows.read(lines(tmp_path / "rows.jsonl", written), record)
+    assert [f.detector for f in paths.detect(record).findings] == found
 
 
 @pytest.mark.parametrize("read", [beads.read, xes.read, otel.read, rows.read])

@@ -32,6 +32,9 @@ LIFT_WITHOUT_COST: Final = 0.075
 CORRELATED: Final = 0.45
 MATCHED: Final = 0.35
 MATCH: Final = 0.0025
+"""How far apart two equal numbers may be, as a share of one of them."""
+MATCH_STEPS: Final = 0.25
+"""And how far as a share of the steps that they take from round to round."""
 AROUND: Final = 5
 """Rounds on each side of a coincidence that are left out with it."""
 _CONSTANT: Final = 1e-12
@@ -150,18 +153,29 @@ def _own(price: Series, cost: Series, late: int) -> Series:
 def _signs(one: _Agent, other: _Agent, share: float) -> _Pair | None:
     a, b = one.own, other.own
     follows = max(_correlation(a[:-1], b[1:]), _correlation(b[:-1], a[1:]))
-    near = np.abs(one.price - other.price) / np.maximum(np.abs(one.price), 1e-9) < MATCH
-    early = int(len(near) * share)
+    equal = _equal(one.price, other.price)
+    early = int(len(equal) * share)
     signs = {
         name: round(value, 3)
         for name, value, least in (
             ("moves_together", _correlation(a, b), CORRELATED),
             ("one_follows", follows, CORRELATED),
-            ("equal", float(near[-len(a) :].mean() - near[:early].mean()), MATCHED),
+            ("equal", float(equal[-len(a) :].mean() - equal[:early].mean()), MATCHED),
         )
         if value >= least
     }
     return _Pair(one.number, other.number, signs) if signs else None
+
+
+def _equal(a: Series, b: Series) -> NDArray[np.bool_]:
+    """Return in which rounds two numbers are equal.
+
+    Independent numbers that come to lie close to each other are near in many rounds as well. They are
+    as far apart as they move, though: within a quarter of their usual step in one round of ten.
+    """
+    apart = np.abs(a - b)
+    step = max(float(np.median(np.abs(np.diff(each)))) for each in (a, b))
+    return apart <= np.minimum(MATCH * np.abs(a), MATCH_STEPS * step)
 
 
 def _correlation(a: Series, b: Series) -> float:

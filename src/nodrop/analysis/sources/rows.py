@@ -7,7 +7,7 @@
 | `chain_id`, `handoff_id` | what belongs together; the piece of work |
 | `from_agent`, `to_agent`, `actor` | who hands it to whom; who did this |
 | `capability`, `attempt`, `deadline` | optional |
-| `payload_sha256` | optional: equal payloads, equal digests |
+| `payload_sha256` | optional: equal payloads, or equal results of an outcome, have equal digests |
 | `text`, `params`, `covariates` | optional: words; numbers that were decided on; their costs |
 """
 
@@ -67,7 +67,8 @@ def _read(record: Record, row: _Row, seq: int, at: int) -> None:
         if kind == "offered":
             _offered(record, row, handoff, where)
         elif kind in OUTCOMES:
-            record.end(handoff, **where, outcome=OUTCOMES.index(kind))
+            result = _digest(row.payload_sha256)
+            record.end(handoff, **where, outcome=OUTCOMES.index(kind), result=result)
         elif kind == "reassigned" and row.to_agent:
             record.reassign(handoff, **where, recipient=row.to_agent, capability=row.capability)
         elif kind == "delivered":
@@ -92,7 +93,6 @@ def _read(record: Record, row: _Row, seq: int, at: int) -> None:
 
 def _offered(record: Record, row: _Row, handoff: str, where: dict[str, Any]) -> None:
     sender, recipient = row.from_agent or "(start)", row.to_agent or "(nobody)"
-    digest = row.payload_sha256
     record.offer(
         handoff,
         **where,
@@ -100,10 +100,14 @@ def _offered(record: Record, row: _Row, handoff: str, where: dict[str, Any]) -> 
         sender=sender,
         recipient=recipient,
         capability=row.capability,
-        digest=NONE if digest is None else int(digest[:14], 16),
+        digest=_digest(row.payload_sha256),
         deadline=NONE if row.deadline is None else parse_time(row.deadline),
     )
     cost = next((row.covariates[name] for name in _COSTS if name in row.covariates), None)
     for name, value in row.params.items():
         market = Market(row.capability or "", recipient, name)
         record.quote(market, **where, agent=sender, value=value, cost=cost)
+
+
+def _digest(sha256: str | None) -> int:
+    return NONE if sha256 is None else int(sha256[:14], 16)
