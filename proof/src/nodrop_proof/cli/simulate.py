@@ -5,8 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -17,9 +19,12 @@ from nodrop.cli.session import Session
 from nodrop.wire.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
+    from nodrop_proof.emergence.script import Script
     from nodrop_proof.simulate.report import Report
 
 _SEED_MAX: Final = 2**32
+_AGENTS: Final = 12
+_SCENARIO_AGENTS: Final = 60
 
 
 async def simulate(
@@ -34,7 +39,10 @@ async def simulate(
             min=0.1, max=10_000, help="Virtual hours of work; then days with nobody there."
         ),
     ] = 24.0,
-    agents: Annotated[int, typer.Option(min=2, max=1_000, help="How many agents.")] = 12,
+    agents: Annotated[
+        int | None,
+        typer.Option(min=2, max=2_000, help="How many agents; 12, or 60 in a scenario."),
+    ] = None,
     six_hours: Annotated[
         bool,
         typer.Option(
@@ -44,18 +52,43 @@ async def simulate(
     runs: Annotated[
         int, typer.Option(min=1, help="How many simulations, each with the next seed.")
     ] = 1,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the labelled log of market, pipeline, storm, talk or clean instead."
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Lines that agents of a scenario say."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A folder for log.jsonl and labels.json of a scenario."),
+    ] = None,
 ) -> None:
-    """Simulate the relay with faults of all kinds; exit 1 if a promise was not kept."""
+    """Simulate the relay with faults of all kinds; exit 1 if a promise was not kept.
+
+    With `--scenario`, agents without faults play it to the relay, for `nodrop analyze` to judge.
+    """
+    first = random.SystemRandom().randrange(_SEED_MAX) if seed is None else seed
+    if scenario is not None:
+        from nodrop_proof.emergence.player import played  # noqa: PLC0415  # the relay: for this verb only
+
+        many = _SCENARIO_AGENTS if agents is None else agents
+        script = _script(scenario, many, first, corpus)
+        folder = out or Path(f"{scenario}-{many}-{first}")
+        _write(session, folder, script, await played(script, first))
+        return
     from nodrop.stores.memory import MemoryStore  # noqa: PLC0415  # same
-    from nodrop_proof.simulate import plan as plans  # noqa: PLC0415  # the relay: for this verb only
+    from nodrop_proof.simulate import plan as plans  # noqa: PLC0415  # same
     from nodrop_proof.simulate.simulation import simulate  # noqa: PLC0415  # same
 
-    first = random.SystemRandom().randrange(_SEED_MAX) if seed is None else seed
     began = time.perf_counter()
     reports: list[Report] = []
     with _bar(total=runs * hours) as bar:
         for number in range(runs):
-            plan = plans.Plan(seed=first + number, hours=hours, agents=agents)
+            plan = plans.Plan(seed=first + number, hours=hours, agents=agents or _AGENTS)
             if six_hours:
                 plan = plans.six_hours(first + number)
             bar.describe(f"seed {plan.seed}")
@@ -72,6 +105,36 @@ async def simulate(
         _show(reports, seconds)
     if not all(report.ok for report in reports):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _script(name: str, agents: int, seed: int, corpus: Path | None) -> "Script":
+    """Return the script of a scenario, or refuse."""
+    from nodrop_proof.emergence import scenarios  # noqa: PLC0415  # for this verb only
+
+    if name not in scenarios.NAMES:
+        raise typer.BadParameter(f"choose one of {', '.join(scenarios.NAMES)}")
+    if agents < scenarios.AGENTS_MIN:
+        raise typer.BadParameter(f"a scenario needs {scenarios.AGENTS_MIN} agents at least")
+    text = corpus.read_text(encoding="utf-8").splitlines() if corpus else ()
+    return scenarios.make(name, agents=agents, seed=seed, corpus=text)
+
+
+def _write(session: Session, folder: Path, script: "Script", lines: Sequence[bytes]) -> None:
+    """Write the log that a relay made of a scenario, and beside it what was put into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log, labels = folder / "log.jsonl", folder / "labels.json"
+    log.write_bytes(b"".join(lines))
+    put_in = {"labels": script.labels, "controls": script.controls}
+    labels.write_bytes(msgspec.json.format(msgspec.json.encode(put_in), indent=1) + b"\n")
+    if session.as_json:
+        told = {"log": str(log), "labels": str(labels), "entries": len(lines)}
+        screen.document({**told, "put_in": len(script.labels), "controls": len(script.controls)})
+        return
+    out = screen.console()
+    out.print(line(("✓ ", "green"), f"{len(lines):,} entries in {log}"), soft_wrap=True)
+    many = f"{len(script.labels)} put in, {len(script.controls)} controls"
+    out.print(line(f"  {many}: {labels}"), soft_wrap=True)
+    out.print(line(("→ ", "cyan"), f"nodrop analyze {log}"), soft_wrap=True)
 
 
 def in_virtual_time(main: Coroutine[Any, Any, None]) -> None:

@@ -36,7 +36,10 @@ def _tree() -> typer.Typer:
     held = typer.Typer(
         no_args_is_help=True, help="The analysis of logs, held to labels and to public data."
     )
-    for function in (emergence.evaluate, emergence.real, emergence.write, emergence.speed):
+    for function in (
+        *(emergence.evaluate, emergence.same, emergence.real, emergence.write),
+        emergence.speed,
+    ):
         held.command(function.__name__)(function)
     tree.add_typer(held, name="emergence")
     tree.command("sync-order")(sync_order.sync_order)

@@ -9,6 +9,7 @@ from nodrop_proof.emergence.work import Work, cut
 from nodrop_proof.simulate.chance import Chance
 
 NAMES: Final = ("all", "market", "pipeline", "storm", "talk", "clean")
+AGENTS_MIN: Final = 20
 LOOPS: Final = 12
 LIVELOCKS: Final = 6
 ORPHANS: Final = 9

@@ -51,15 +51,12 @@ class Score(msgspec.Struct):
         self.falses += other.falses
 
 
-def scores(
-    findings: Sequence[Finding], labels: Sequence[Label], chains: Mapping[int, str]
-) -> dict[str, Score]:
+def scores(findings: Sequence[Finding], labels: Sequence[Label]) -> dict[str, Score]:
     """Return the score of each family; only findings of medium and high severity count.
 
     Args:
         findings: what the analysis found.
         labels: what was put in.
-        chains: the ids of chains, by the script's numbers.
     """
     serious = [f for f in findings if RANK[f.severity] >= RANK[Severity.MEDIUM]]
     made: dict[str, Score] = {}
@@ -75,7 +72,7 @@ def scores(
             hits = {
                 subject
                 for subject, several in subjects.items()
-                if any(_matches(finding, label, chains) for finding in several)
+                if any(_matches(finding, label) for finding in several)
             }
             used |= hits
             if hits:
@@ -96,10 +93,8 @@ def _subject(finding: Finding) -> str:
     )
 
 
-def _matches(finding: Finding, label: Label, chains: Mapping[int, str]) -> bool:
+def _matches(finding: Finding, label: Label) -> bool:
     match label.family:
-        case "loops" | "livelock" | "orphans":
-            return finding.subject == chains[int(label.subject)]
         case "storms":
             since, until = T0 + label.since, T0 + label.until + _SLACK_MS
             same = finding.detector == f"{label.kind}-storm"

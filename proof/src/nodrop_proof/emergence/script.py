@@ -10,6 +10,11 @@ from typing import Any
 import msgspec
 
 
+def chain_id(number: int) -> str:
+    """Return the correlation id of a chain, by the script's own number of it."""
+    return f"chain-{number}"
+
+
 class Act(StrEnum):
     """What an agent, or time, does."""
 
@@ -23,9 +28,7 @@ class Act(StrEnum):
     """The attempt fails and is to be tried again."""
     COMPLETE = "complete"
     FAIL = "fail"
-    REJECT = "reject"
     SETTLE = "settle"
-    DISCARD = "discard"
     ESCALATE = "escalate"
     """Time's doing: the relay does it by itself."""
     EXPIRE = "expire"
@@ -68,8 +71,9 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     kind: str
     subject: str
-    """A chain's number, a channel, a market, a capability, or agents in order."""
+    """A chain's id, a channel, a market, a capability, or agents in order."""
     since: int = 0
+    """Milliseconds from the beginning, like `until`; 0 where time does not matter."""
     until: int = 0
 
 

@@ -7,7 +7,7 @@ retries, questions, failures, and chains that are cut off where the log ends.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nodrop_proof.emergence.script import Act, Label, Script
+from nodrop_proof.emergence.script import Act, Label, Script, chain_id
 from nodrop_proof.simulate.chance import Chance
 
 MINUTE: Final = 60_000
@@ -73,7 +73,7 @@ class Work:
             hops = self.chance.randint(5, 9) if len(ring) == 2 else len(ring) * 4 + 1  # noqa: PLR2004
             chain = self._round(at, ring, hops)
             kind = "ping-pong" if len(ring) == 2 else "loop"  # noqa: PLR2004
-            self._label("loops", kind, str(chain))
+            self._label("loops", kind, chain_id(chain))
 
     def plant_livelocks(self, count: int) -> None:
         """Add work that goes round without any change."""
@@ -84,7 +84,7 @@ class Work:
                 chain = self._round(at, ring, 2 * self.chance.randint(3, 5), same=True)
             else:
                 chain = self._again_and_again(at, self.chance.randint(3, 6), changing=False)
-            self._label("livelock", "same payload", str(chain))
+            self._label("livelock", "same payload", chain_id(chain))
 
     def plant_orphans(self, count: int) -> None:
         """Add chains that nobody carries on."""
@@ -105,7 +105,7 @@ class Work:
                 asks = took + MINUTE
                 self.script.add(asks, Act.ASK, whom, handoff=handoff, text="Which one is meant?")
                 self.script.add(at + DEADLINE, Act.EXPIRE, "relay", handoff=handoff)
-            self._label("orphans", ("uncollected", "silent", "unanswered")[n % 3], str(chain))
+            self._label("orphans", ("uncollected", "silent", "unanswered")[n % 3], chain_id(chain))
 
     def plan_storms(self, retries: int, escalations: int) -> None:
         """Choose when storms will be. Before `usual`."""

@@ -13,6 +13,7 @@ from nodrop.core.model import (
     Leg,
     LegDone,
     Priority,
+    Proposal,
     QuestionKind,
     State,
     Terms,
@@ -25,7 +26,7 @@ from nodrop.wire.bodies import Content
 from nodrop.wire.keys import encode
 from nodrop.wire.log import Draft, Head, salted_digest, seal
 from nodrop.wire.times import format_time
-from nodrop_proof.emergence.script import Act, Script, Step
+from nodrop_proof.emergence.script import Act, Script, Step, chain_id
 from nodrop_proof.simulate.ids import SeededIds
 
 TEAM: Final = "default"
@@ -49,7 +50,10 @@ class _Open(msgspec.Struct):
     version: int = 1
     attempt: int = 0
     question: int = 0
+    countered: bool = False
     content: Content = Content()
+    first: Any = None
+    """The payload that the chain began with."""
     legs: tuple[Leg, ...] = ()
     done: tuple[LegDone, ...] = ()
 
@@ -63,8 +67,8 @@ class Writer:
         self._ids = SeededIds(self._clock, self._chance)
         self._head = Head()
         self._handoffs: dict[int, _Open] = {}
-        self.chains: dict[int, str] = {}
         self._began = 0
+        self._parts = 0
         self._lines: list[bytes] = []
 
     def lines(self, script: Script) -> Iterator[bytes]:
@@ -79,7 +83,7 @@ class Writer:
         """Begin another script where the last one ended."""
         self._began = self._clock.now() - T0
         self._handoffs.clear()
-        self.chains.clear()
+        self._parts += 1
 
     def _step(self, step: Step) -> None:
         match step.act:
@@ -161,7 +165,7 @@ class Writer:
 
     def _offer(self, step: Step) -> None:
         now = self._clock.now()
-        chain = self.chains.setdefault(step.chain, self._ids.new())
+        chain = chain_id(step.chain) + (f".{self._parts}" if self._parts else "")
         told = Escalation(when=When.UNACKNOWLEDGED, after_ms=step.escalate_ms, notify="me")
         terms = Terms(
             priority=Priority.MEDIUM,
@@ -190,6 +194,7 @@ class Writer:
             capability=step.capability,
             terms=terms,
             content=content,
+            first=step.payload,
             legs=tuple(Leg(to=to, capability=capability) for to, capability in step.then),
         )
         self._handoffs[step.handoff] = opened
@@ -223,15 +228,28 @@ class Writer:
                 self._happens(
                     h, h.recipient, events.Acknowledged(attempt=h.attempt, next_update_at=due)
                 )
-            case Act.ASK | Act.COUNTER:
-                kind = QuestionKind.QUESTION if step.act is Act.ASK else QuestionKind.TERMS
-                asks = events.Blocked(attempt=h.attempt, kind=kind, asked=h.sender)
+            case Act.ASK:
+                asks = events.Blocked(attempt=h.attempt, kind=QuestionKind.QUESTION, asked=h.origin)
                 self._happens(h, h.recipient, asks, words({"question": step.text}))
                 h.question = h.version
+            case Act.COUNTER:
+                counters = events.Blocked(
+                    attempt=h.attempt,
+                    kind=QuestionKind.TERMS,
+                    asked=h.origin,
+                    proposed=Proposal(priority=h.terms.priority),
+                )
+                self._happens(h, h.recipient, counters, words({"reason": step.text}))
+                h.question, h.countered = h.version, True
             case Act.ANSWER:
-                answer = events.Answered(question=h.question, by=h.sender)
-                self._happens(h, h.sender, answer, words({"answer": step.text}))
-                self._happens(h, RELAY, events.Resumed(attempt=h.attempt))
+                if h.countered:
+                    agreed = events.Agreed(question=h.question, terms=h.terms)
+                    self._happens(h, step.actor, agreed)
+                else:
+                    answer = events.Answered(question=h.question, by=step.actor)
+                    self._happens(h, step.actor, answer, words({"answer": step.text}))
+                h.countered = False
+                self._happens(h, step.actor, events.Resumed(attempt=h.attempt))
             case Act.RETRY:
                 back = events.Returned(
                     reason="retry", attempt=h.attempt, tried=True, not_before=now + 1_000
@@ -242,12 +260,8 @@ class Writer:
             case Act.FAIL:
                 failed = events.Failed(attempt=h.attempt, code="failed")
                 self._happens(h, h.recipient, failed, words({"reason": step.text or "failed"}))
-            case Act.REJECT:
-                self._happens(h, h.recipient, events.Rejected(code="rejected"))
             case Act.SETTLE:
                 self._happens(h, h.origin, events.Settled())
-            case Act.DISCARD:
-                self._happens(h, h.origin, events.Discarded())
             case Act.EXPIRE:
                 self._happens(h, RELAY, events.Expired())
             case Act.ESCALATE:
@@ -263,7 +277,7 @@ class Writer:
         if not h.legs:
             return
         leg, *later = h.legs
-        content: dict[str, Any] = {"result": step.payload}
+        content = {"result": step.payload, "origin": h.first}
         opened = _Open(
             id=self._ids.new(),
             chain=h.chain,
@@ -275,6 +289,7 @@ class Writer:
             content=Content(title=h.content.title, payload=msgspec.Raw(canonical.dumps(content))),
             legs=tuple(later),
             done=(*h.done, LegDone(id=h.id, agent=h.recipient, state=State.COMPLETED)),
+            first=h.first,
         )
         self._handoffs[step.opens] = opened
         self._opens(opened, h.id)
