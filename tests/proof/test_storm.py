@@ -1,6 +1,7 @@
-"""A quarter of the storm that `nodrop prove storm` shows, and its control."""
+"""A quarter of the storm that `nodrop prove storm` shows, its control, and where storms begin."""
 
 import pytest
+from msgspec.structs import replace
 
 from nodrop_proof import storm
 
@@ -24,3 +25,23 @@ def test_without_the_budget_the_storm_never_ends() -> None:
     assert curve.goodput(0, CONTROL.before - 2) == 1
     assert curve.goodput(CONTROL.back_at + 5, CONTROL.back_at + 18) <= 0.05
     assert min(curve.calls[CONTROL.back_at + 5 :]) > 2 * CONTROL.capacity
+
+
+SHORTER = replace(storm.SWEPT, capacity=20, after=75)
+
+
+def test_a_storm_can_last_once_all_attempts_of_all_agents_are_more_than_the_capacity() -> None:
+    assert storm.threshold(storm.SWEPT) == 50  # 40 calls/s of 0.2 handoffs/s with 4 attempts each
+    assert storm.threshold(SHORTER) == 25
+
+
+@pytest.mark.parametrize(("agents", "lasts"), [(19, False), (31, True)])
+def test_below_the_threshold_a_storm_ends_by_itself_and_above_it_by_the_budget(
+    agents: int, *, lasts: bool
+) -> None:
+    row = storm.sweep(agents, SHORTER)
+    assert (row.pressure > 1) is lasts
+    assert (row.without <= 0.1) is lasts
+    assert (row.without >= 0.95) is not lasts
+    assert row.budget >= 0.95
+    assert row.as_predicted

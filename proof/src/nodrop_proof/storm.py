@@ -53,6 +53,8 @@ class Storm(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 20.0
     before: int = 5
     outage: int = 15
+    hangs: bool = False
+    """Whether the service keeps what it is asked during the outage, and serves it afterwards."""
     after: int = 40
     seed: int = 1
 
@@ -92,6 +94,63 @@ def run(storm: Storm, *, budget: bool = True) -> Curve:
         return loop.run(_World(storm).run())
 
 
+# --- from how many agents on -------------------------------------------------------------------
+
+SWEPT: Final = Storm(agents=0, offered=0, capacity=40, before=3, hangs=True, after=120)
+"""A service that hangs and then has everything to serve that it was asked meanwhile: as large a
+push as an outage of its length can give."""
+PER_AGENT: Final = 0.2
+"""Handoffs per second that each agent makes."""
+SWEPT_AGENTS: Final = (30, 40, 45, 55, 60, 80, 120)
+LOOK_SECONDS: Final = 20
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What so many agents come to, long after the outage."""
+
+    agents: int
+    pressure: float
+    """Retries x load / capacity: the calls per second if every attempt of everything is needed, as
+    a share of what the service can do. Above 1 a storm can keep itself going."""
+    without: float
+    """Goodput without the budget."""
+    budget: float
+    """Goodput with it."""
+
+    @property
+    def as_predicted(self) -> bool:
+        """Whether a storm goes on exactly where it can, and never with the budget."""
+        storm = self.without <= BAD if self.pressure > 1 else self.without >= GOOD
+        return storm and self.budget >= GOOD
+
+
+def threshold(storm: Storm, per_agent: float = PER_AGENT) -> float:
+    """Return from how many agents on a storm can keep itself going: N* = μ / (λ A).
+
+    Capacity over what one agent makes, times the attempts that each handoff has.
+    """
+    return storm.capacity / (per_agent * storm.attempts_max)
+
+
+def sweep(agents: int, storm: Storm = SWEPT) -> Swept:
+    """Return what `agents` come to, with the budget and without."""
+    plan = msgspec.structs.replace(storm, agents=agents, offered=agents * PER_AGENT)
+    last = plan.back_at + plan.after - 5
+    goodput = {
+        budget: run(plan, budget=budget).goodput(last - LOOK_SECONDS, last)
+        for budget in (False, True)
+    }
+    return Swept(
+        agents=agents,
+        pressure=agents / threshold(plan),
+        without=goodput[False],
+        budget=goodput[True],
+    )
+
+
+# --- the parts ---------------------------------------------------------------------------------
+
+
 class _Service:
     """What the work needs: first come, first served, so many per second, stale or not."""
 
@@ -106,7 +165,7 @@ class _Service:
         """Return whether it answered in time."""
         self.calls[second] += 1
         served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._is_away(second):
+        if self._storm.hangs or not self._is_away(second):
             self._queue.append(served)
         patience = asyncio.ensure_future(self._clock.sleep(self._storm.patience * SECOND))
         await asyncio.wait({served, patience}, return_when=asyncio.FIRST_COMPLETED)
@@ -116,7 +175,8 @@ class _Service:
     def tick(self, second: int) -> None:
         """Serve what a tick's time is enough for."""
         if self._is_away(second):
-            self._queue.clear()
+            if not self._storm.hangs:
+                self._queue.clear()
             return
         self._can_serve += self._storm.capacity * TICK_MS / SECOND
         while self._queue and self._can_serve >= 1:
