@@ -22,9 +22,9 @@ import msgspec
 
 from nodrop.client.client import Client
 from nodrop.client.connecting import connect, open_client
-from nodrop.core.errors import UnauthenticatedError
+from nodrop.core.errors import UnauthenticatedError, UnavailableError
 from nodrop_proof.chaos import export
-from nodrop_proof.chaos.caller import Caller
+from nodrop_proof.chaos.caller import AGAIN_SECONDS, Caller
 from nodrop_proof.chaos.plan import Plan as ChaosPlan
 from nodrop_proof.chaos.record import Record
 from nodrop_proof.chaos.relay_process import RelayProcess, rss_mb
@@ -231,7 +231,7 @@ class _Member:
         await self.come()
         await self._soak.me.call("revoke_token", {}, name=before["token_id"])
         self._soak.rotations += 1
-        with suppress(UnauthenticatedError):
+        with suppress(UnauthenticatedError, UnavailableError):
             async with connect(
                 self._soak.url, agent=self.name, token=before["token"], transport="http"
             ) as stale:
@@ -239,9 +239,7 @@ class _Member:
             raise AssertionError("a revoked token was let in")
 
     async def _connect(self) -> None:
-        self.client = await open_client(
-            self._soak.url, agent=self.name, token=self._token["token"], home=self._soak.home
-        )
+        self.client = await self._soak.connect(self.name, self._token["token"])
         self._soak.connections += 1
 
 
@@ -310,6 +308,13 @@ class _Soak:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
 
+    async def connect(self, name: str, token: str) -> Client:
+        """Connect an agent, however long the machine keeps the relay from running."""
+        while True:
+            with suppress(UnavailableError):
+                return await open_client(self.url, agent=name, token=token, home=self.home)
+            await asyncio.sleep(AGAIN_SECONDS)
+
     # --- what agents do ---
 
     async def _request(
@@ -367,7 +372,7 @@ class _Soak:
     async def _leak(self, stack: AsyncExitStack) -> None:
         token = (await self.me.call("create_token", {"agent": "leaky"}))["token"]
         while True:
-            client = await open_client(self.url, agent="leaky", token=token, home=self.home)
+            client = await self.connect("leaky", token)
             stack.push_async_callback(client.close)
             await asyncio.sleep(1 / LEAKS_PER_SECOND)
 

@@ -238,7 +238,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     # Memory of what was done.
     remember_ms: int = 7 * DAY
-    """Keys and command ids outlive settlement by this."""
+    """Keys outlive the settlement of their handoff, and command ids their command, by this."""
     recognise_ms: int = 10 * MINUTE
     """How long a turn-based sender's offer is known by its content alone, while it is unfinished."""
 

@@ -613,7 +613,8 @@ class Relay:
     async def prune(self, team: str, *, older_than_ms: int) -> int:
         """Cut a team's log; return how many entries went.
 
-        Keys and command ids are promised for a while after settlement, so nothing younger goes.
+        Keys are promised for a while after settlement, and command ids after their command, so
+        nothing younger goes.
         """
         kept_ms = max(older_than_ms, self.limits.remember_ms)
         gone = await self._pruning.prune(team, older_than_ms=kept_ms)
