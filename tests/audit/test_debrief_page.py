@@ -1,3 +1,9 @@
+import base64
+import hashlib
+import re
+
+from msgspec.structs import replace
+
 from nodrop.audit import debrief_page
 from nodrop.audit.debrief import Broken, Debrief, Owed
 
@@ -58,3 +64,19 @@ def test_the_page_says_the_same_and_escapes_what_agents_wrote() -> None:
     assert "&lt;b&gt;Fix&lt;/b&gt;" in page
     assert "<h2>What was done about it</h2><p>nothing</p>" in page
     assert "4 more are counted and not listed" in page
+
+
+def test_a_page_hides_nothing_and_may_load_nothing() -> None:
+    hidden = "a\x00\x1b\x9b\u202e\u2066\u200bb"
+    owed = replace(REPORT.owed[0], title=hidden)
+    page = debrief_page.html(replace(REPORT, owed=(owed,)))
+    assert not set(page) & set(hidden[1:-1])
+    assert "a[U+0000][U+001B][U+009B][U+202E][U+2066][U+200B]b" in page
+    [policy] = re.findall('http-equiv=Content-Security-Policy content="([^"]+)"', page)
+    [style] = re.findall("<style>(.*?)</style>", page)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+    assert page.index("Content-Security-Policy") < page.index("<style>")
+    assert not re.search(r"<script|\sstyle=|\son\w+=", page)

@@ -17,6 +17,23 @@ def test_words_of_an_agent_cannot_command_the_terminal() -> None:
     assert screen.clean(said) == "�[2J�]0;owned� fine �evil\nnext\ttab [bold]not markup[/]"
 
 
+UNSEEN = "\x00\x1b\x7f\x9b\xad\u061c\u200b\u2028\u202e\u2066\ufeff\U000e0041"
+
+
+def test_what_nobody_sees_is_replaced_on_a_terminal_and_escaped_in_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert screen.clean(f"a{UNSEEN}b") == "a" + "�" * len(UNSEEN) + "b"
+    kept = "é 日本 👩\u200d🔬 می\u200cخواهم\ttab"
+    assert screen.clean(kept) == kept
+    for show in (screen.document, screen.value):
+        show({"text": f"{kept}{UNSEEN}", UNSEEN: 1})
+        printed = capsys.readouterr().out
+        assert not set(printed) & set(UNSEEN)
+        assert json.loads(printed) == {"text": f"{kept}{UNSEEN}", UNSEEN: 1}, "the same document"
+        assert "日本 👩\u200d🔬" in printed, "and no other character is spelled out"
+
+
 def test_words_of_an_agent_stay_on_their_line(capsys: pytest.CaptureFixture[str]) -> None:
     screen.success("noted ", ("a\nb [red]c[/red]", "bold"))
     assert capsys.readouterr().err == "✓ noted a b [red]c[/red]\n"

@@ -1,10 +1,13 @@
 """The debrief as text for a terminal, and as one HTML page that needs nothing else."""
 
+import base64
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
 from nodrop.audit.debrief import Debrief
+from nodrop.wire import visible
 
 _DOINGS_MAX: Final = 20
 _NOTHING: Final = "nothing"
@@ -19,6 +22,11 @@ _STYLE: Final = (
     "th{font-weight:normal;color:var(--quiet);white-space:nowrap}td:first-child{font-weight:600}"
     "@media print{body{margin:0}}"
 )
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY: Final = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'"
+)
+"""The page loads and runs nothing: its one style is known by its hash."""
 
 
 class Section(NamedTuple):
@@ -93,14 +101,16 @@ def text(report: Debrief) -> str:
 
 
 def html(report: Debrief) -> str:
-    """Return the report as a page. Everybody's words are escaped: they are data."""
+    """Return the report as a page. Everybody's words are data: escaped, and nothing hidden in them."""
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Nodrop debrief</title>",
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        f'<meta http-equiv=Content-Security-Policy content="{_POLICY}">',
+        "<title>Nodrop debrief</title>",
         "<meta name=viewport content='width=device-width'>",
-        f"<style>{_STYLE}</style><h1>Debrief</h1><p>{escape(_title(report))}</p>",
+        f"<style>{_STYLE}</style><h1>Debrief</h1><p>{_words(_title(report))}</p>",
     ]
     for section in sections(report):
-        parts.append(f"<h2>{escape(section.heading)}</h2>")
+        parts.append(f"<h2>{_words(section.heading)}</h2>")
         if not section.rows:
             parts.append(f"<p>{_NOTHING}</p>")
             continue
@@ -143,5 +153,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"  {line.rstrip()}" for line in lines]
 
 
+def _words(text: str) -> str:
+    return escape(visible.named(text))
+
+
 def _row(tag: str, cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{_words(cell)}</{tag}>" for cell in cells) + "</tr>"

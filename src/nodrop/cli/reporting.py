@@ -16,6 +16,7 @@ from nodrop.cli import screen
 from nodrop.cli.session import Session
 from nodrop.cli.values import duration_ms
 from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.wire import visible
 from nodrop.wire.times import format_time, parse_time
 
 _PAGE: Final = 500
@@ -66,7 +67,7 @@ async def export(
 
 
 def _write_lines(rows: Any, out: Path | None) -> int:
-    lines = [msgspec.json.encode(row).decode() for row in rows]
+    lines = [visible.escaped(msgspec.json.encode(row).decode()) for row in rows]
     if out is None:
         for line in lines:
             print(line)

@@ -9,7 +9,6 @@ can neither move the cursor nor pass for markup.
 
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,11 +20,10 @@ from rich.text import Text
 
 from nodrop.core.errors import NodropError
 from nodrop.core.limits import SECOND
-from nodrop.wire import errors
+from nodrop.wire import errors, visible
 from nodrop.wire.text import spell_duration
 from nodrop.wire.times import parse_time
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PIPED_WIDTH: Final = 160
 """Columns where nobody's terminal says otherwise: wide enough that no table is cut."""
 
@@ -51,7 +49,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def clean(text: object) -> str:
     """Return somebody's words without what a terminal would obey."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
+    return visible.replaced(str(text))
 
 
 def styled(text: object, style: str | Style = "") -> Text:
@@ -74,14 +72,17 @@ def state(name: str) -> Text:
 
 
 def document(value: Any) -> None:
-    """Print one JSON document, exactly."""
-    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")), flush=True)
+    """Print one JSON document, exactly; what a terminal would obey or hide is escaped."""
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    print(visible.escaped(written), flush=True)
 
 
 def value(result: Any) -> None:
     """Print a result so that a shell can use it: text as it is, anything else as JSON."""
-    shown = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
-    print(clean(shown) if sys.stdout.isatty() else shown)
+    if isinstance(result, str):
+        print(clean(result) if sys.stdout.isatty() else result)
+    else:
+        print(visible.escaped(json.dumps(result, ensure_ascii=False, indent=2)))
 
 
 def problem(error: NodropError, *, as_json: bool) -> None:
