@@ -1,5 +1,6 @@
 """The networked doors of a relay, opened together behind one gate."""
 
+import asyncio
 import functools
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -61,17 +62,19 @@ async def listening(
     new_id: Callable[[], str] | None = None,
     a2a: A2A | None = None,
     dashboard: bool = True,
+    prepared: asyncio.Event | None = None,
 ) -> AsyncGenerator[str]:
     """Open the networked doors of `relay`; yields the address. Port 0 is any free one.
 
     `hosts` are further names that the relay is reached by, `origins` further sites whose pages may
-    call it, `a2a` what its agents are to the world outside. Without `dashboard` nothing is at `/`.
+    call it, `a2a` what its agents are to the world outside. Without `dashboard` nothing is at `/`. Until
+    `prepared` is set, where it is given, `/readyz` says that the relay is starting.
 
     Raises:
         UnavailableError: the address cannot be listened on.
     """
     everywhere = host in ANY_ADDRESS
-    http = HTTPDoor(relay, dashboard=dashboard)
+    http = HTTPDoor(relay, dashboard=dashboard, prepared=prepared)
     way = functools.partial(InProcessTransport, relay)
     mcp = MCPDoor(relay, way)
     a2a = a2a or A2A()

@@ -47,6 +47,11 @@ _IN_CLEAR: Final = (
     "Give it a certificate, or put it behind something that has one."
 )
 
+_BEGUN_ANEW: Final = (
+    "{home} has the credentials of a relay and no database: an empty one was made at {database}. "
+    "If there should be one, stop the relay and bring it back: nodrop restore FILE"
+)
+
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
     """What `nodrop up` has to tell once it listens."""
@@ -96,6 +101,8 @@ async def serve(
     allow_open_files()
     database = store or str(home / DATABASE)
     ids = SystemIds()
+    prepared = asyncio.Event()
+    begun_anew = _begun_anew(home) if store is None else ()
     with _signals_set(stop):
         async with (
             open_relay(database, home=home, team=team, ids=ids, limits=limits) as relay,
@@ -110,6 +117,7 @@ async def serve(
                 new_id=ids.new,
                 a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
                 dashboard=dashboard,
+                prepared=prepared,
             ) as url,
             Sender(relay, clock=SystemClock()).running(),
             leaving(relay, team, checkpoints, clock=SystemClock()),
@@ -126,12 +134,23 @@ async def serve(
                 database=without_password(database),
                 credentials=credentials.path,
                 sign_in=await _sign_in_address(relay, url=url, team=team),
-                warnings=(*in_clear, *untold, *restored),
+                warnings=(*in_clear, *untold, *restored, *begun_anew),
             )
             file = AddressFile(home / DATABASE) if store is None else None
             with _announced(url, file), _pruned_hourly(relay, team, keep_ms):
+                prepared.set()
                 ready(served)
                 await stop.wait()
+
+
+def _begun_anew(home: Path) -> Sequence[str]:
+    """Return what to tell where a relay ran before, and its database is gone."""
+    database = home / DATABASE
+    if database.exists() or CredentialsFile(home).read().operator is None:
+        return ()
+    told = _BEGUN_ANEW.format(home=home, database=database)
+    log.warning("%s", told)
+    return (told,)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ Bare ASGI, because every command passes here: no request object, no middleware, 
 headers. Whatever is not an operation goes to `pages`.
 """
 
+import asyncio
 import logging
 from functools import partial
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from nodrop.core.errors import (
     NodropError,
     NotFoundError,
     RelayFaultError,
+    UnavailableError,
 )
 from nodrop.doors.http import prometheus, stream
 from nodrop.doors.http.answers import (
@@ -42,16 +44,27 @@ class HTTPDoor:
     """The operations of one relay, and the pages around them."""
 
     def __init__(
-        self, relay: Relay, *, body_seconds_max: float = BODY_SECONDS_MAX, dashboard: bool = True
+        self,
+        relay: Relay,
+        *,
+        body_seconds_max: float = BODY_SECONDS_MAX,
+        dashboard: bool = True,
+        prepared: asyncio.Event | None = None,
     ) -> None:
         self._relay = relay
+        self._prepared = prepared
         self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max, seconds_max=body_seconds_max)
         self._parking = Parking()
-        self._pages: ASGIApp = pages(self._parking, relay.require_store, page=dashboard)
+        self._pages: ASGIApp = pages(self._parking, self._require_ready, page=dashboard)
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""
         self._parking.close()
+
+    async def _require_ready(self) -> None:
+        if self._prepared is not None and not self._prepared.is_set():
+            raise UnavailableError("the relay is starting")
+        await self._relay.require_store()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
