@@ -131,11 +131,15 @@ async def test_what_was_written_long_ago_says_when(office: Any, code_agent: Any)
 
 async def test_a_subscription_outlives_a_restart_and_ends_when_told_to(office: Any) -> None:
     fan = await office.join("fan")
-    assert (await fan("subscribe_topic", named="mobile"))["topics"] == ["mobile"]
+    joined = await fan("subscribe_topic", named="mobile")
+    assert joined == {"topic": "mobile", "subscribed": True}, "and nothing of the others"
+    assert (await fan("topics"))["topics"] == ["mobile"]
     await office.restart()
     fan, teller = await office.join("fan"), await office.join("teller")
     assert (await teller("tell_status", status="x", topic="mobile"))["to"] == ["fan"]
-    assert (await fan("unsubscribe_topic", named="mobile"))["topics"] == []
+    left = await fan("unsubscribe_topic", named="mobile")
+    assert left == {"topic": "mobile", "subscribed": False}
+    assert (await fan("topics"))["topics"] == []
     assert (await teller("tell_status", status="y", topic="mobile"))["to"] == []
     with pytest.raises(NotFoundError):
         await fan("unsubscribe_topic", named="mobile")

@@ -30,7 +30,7 @@ async def token(
     """Make a token for an agent and print it, alone: `$(nodrop token code_agent)`."""
     session.act_as("me")  # only an operator may, whoever this directory works as
     if listed:
-        found = await session.call("list_tokens", given(agent=name))
+        found = await _tokens(session, name)
         session.show(found, lambda: _show_tokens(found["tokens"], now=session.now()))
         return
     if revoke is not None:
@@ -43,6 +43,18 @@ async def token(
     fields = {"agent": name, "role": role, "label": label or "nodrop token"}
     answer = await session.call("create_token", fields)
     session.show(answer, lambda: print(screen.clean(answer["token"])))
+
+
+async def _tokens(session: Session, agent: str | None) -> dict[str, Any]:
+    """Return every page of the list."""
+    found: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        page = await session.call("list_tokens", given(agent=agent, after=after, limit=500))
+        found += page["tokens"]
+        after = page["after"]
+        if after is None:
+            return {"tokens": found}
 
 
 def _show_tokens(listed: list[dict[str, Any]], *, now: int) -> None:

@@ -70,8 +70,8 @@ async def subscribe(
     """Hear of a topic, or of everything that an agent tells."""
     operation = "unsubscribe_topic" if off else "subscribe_topic"
     answer = await session.call(operation, name=topic)
-    heard = ", ".join(answer["topics"]) or "nothing"
-    session.show(answer, lambda: screen.success(f"you hear of {heard}"))
+    heard = "no longer hear" if off else "hear"
+    session.show(answer, lambda: screen.success(f"you {heard} of {topic}"))
 
 
 def _told(session: Session, answer: dict[str, Any]) -> None:

@@ -287,13 +287,13 @@ class Client(Calls):
         answer = await self.call("messages", fields)
         return msgspec.convert(answer["messages"], list[Message])
 
-    async def subscribe(self, topic: str) -> tuple[str, ...]:
-        """Hear of a topic, or of everything an agent tells; return all that is heard of."""
-        return tuple((await self.call("subscribe_topic", name=topic))["topics"])
+    async def subscribe(self, topic: str) -> None:
+        """Hear of a topic, or of everything an agent tells."""
+        await self.call("subscribe_topic", name=topic)
 
-    async def unsubscribe(self, topic: str) -> tuple[str, ...]:
-        """Hear no more of a topic; return what is heard of still."""
-        return tuple((await self.call("unsubscribe_topic", name=topic))["topics"])
+    async def unsubscribe(self, topic: str) -> None:
+        """Hear no more of a topic."""
+        await self.call("unsubscribe_topic", name=topic)
 
     # --- looking ---
 

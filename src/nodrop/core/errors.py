@@ -30,6 +30,7 @@ NodropError
 │       ├── AlreadyDecidedError         a dead letter gets one decision
 │       ├── IdempotencyConflictError    the key was used for another request
 │       ├── InvitationUsedError         somebody has joined with it
+│       ├── NameTakenError              an agent has a name that differs only in case or a dot
 │       ├── ContractMismatchError       the terms are not those that the contract has
 │       └── LimitReachedError           a bound of this one handoff is used up
 └── UnavailableError            the relay cannot do it now; repeat the same command later
@@ -317,6 +318,14 @@ class IdempotencyConflictError(ConflictError):
     code = "idempotency_conflict"
     title = "That idempotency key or command id belongs to another request"
     next = "Use another one for another request, or send the same request again."
+
+
+class NameTakenError(ConflictError):
+    """An agent of the team has a name that differs only in case, or in dots at its end."""
+
+    code = "name_taken"
+    title = "An agent of the team has a name that is too much like this one"
+    next = "Use that agent's name as it is written, or choose another one."
 
 
 class InvitationUsedError(ConflictError):

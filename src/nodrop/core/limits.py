@@ -201,6 +201,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     refusals_max: int = 1_024
     """Kinds of refusals that are counted; the ones longest not seen are forgotten first."""
 
+    tokens_per_agent_max: int = 100
+    """Good tokens of one agent beyond which it makes no more for itself: `limit_reached`."""
+
     # Talk.
     topics_max: int = 10_000
     """Topics of one team that anybody hears of."""

@@ -8,6 +8,10 @@ AGENT_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
 ANONYMOUS: Final = "anonymous"
 """Whom the log names where an agent that was opened was called without a token."""
+RESERVED: Final = frozenset(
+    {"relay", ANONYMOUS, "operator", "observer", "system", "team", "all", "everyone", "nodrop"}
+)
+"""Names that no agent gets: the relay's own, and those that a reader takes for a role or for all."""
 
 _AGENT_ID: Final = re.compile(AGENT_ID)
 _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -16,6 +20,11 @@ _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 def is_agent_id(value: str) -> bool:
     """Whether an agent may be called that."""
     return _AGENT_ID.fullmatch(value) is not None
+
+
+def folded(agent_id: str) -> str:
+    """Return what names have in common that people and file systems may take for the same."""
+    return agent_id.casefold().rstrip(".")
 
 
 def is_name(value: str, *, chars_max: int) -> bool:

@@ -1,11 +1,13 @@
 """Handlers of the operations about agents: who there is, what they can do, and how they come in."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from nodrop.core.errors import NotFoundError
 from nodrop.engine.asking import Asking, Handler, Reply, showing
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.discovery import Discovery
+from nodrop.engine.intake import Intake
 from nodrop.engine.membership import Membership
 from nodrop.engine.people import People
 from nodrop.engine.ports import Clock
@@ -35,6 +37,7 @@ class Agents:
         reaches: Reaches,
         membership: Membership,
         signing_in: SigningIn,
+        intake: Intake,
         clock: Clock,
     ) -> None:
         self._register = register
@@ -45,6 +48,7 @@ class Agents:
         self._reaches = reaches
         self._membership = membership
         self._signing_in = signing_in
+        self._intake = intake
         self._clock = clock
 
     def handlers(self) -> dict[str, Handler]:
@@ -89,7 +93,8 @@ class Agents:
     def _list_tokens(self, asking: Asking) -> Reply:
         tokens = self._people.tokens(asking.caller, asking.request.agent)
         tokens += self._signing_in.listed(asking.caller, asking.request.agent)
-        return Reply(answer=views.TokensAnswer(tokens=tuple(tokens)))
+        limit = self._intake.limit(asking.request.limit)
+        return Reply(answer=_page(tokens, asking.request.after, limit))
 
     async def _revoke_token(self, asking: Asking) -> Reply:
         caller, token_id = asking.caller, asking.name or asking.request.token_id
@@ -118,3 +123,13 @@ def _who_am_i(asking: Asking) -> Reply:
     caller = asking.caller
     who = key_views.WhoAmIAnswer(team=caller.team, agent=caller.agent, role=caller.role.value)
     return Reply(answer=who)
+
+
+def _page(tokens: Sequence[views.TokenView], after: str | None, limit: int) -> views.TokensAnswer:
+    """Return tokens in the order in which they were made, which is that of their ids."""
+    behind = sorted(
+        (token for token in tokens if after is None or token.token_id > after),
+        key=lambda token: token.token_id,
+    )
+    more = behind[limit - 1].token_id if len(behind) > limit else None
+    return views.TokensAnswer(tokens=tuple(behind[:limit]), after=more)

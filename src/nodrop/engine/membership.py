@@ -23,7 +23,6 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.core.limits import DAY
-from nodrop.core.names import ANONYMOUS
 from nodrop.core.policy import ANY, Allow, Policy, Signatures
 from nodrop.engine import invitations, keys, policies
 from nodrop.engine.access import ROLES, hashed
@@ -47,8 +46,6 @@ from nodrop.wire.view import View
 
 T = TypeVar("T")
 
-RESERVED: Final = frozenset({"relay", ANONYMOUS})
-"""Names that the log uses for the relay's own hand, and for callers without a token."""
 _FORGOTTEN_MS: Final = 7 * DAY
 """How long an invitation is remembered past its end."""
 
@@ -111,7 +108,7 @@ class Membership:
         self, caller: Caller, request: requests.CreateInvitation
     ) -> key_views.InvitationAnswer:
         _require_operator(caller, "invites")
-        self._check_name(request.agent)
+        self._people.check_name(caller.team, request.agent, "agent")
         _check_role(request.role)
         now, limits = self._engine.now(), self._engine.limits
         expires_at = self._intake.due(request.expires, "expires", DAY, now=now)
@@ -198,7 +195,7 @@ class Membership:
         known = self._invitations.get(caller.team, invitation_id)
         if known is None:
             raise UnauthenticatedError
-        self._check_name(request.agent)
+        self._people.check_name(caller.team, request.agent, "agent")
         if known.agent not in {None, request.agent}:
             raise ForbiddenError(f"this invitation is for {known.agent}")
         public = self._proved(request, request.agent, nonce=known.secret_sha256)
@@ -245,7 +242,7 @@ class Membership:
         agent = request.agent or caller.agent
         if agent != caller.agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot add a key of {agent}")
-        self._check_name(agent)
+        self._people.check_name(caller.team, agent, "agent")
         own = _role(caller) if agent == caller.agent else "agent"
         role = request.role or own
         _check_role(role)
@@ -397,11 +394,6 @@ class Membership:
             return policy
 
         return policies.view(await self._submit(run))
-
-    def _check_name(self, agent: str | None) -> None:
-        self._intake.agent(agent, "agent")
-        if agent in RESERVED:
-            raise _invalid("agent", f"{agent} is a name that the relay uses itself")
 
 
 _INVITED: Final = "Send `Authorization: Bearer INVITATION`; an operator makes one."

@@ -1,18 +1,21 @@
 """The operations about agents and people themselves: joining, tokens, notes on the team's log."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from nodrop.core.commands import RELAY
 from nodrop.core.contract import Agent, Manifest
 from nodrop.core.errors import (
     ForbiddenError,
     InvalidRequestError,
+    LimitReachedError,
+    NameTakenError,
     NotFoundError,
     Problem,
 )
+from nodrop.core.names import RESERVED, folded
 from nodrop.core.roles import Role
 from nodrop.engine.access import ROLES, Access, hashed
 from nodrop.engine.batch import Batch
@@ -24,7 +27,7 @@ from nodrop.engine.ports import Ids
 from nodrop.engine.register import Register
 from nodrop.engine.repeats import done_before, request_digest
 from nodrop.engine.shows import Caller
-from nodrop.store import Token, Wanted
+from nodrop.store import Key, Token, Wanted
 from nodrop.wire import canonical, requests, views
 from nodrop.wire.log import Draft
 from nodrop.wire.times import format_time
@@ -43,6 +46,8 @@ class People:
         self._access = access
         self._intake = intake
         self._ids = ids
+        self._minting: Counter[Key] = Counter()
+        """Tokens that are being made, by team and agent."""
 
     # --- agents ---
 
@@ -50,9 +55,9 @@ class People:
         self, caller: Caller, agent: str, manifest: bytes, command_id: str | None
     ) -> None:
         """Publish a manifest. The same one again changes nothing."""
-        self._intake.agent(agent, "agent_id")
         if caller.agent != agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot publish a manifest for {agent}")
+        self.check_name(caller.team, agent, "agent_id")
         self._intake.bounded(manifest)
         read = read_manifest(manifest, agent, self._engine.limits)
         known = self._register.get(caller.team, agent)
@@ -106,10 +111,7 @@ class People:
         self, caller: Caller, request: requests.CreateToken
     ) -> views.TokenAnswer:
         """Mint a token. An operator may mint for anybody, an agent for itself."""
-        self._intake.agent(request.agent, "agent")
-        if request.agent == RELAY.agent:
-            problem = Problem(path="agent", message="this name is the relay's own")
-            raise InvalidRequestError("nobody else can be called so", errors=(problem,))
+        self.check_name(caller.team, request.agent, "agent")
         if request.role not in ROLES:
             problem = Problem(path="role", message=f"expected one of {', '.join(ROLES)}")
             raise InvalidRequestError("no such role", errors=(problem,))
@@ -119,10 +121,28 @@ class People:
         if not caller.operator and not itself:
             raise ForbiddenError("only an operator mints tokens for others")
         secret = f"nd_{self._ids.secret()}"
-        token = await self._mint(caller, request.agent, request.role, secret, request.label)
+        holder = (caller.team, request.agent)
+        if not caller.operator:
+            self._require_room(holder)
+        self._minting[holder] += 1
+        try:
+            token = await self._mint(caller, request.agent, request.role, secret, request.label)
+        finally:
+            self._minting[holder] -= 1
         return views.TokenAnswer(
             token_id=token.id, agent=token.agent, role=token.role, token=secret
         )
+
+    def _require_room(self, holder: Key) -> None:
+        """Refuse one token more than an agent may have made for itself."""
+        team, agent = holder
+        most = self._engine.limits.tokens_per_agent_max
+        good = sum(t.agent == agent and t.revoked_at is None for t in self._access.of(team))
+        if good + self._minting[holder] >= most:
+            raise LimitReachedError(
+                f"{agent} has {most} tokens",
+                next_step="Revoke one that is not needed (`nodrop token --list`), or ask an operator.",
+            )
 
     async def ensure_token(self, caller: Caller, *, agent: str, role: str, secret: str) -> None:
         """Make `secret` a token, unless it is one."""
@@ -167,6 +187,30 @@ class People:
             registered_at=batch.now,
         )
         batch.register(joined, manifest)
+
+    def check_name(self, team: str, agent: str | None, path: str) -> None:
+        """Refuse a name that no agent can get; one that is known keeps it.
+
+        Raises:
+            InvalidRequestError: it cannot be a name, or is reserved.
+            NameTakenError: another agent has a name that differs only in case or dots at its end.
+        """
+        self._intake.agent(agent, path)
+        if agent is None or self._register.knows(team, agent):
+            return
+        if folded(agent) in RESERVED:
+            problem = Problem(path=path, message=f"{agent} is a reserved name")
+            raise InvalidRequestError(
+                f"no agent can be called {agent}",
+                errors=(problem,),
+                next_step="Choose another name.",
+            )
+        other = self._register.like(team, agent)
+        if other is not None and other != agent:
+            raise NameTakenError(
+                f"{agent} is too much like {other}, which is an agent of the team",
+                errors=(Problem(path=path, message=f"too much like {other}"),),
+            )
 
     def known(self, team: str, agent: str) -> bool:
         """Whether anybody goes by this name, or did."""

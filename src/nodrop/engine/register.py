@@ -22,6 +22,7 @@ from nodrop.core.errors import (
     Problem,
 )
 from nodrop.core.limits import Limits
+from nodrop.core.names import folded
 from nodrop.engine.manifests import compile_schema
 from nodrop.engine.rules import SUSPECT, Rules
 from nodrop.engine.schema_cost import SchemaCost
@@ -80,6 +81,8 @@ class Register:
         self._offerings: defaultdict[str, dict[str, dict[str, Offering]]] = defaultdict(dict)
         """By team, capability and agent."""
         self._agents: defaultdict[str, dict[str, tuple[Agent, bytes]]] = defaultdict(dict)
+        self._folded: dict[tuple[str, str], str] = {}
+        """The first name of a team among those that are much alike."""
         self._manifests: dict[tuple[str, str, int], Manifest] = {}
         self._checks: dict[tuple[str, str, int, str, str], _Check] = {}
 
@@ -98,6 +101,7 @@ class Register:
                 by_agent = offered.setdefault(capability.name, {})
                 by_agent[agent.id] = _offering(agent, capability, sha256)
         self._agents[agent.team][agent.id] = (agent, manifest)
+        self._folded.setdefault((agent.team, folded(agent.id)), agent.id)
         self._manifests[agent.team, agent.id, agent.version] = agent.manifest
 
     def recall(self, team: str, agent: str, version: int, manifest: bytes) -> None:
@@ -112,6 +116,10 @@ class Register:
     def knows(self, team: str, agent: str) -> bool:
         """Whether anybody has joined by this name, or did once."""
         return agent in self._agents[team]
+
+    def like(self, team: str, agent: str) -> str | None:
+        """Return the name of an agent that differs from this one only in case or dots at its end."""
+        return self._folded.get((team, folded(agent)))
 
     def last_version(self, team: str, agent: str) -> int:
         """Return the version of the agent's newest manifest, 0 if it never had one."""

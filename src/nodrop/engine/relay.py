@@ -221,6 +221,7 @@ class Relay:
             register=self._register,
             discovery=discovery,
             contracts=contracts,
+            intake=intake,
             people=self._people,
             standings=self._standings,
             reaches=self.reaches,

@@ -253,14 +253,17 @@ class Talk:
         caller: Caller,
         request: talk_requests.SubscribeTopic | talk_requests.UnsubscribeTopic,
         topic: str,
-    ) -> talk_views.TopicsAnswer:
-        """Have the caller hear of a topic from now on, or no longer."""
+    ) -> talk_views.TopicAnswer:
+        """Have the caller hear of a topic from now on, or no longer.
+
+        The answer is about that topic alone: with all of them in each, a thousand would be a million.
+        """
         self._intake.name(topic, "topic")
         async with self._subscribing:
             # One after the other: each is made of what the one before has left.
             who = await self._subscribed(caller, request, topic)
             self.topics.put(record(caller.team, topic, who))
-        return self.heard(caller)
+        return talk_views.TopicAnswer(topic=topic, subscribed=caller.agent in who)
 
     async def _subscribed(
         self,

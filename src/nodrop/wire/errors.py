@@ -84,6 +84,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.StaleQuestionError: _row(409, EXIT_CONFLICT),
     errors.AlreadyDecidedError: _row(409, EXIT_CONFLICT),
     errors.IdempotencyConflictError: _row(409, EXIT_CONFLICT, a2a=INVALID_PARAMS),
+    errors.NameTakenError: _row(409, EXIT_CONFLICT),
     errors.InvitationUsedError: _row(409, EXIT_CONFLICT),
     errors.ContractMismatchError: _row(409, EXIT_CONFLICT),
     errors.LimitReachedError: _row(409, EXIT_CONFLICT),

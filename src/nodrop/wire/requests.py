@@ -410,6 +410,9 @@ class ListTokens(Request, frozen=True, kw_only=True):
     """The API tokens that are good: an operator sees all of them, others their own."""
 
     agent: str | None = None
+    after: str | None = None
+    """Only those behind this one: `after` of the page before."""
+    limit: int | None = None
 
 
 class ListKeys(Request, frozen=True, kw_only=True):

@@ -42,6 +42,13 @@ class MessagesAnswer(View, frozen=True, kw_only=True):
     """The hash of entry `after`, to be sent with it; None: there is none, or it was pruned."""
 
 
+class TopicAnswer(View, frozen=True, kw_only=True):
+    """Whether the caller hears of a topic now."""
+
+    topic: str
+    subscribed: bool
+
+
 class TopicsAnswer(View, frozen=True, kw_only=True):
     """The topics that the caller hears of."""
 
@@ -51,6 +58,7 @@ class TopicsAnswer(View, frozen=True, kw_only=True):
 ANSWERS: dict[str, type[View]] = {
     "said": SaidAnswer,
     "messages": MessagesAnswer,
+    "topic": TopicAnswer,
     "topics": TopicsAnswer,
 }
 """The answer shapes that `wire.operations` names."""

@@ -378,9 +378,11 @@ class TokenView(View, frozen=True, kw_only=True):
 
 
 class TokensAnswer(View, frozen=True, kw_only=True):
-    """Tokens, oldest first."""
+    """A page of tokens and links, oldest first."""
 
     tokens: tuple[TokenView, ...]
+    after: str | None = None
+    """The token that the next page begins behind; None: this is the last."""
 
 
 class CheckpointAnswer(View, frozen=True, kw_only=True):

@@ -131,8 +131,19 @@ function ShareLink(): JSX.Element {
   );
 }
 
+/** Every page of the list. */
+async function allTokens(signal: AbortSignal) {
+  const tokens: Schemas["TokenView"][] = [];
+  for (let after: string | undefined; ; ) {
+    const page = await api.value.get("/tokens", { query: { limit: 500, ...(after ? { after } : {}) }, signal });
+    tokens.push(...page.tokens);
+    if (!page.after) return { tokens };
+    after = page.after;
+  }
+}
+
 function Tokens(): JSX.Element {
-  const { value, problem, again } = useLoad("tokens", (signal) => api.value.get("/tokens", { signal }));
+  const { value, problem, again } = useLoad("tokens", allTokens);
   const [ending, setEnding] = useState<string | null>(null);
   const [agent, setAgent] = useState("");
   const [role, setRole] = useState("agent");
