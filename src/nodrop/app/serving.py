@@ -1,6 +1,6 @@
 """What `nodrop up` runs: a relay and its doors, and all that goes on beside them until it is stopped.
 
-Beside them: outlets, checkpoints that leave, telemetry, hourly pruning; the operator's credentials
+Beside them: outlets, checkpoints that leave, telemetry, findings, hourly pruning; the operator's credentials
 and the address, for those who look for the relay.
 """
 
@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,6 +82,7 @@ async def serve(
     allowed: Collection[str] = (),
     grpc_port: int | None = None,
     dashboard: bool = True,
+    watch: bool = True,
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -89,7 +91,8 @@ async def serve(
     What was settled longer than `keep_ms` ago is pruned; None keeps everything. `triggers` are the
     rules that a file holds; None leaves all rules as they are. `checkpoints` are sent away there.
     `allowed` are addresses that are not public and may be called all the same; on `grpc_port` A2A is
-    spoken too. Without `dashboard` nothing is served at `/`.
+    spoken too. Without `dashboard` nothing is served at `/`; without `watch` the person is not told of
+    loops, storms and orphaned work.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -137,7 +140,11 @@ async def serve(
                 warnings=(*in_clear, *untold, *restored, *begun_anew),
             )
             file = AddressFile(home / DATABASE) if store is None else None
-            with _announced(url, file), _pruned_hourly(relay, team, keep_ms):
+            with (
+                _announced(url, file),
+                _pruned_hourly(relay, team, keep_ms),
+                _watched(relay, team, watch=watch),
+            ):
                 prepared.set()
                 ready(served)
                 await stop.wait()
@@ -195,6 +202,20 @@ def _pruned_hourly(relay: Relay, team: str, keep_ms: int | None) -> Generator[No
         yield
     finally:
         pruning.cancel()
+
+
+@contextmanager
+def _watched(relay: Relay, team: str, *, watch: bool) -> Generator[None]:
+    """Tell the person of patterns in the log while the block runs; one of several relays does."""
+    if not watch:
+        yield
+        return
+    follow = partial(relay.findings.follow, team)
+    following = asyncio.create_task(relay.duties.hold(f"findings/{team}", follow))
+    try:
+        yield
+    finally:
+        following.cancel()
 
 
 async def _prune_hourly(relay: Relay, team: str, keep_ms: int) -> None:

@@ -25,6 +25,7 @@ _DID: Final = {
 }
 _ANSWERED: Final = "answered"
 """Why a delivery came back that nobody took back: its question has an answer."""
+_RAISED: Final = "finding.raised.v1"
 _LISTED_MAX: Final = 100
 
 
@@ -66,6 +67,16 @@ class Done(Value, frozen=True, kw_only=True):
     by: str
 
 
+class Found(Value, frozen=True, kw_only=True):
+    """A pattern that the relay told the person of."""
+
+    seq: int
+    at: str
+    detector: str
+    says: str
+    """What goes on, and the command that stops it."""
+
+
 class Debrief(Value, frozen=True, kw_only=True):
     """The report."""
 
@@ -84,6 +95,8 @@ class Debrief(Value, frozen=True, kw_only=True):
     done: dict[str, int]
     """What was done about what did not go by itself, and how often."""
     doings: tuple[Done, ...]
+    findings: tuple[Found, ...] = ()
+    """Loops, storms, hot spots and orphaned work."""
     said: int
     """Messages, statuses and notes."""
     events: int
@@ -110,6 +123,7 @@ def debrief(
     doings: list[Done] = []
     usage: defaultdict[str, dict[str, float]] = defaultdict(dict)
     kinds: Counter[str] = Counter()
+    findings: list[Found] = []
     count, chains = 0, 0
     for entry in entries:
         count += 1
@@ -124,6 +138,8 @@ def debrief(
             _add_usage(usage[entry["actor"]], entry["body"])
         elif name == "settled" and not entry["data"].get("next_leg"):
             chains += 1
+        if entry["type"] == _RAISED:
+            findings.append(_found(entry))
         if name in _DID and entry["data"].get("reason") != _ANSWERED:
             done[_DID[name]] += 1
             doings.append(_done(entry, name))
@@ -142,6 +158,7 @@ def debrief(
         broken_count=len(broken),
         done=dict(done),
         doings=tuple(listed[2]),
+        findings=tuple(findings[-_LISTED_MAX:]),
         said=kinds["message"] + kinds["status"] + kinds["noted"],
         events=kinds["event"],
         usage={agent: dict(spent) for agent, spent in sorted(usage.items()) if spent},
@@ -192,6 +209,15 @@ def _done(entry: View, name: str) -> Done:
         what=told,
         handoff_id=entry["handoff_id"],
         by=entry["actor"],
+    )
+
+
+def _found(entry: View) -> Found:
+    return Found(
+        seq=entry["seq"],
+        at=entry["at"],
+        detector=entry["data"]["detector"],
+        says=str(_member(entry["body"], "text") or entry["data"]["subject"]),
     )
 
 

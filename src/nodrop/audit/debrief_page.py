@@ -73,6 +73,11 @@ def sections(report: Debrief) -> Iterator[Section]:
         ],
     )
     yield Section(
+        f"What to look at ({len(report.findings)})",
+        ("when", "what", "finding"),
+        [(_moment(f.at), f.detector, f.says) for f in report.findings],
+    )
+    yield Section(
         "What was done about it",
         ("when", "what", "handoff"),
         [

@@ -82,6 +82,12 @@ async def up(
         bool,
         typer.Option(envvar="NODROP_DASHBOARD", help="Serve the dashboard at /."),
     ] = True,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            envvar="NODROP_WATCH", help="Tell you of loops, storms and work that nobody collects."
+        ),
+    ] = True,
     checkpoints: Annotated[
         str | None,
         typer.Option(
@@ -121,6 +127,8 @@ async def up(
         )
         if not dashboard:
             options.append("--no-dashboard")
+        if not watch:
+            options.append("--no-watch")
         _as_service(session, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
@@ -139,6 +147,7 @@ async def up(
             allowed=allow_address or (),
             grpc_port=grpc,
             dashboard=dashboard,
+            watch=watch,
             keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
             triggers=written_triggers(),
             checkpoints=_checkpoints(checkpoints, checkpoints_every),

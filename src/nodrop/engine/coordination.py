@@ -1,4 +1,4 @@
-"""What a relay does for a team beyond single handoffs: groups, triggers, talk, outlets."""
+"""What a relay does for a team beyond single handoffs: groups, triggers, talk, outlets, findings."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -7,6 +7,7 @@ from nodrop.engine.asking import Asking, Handler, Reply, showing
 from nodrop.engine.endings import Endings
 from nodrop.engine.engine import Engine
 from nodrop.engine.events import Events
+from nodrop.engine.findings import Findings
 from nodrop.engine.following import Following
 from nodrop.engine.groups import Groups
 from nodrop.engine.intake import Intake
@@ -44,6 +45,7 @@ class Coordination:
         clock: Clock,
         ids: Ids,
         tell: Callable[[Key, Mail], None],
+        count: Callable[[str, str], None],
     ) -> None:
         self._store = store
         self._groups = Groups(
@@ -61,7 +63,14 @@ class Coordination:
         self._events = Events(engine, store, writing=writing, intake=intake, clock=clock, ids=ids)
         self.outlets = Outlets(engine, store, intake=intake, ids=ids, tell=tell)
         self.endings = Endings(engine, store, reading=reading)
+        self.findings = Findings(
+            engine, store, endings=self.endings, clock=clock, tell=tell, count=count
+        )
         self._talk = Talk(engine, store, reading=reading, intake=intake, ids=ids, tell=tell)
+
+    def followed(self) -> tuple[Outlets, Endings, Findings]:
+        """Return what follows the log, for whoever runs it."""
+        return self.outlets, self.endings, self.findings
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all: topics, triggers and outlets."""

@@ -33,11 +33,16 @@ class Figures:
         self._room = room
         self._entries: Counter[tuple[str, str]] = Counter()
         self._commits = 0
+        self._findings: Counter[tuple[str, str]] = Counter()
 
     def note(self, committed: Committed) -> None:
         """Count a commit."""
         self._commits += 1
         self._entries.update([(draft.team, draft.type) for draft in committed.changes.entries])
+
+    def finding(self, team: str, detector: str) -> None:
+        """Count a finding."""
+        self._findings[team, detector] += 1
 
     async def of(self, team: str) -> Sequence[Figure]:
         """Return what is to be told of a team."""
@@ -66,6 +71,16 @@ class Figures:
                 samples=[
                     ({"team": team, "agent": agent}, count)
                     for agent, count in sorted(self._room.waiting(team).items())
+                ],
+            ),
+            Figure(
+                name="findings",
+                about="Loops, storms, hot spots and orphaned work that the person was told of.",
+                counter=True,
+                samples=[
+                    ({"team": team, "detector": detector}, count)
+                    for (of, detector), count in sorted(self._findings.items())
+                    if of == team
                 ],
             ),
             Figure(

@@ -181,8 +181,9 @@ class Relay:
             clock=clock,
             ids=ids,
             tell=self._listeners.said,
+            count=self._figures.finding,
         )
-        self.outlets, self.endings = self._coordination.outlets, self._coordination.endings
+        self.outlets, self.endings, self.findings = self._coordination.followed()
         self._taking = Taking(
             self._engine,
             writing=self._writing,

@@ -76,6 +76,7 @@ TEAM_NAMES: Final = (
     "topic.unsubscribed.v1",
     "webhook.set.v1",
     "webhook.removed.v1",
+    "finding.raised.v1",
     "team.noted.v1",
     "team.pruned.v1",
 )

@@ -9,6 +9,7 @@ import { lateness, verb } from "../state/rows.ts";
 import { api, me } from "../state/session.ts";
 import { Command, Empty, Refusal, Tabs, Time, useLoad } from "../ui/bits.tsx";
 import { Line, plural } from "../ui/text.tsx";
+import { FindingList, RAISED } from "./findings.tsx";
 import { RowLine } from "./now.tsx";
 
 const ENTRIES_MAX = 20_000;
@@ -22,6 +23,7 @@ export interface Report {
   questions: number;
   answered: number;
   notes: Entry[];
+  findings: Entry[];
 }
 
 const DID: Record<string, string> = {
@@ -35,7 +37,7 @@ const DID: Record<string, string> = {
 };
 
 export function report(entries: readonly Entry[]): Report {
-  const found: Report = { count: entries.length, offered: 0, endings: new Map(), agents: new Map(), relay: new Map(), questions: 0, answered: 0, notes: [] };
+  const found: Report = { count: entries.length, offered: 0, endings: new Map(), agents: new Map(), relay: new Map(), questions: 0, answered: 0, notes: [], findings: [] };
   const agent = (name: string) => {
     const known = found.agents.get(name) ?? { finished: 0, lost: 0, asked: 0 };
     found.agents.set(name, known);
@@ -44,6 +46,7 @@ export function report(entries: readonly Entry[]): Report {
   for (const entry of entries) {
     const what = verb(entry);
     if (entry.type.startsWith("team.noted") || what === "noted") found.notes.push(entry);
+    if (entry.type === RAISED) found.findings.push(entry);
     if (what === null) continue;
     if (what === "offered") found.offered++;
     else if (what === "completed") agent(entry.actor).finished++;
@@ -115,6 +118,12 @@ export function DebriefView(): JSX.Element {
             </li>
           ))}
         </ol>
+      )}
+      {told.findings.length > 0 && (
+        <>
+          <h2>What to look at</h2>
+          <FindingList entries={told.findings} />
+        </>
       )}
       {told.relay.size > 0 && (
         <>

@@ -12,6 +12,7 @@ import { VirtualList } from "../ui/list.tsx";
 import { Line, oneLine } from "../ui/text.tsx";
 import { Spark } from "../ui/spark.tsx";
 import { rowKeys } from "../state/keys.ts";
+import { FindingsLine } from "./findings.tsx";
 
 const ROW = 58;
 const HEADING = 40;
@@ -144,6 +145,7 @@ export function NowView(): JSX.Element {
         Now
       </h1>
       <Headline />
+      <FindingsLine />
       <Chips />
       {failure.value && <Refusal problem={failure.value} />}
       <div
