@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kit import mutations
 from nodrop.core.errors import StaleAttemptError
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
@@ -28,7 +29,8 @@ async def test_a_crashed_worker_is_replaced_and_can_no_longer_act(
     await code_agent("step", offered["id"], named="open-ticket", attempt=1, value="T-1")
 
     await office.pass_time(30 * SECOND, of=offered, then=in_state("offered"))
-    [again] = await take(code_agent, "second")
+    assert await take(code_agent, "second") == []  # a retry waits for its backoff
+    [again] = await office.after(2 * SECOND, take(code_agent, "second", wait="60s"))
     assert (again["attempt"], again["steps"]) == (2, {"open-ticket": "T-1"})
     assert again["handoff"]["tries"] == 1
     for operation, fields in (("complete", {"result": 1}), ("update", {"status": "alive!"})):
@@ -76,6 +78,42 @@ async def test_of_two_processes_one_dies_and_the_others_work_goes_on(
     await code_agent("heartbeat", process="lives")
     assert (await inbox_monitor("get_handoff", second["id"]))["handoff"]["state"] == "accepted"
     await code_agent("complete", second["id"], attempt=1, result=2)
+
+
+async def _a_worker_hangs_beside_an_idle_one(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    """Two workers ask for more, the one that hangs first; only the other is alive."""
+    offered = (await inbox_monitor("offer", to="code_agent", title="bug", attempts_max=2))[
+        "handoff"
+    ]
+    await take(code_agent, "hangs")
+    await code_agent("ack", offered["id"], attempt=1)
+    hung = office.start(take(code_agent, "hangs", wait="60s"))
+    await office.settled()
+    [again] = await office.after(SECOND, take(code_agent, "idle", wait="60s")) or [None]
+    assert again is not None, "the idle worker got nothing"
+    assert again["attempt"] == 2
+    await code_agent("ack", offered["id"], attempt=2)
+    done = (await code_agent("complete", offered["id"], attempt=2, result="fixed"))["handoff"]
+    assert (done["state"], done["tries"]) == ("completed", 1)
+    assert await office.after(10 * SECOND, hung) == []
+
+
+async def test_what_a_hung_worker_lost_goes_to_an_idle_one(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    await _a_worker_hangs_beside_an_idle_one(office, inbox_monitor, code_agent)
+
+
+async def test_a_relay_that_serves_silent_processes_is_found_out(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    with (
+        mutations.serves_the_silent(),
+        pytest.raises(AssertionError, match="the idle worker got nothing"),
+    ):
+        await _a_worker_hangs_beside_an_idle_one(office, inbox_monitor, code_agent)
 
 
 async def test_the_relays_downtime_costs_nobody_an_attempt(
@@ -164,7 +202,7 @@ async def test_three_crashes_make_a_dead_letter(
 ) -> None:
     offered = (await inbox_monitor("offer", to="code_agent", title="poison"))["handoff"]
     for attempt in (1, 2, 3):
-        await take(code_agent, f"p{attempt}")
+        await office.after(2 * SECOND, take(code_agent, f"p{attempt}", wait="60s"))
         await code_agent("ack", offered["id"], attempt=attempt)
         view = await office.pass_time(30 * SECOND, of=offered, then=in_state("offered", "failed"))
     assert (view["state"], view["outcome"]["code"]) == ("failed", "attempts_exhausted")

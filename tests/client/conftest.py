@@ -117,6 +117,7 @@ class FakeStream:
     def __init__(self) -> None:
         self.breaks = 0
         self.granted: list[int] = []
+        self.signs_of_life = 0
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
         self._queue: asyncio.Queue[Fields | None] = asyncio.Queue()
@@ -130,6 +131,9 @@ class FakeStream:
 
     def grant(self, n: int) -> None:
         self.granted.append(n)
+
+    def show_life(self) -> None:
+        self.signs_of_life += 1
 
     async def close(self) -> None:
         self.closed.set()

@@ -10,6 +10,7 @@ import pytest
 import nodrop
 from nodrop.core.errors import (
     AlreadyFinishedError,
+    ForbiddenError,
     InvalidRequestError,
     NodropError,
     Problem,
@@ -595,3 +596,48 @@ def test_the_agents_own_bound_is_over_all_capabilities() -> None:
     agent.capability("a", concurrency=8)(fails)
     assert agent.slots == 3
     assert agent.manifest()["concurrency"] == 3
+
+
+async def test_an_idle_worker_shows_that_it_is_alive(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working", ticks: "Ticks"
+) -> None:
+    async with working(agent):
+        await ticks.tick()
+        await relay.next("heartbeat")  # an earlier life may have left something
+        for _ in range(3):  # the third shows that the second is over
+            await ticks.tick()
+    assert relay.stream.signs_of_life >= 2
+    assert relay.said("register") == ["heartbeat", "heartbeat"]  # the second as it stops
+
+
+async def test_a_delivery_that_the_relay_has_as_ours_after_the_work_is_given_back(
+    *,
+    relay: "FakeTransport",
+    agent: nodrop.Agent,
+    working: "Working",
+    ticks: "Ticks",
+    soon: "Soon",
+) -> None:
+    started, enough = asyncio.Event(), asyncio.Event()
+
+    @agent.capability("triage")
+    async def triage() -> None:
+        started.set()
+        await enough.wait()
+
+    relay.refuse("complete", ForbiddenError())
+    relay.refuse("fail", ForbiddenError())
+    async with working(agent):
+        relay.deliver()
+        relay.held = [("h1", 1)]
+        await soon(started)
+        await ticks.tick()
+        await relay.next("heartbeat")  # which tells of the delivery
+        enough.set()
+        await relay.next("fail")
+        for _ in range(2):
+            await ticks.tick()
+            await relay.next("heartbeat")
+        released = await relay.next("release")
+        relay.held = []
+    assert (released["attempt"], released["reason"]) == (1, "it never arrived")

@@ -270,8 +270,26 @@ def test_candidates_do_not_restart_the_unacknowledged_episode() -> None:
     play.accept()
     play.do(LAPSE, by=RELAY)  # the acceptance is void: a new episode begins
     assert "Escalated" in play.pass_time(10 * MINUTE)
-    assert play.pass_time(5 * MINUTE) == ("Nudged", "Reassigned")
+    assert play.pass_time(5 * MINUTE) == ()
+    assert play.pass_time(2 * SECOND) == ("Nudged", "Reassigned")  # it waited for its backoff
     assert "Escalated" not in play.pass_time(14 * MINUTE)
+
+
+def test_a_lapsed_lease_waits_for_its_backoff_and_doubles_it() -> None:
+    play = Play(attempts_max=4)
+    for wait in (2 * SECOND, 4 * SECOND, 8 * SECOND):
+        play.accept()
+        assert play.do(LAPSE, by=RELAY) == ("Returned",)
+        assert play.pass_time(wait - 1) == ()
+        assert play.pass_time(1) == ("Ready",)
+
+
+def test_an_attempt_that_comes_back_waits_for_no_backoff() -> None:
+    play = Play()
+    play.accept()
+    play.do(LAPSE, by=RELAY)
+    assert play.do(commands.Revive(process="p1"), by=RELAY) == ("Revived",)
+    assert play.pass_time(2 * SECOND) == ()
 
 
 def test_a_turn_based_lease_is_not_shortened_by_a_restart() -> None:

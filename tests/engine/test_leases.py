@@ -1,14 +1,14 @@
 """Leases: kept by the process that holds, for as long as it is heard of, and not a beat longer."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
-from nodrop.engine.relay import Caller
+from nodrop.engine.relay import Caller, Relay
 from nodrop.stores.memory import MemoryStore
 from nodrop.testing.clock import T0
-from nodrop.wire import requests
+from nodrop.wire import requests, views
 from nodrop_proof.kit.faulty import Fault
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.plan import Plan
@@ -113,8 +113,91 @@ async def test_to_be_pushed_to_is_no_sign_of_life(office: Office) -> None:
         await office.pass_time(10 * SECOND)
         await office.offer()
     await office.pass_time(10 * SECOND)
-    assert await office.state(first) == "delivered"  # lapsed, and pushed again as attempt 2
-    assert (await office.beat())[0] == (first, 2)
+    assert await office.state(first) == "offered"
+
+
+class Connected:
+    """A connection that takes deliveries, and what was pushed to it."""
+
+    def __init__(self, relay: Relay, process: str, *, beat: float | None = 10) -> None:
+        self.pushed: list[tuple[str, int]] = []
+        self._subscription = relay.subscribe(
+            WORKER, process=process, heartbeat_seconds=beat, deliver=self._note
+        )
+        self._subscription.grant(9)
+
+    def _note(self, deliveries: Sequence[views.PushView]) -> None:
+        self.pushed += [(delivery.handoff.id, delivery.attempt) for delivery in deliveries]
+
+
+@told
+async def test_a_process_that_lost_its_lease_gets_nothing_until_it_is_heard_of(
+    office: Office,
+) -> None:
+    slow = Connected((await office.world.serving()).relay, "p")
+    first = await office.offer()
+    await office.ask(WORKER, "ack", requests.Ack(attempt=1), first)
+    await office.pass_time(40 * SECOND)
+    second = await office.offer()
+    await office.pass_time(40 * SECOND)
+    assert slow.pushed == [(first, 1)]
+    assert await office.states() == ["offered", "offered"]
+
+    assert await office.beat() == [(first, 1)]  # it goes on where it was
+    await office.pass_time(1)
+    assert slow.pushed == [(first, 1), (second, 1)]
+
+
+@told
+async def test_a_process_that_lost_the_last_try_gets_nothing_either(office: Office) -> None:
+    slow = Connected((await office.world.serving()).relay, "p")
+    first = await office.offer(attempts_max=1)
+    await office.pass_time(60 * SECOND)
+    assert await office.state(first) == "failed"
+    second = await office.offer()
+    await office.pass_time(HOUR)
+    assert slow.pushed == [(first, 1)]
+    assert await office.state(second) == "offered"
+
+
+@told
+async def test_a_process_without_a_heartbeat_that_lost_a_delivery_gets_nothing(
+    office: Office,
+) -> None:
+    slow = Connected((await office.world.serving()).relay, "p", beat=None)
+    first = await office.offer()
+    await office.pass_time(HOUR)
+    assert slow.pushed == [(first, 1)]
+    assert await office.state(first) == "offered"
+
+
+@told
+async def test_a_command_of_a_process_that_lost_its_lease_is_a_sign_of_life(
+    office: Office,
+) -> None:
+    slow = Connected((await office.world.serving()).relay, "p")
+    first = await office.offer()
+    await office.ask(WORKER, "ack", requests.Ack(attempt=1), first)
+    await office.pass_time(40 * SECOND)
+    second = await office.offer()
+    assert slow.pushed == [(first, 1)]
+    await office.ask(WORKER, "complete", requests.Complete(attempt=1), first)
+    await office.pass_time(1)
+    assert slow.pushed == [(first, 1), (second, 1)]
+
+
+@told
+async def test_a_quiet_process_that_holds_nothing_is_served_after_the_others(
+    office: Office,
+) -> None:
+    relay = (await office.world.serving()).relay
+    quiet = Connected(relay, "quiet")
+    await office.pass_time(80 * SECOND)
+    heard = Connected(relay, "heard")
+    offered = [await office.offer() for _ in range(10)]
+    await office.pass_time(1)
+    assert [handoff_id for handoff_id, _ in heard.pushed] == offered[:9]
+    assert [handoff_id for handoff_id, _ in quiet.pushed] == offered[9:]  # nobody else has credit
 
 
 @told

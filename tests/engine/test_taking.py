@@ -1,13 +1,17 @@
 """Whoever asks for work again gets what was delivered to the asker who is gone, and nothing strays."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TypeVar
 
 import pytest
 
 from nodrop.core.errors import StoreUnavailableError
-from nodrop.engine.relay import Caller, Relay, Reply
+from nodrop.core.model import Handoff
+from nodrop.engine.relay import Caller, Relay, Reply, Subscription
+from nodrop.engine.waiters import Takers
+from nodrop.store import Key
+from nodrop.stores.memory import MemoryTransaction
 from nodrop.testing.clock import FakeClock
 from nodrop.wire import requests
 from nodrop.wire.views import DeliveriesAnswer, PushView
@@ -143,3 +147,49 @@ async def test_a_process_is_not_resumed_while_the_store_cannot_tell_what_it_hold
     store.fail_next(Fault.BEFORE_COMMIT)
     with pytest.raises(StoreUnavailableError):
         await soon(subscription.resume())
+
+
+async def leaves_while_the_store_is_read(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer goes as its inbox is looked through; the next one must get what was there."""
+    got: list[PushView] = []
+
+    def subscribe(process: str) -> Subscription:
+        return relay.subscribe(RECIPIENT, process=process, heartbeat_seconds=10, deliver=got.extend)
+
+    await offer(relay)
+    gone = subscribe("gone")
+    read = MemoryTransaction.claimable
+
+    async def claimable(
+        self: MemoryTransaction, team: str, agent: str, *, limit: int
+    ) -> Sequence[Handoff]:
+        gone.close()
+        return await read(self, team, agent, limit=limit)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryTransaction, "claimable", claimable)
+        gone.grant(2)
+        await parked(relay)
+    subscribe("next").grant(1)
+    await parked(relay)
+    assert [delivery.attempt for delivery in got] == [1], "the handoff waits beside a consumer"
+
+
+async def test_what_a_consumer_leaves_behind_goes_to_the_next(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leaves_while_the_store_is_read(relay, monkeypatch)
+
+
+async def test_a_relay_that_forgets_what_it_did_not_assign_is_found_out(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starve = Takers.starve
+
+    def not_these(self: Takers, keys: Iterable[Key] | None = None) -> None:
+        if keys is None:
+            starve(self)
+
+    monkeypatch.setattr(Takers, "starve", not_these)
+    with pytest.raises(AssertionError, match="waits beside a consumer"):
+        await leaves_while_the_store_is_read(relay, monkeypatch)

@@ -31,6 +31,7 @@ from nodrop.engine import batch, engine, repeats
 from nodrop.engine.batch import Batch
 from nodrop.engine.engine import Engine
 from nodrop.engine.leases import Leases
+from nodrop.engine.waiters import Takers
 from nodrop.store import Changes, Process, Row, Store, Transaction
 
 # --- relays -------------------------------------------------------------------------------------
@@ -52,6 +53,13 @@ def no_grace() -> Generator[None]:
         mock.patch.object(Leases, "restore", restore),
         mock.patch.object(Engine, "surroundings", surroundings),
     ):
+        yield
+
+
+@contextmanager
+def serves_the_silent() -> Generator[None]:
+    """A process whose lease has just lapsed is delivered to as any other."""
+    with mock.patch.object(Takers, "lapsed"):
         yield
 
 

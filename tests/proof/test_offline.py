@@ -184,6 +184,12 @@ PREPARATIONS: Final[Sequence[Callable[[Team], Coroutine[Any, Any, str]]]] = (
 Happening = tuple[float, str, str]
 """After how many minutes, to which handoff, what."""
 
+
+def retried(minutes: float) -> float:
+    """Return when something happens that waits for the first backoff: two seconds later."""
+    return (minutes * MINUTE + 2 * SECOND) / MINUTE
+
+
 AWAKE: Final[Sequence[Happening]] = (
     (20, "unread", "nudged ann: accept"),
     (50, "unread", "escalated me: unacknowledged"),
@@ -192,14 +198,16 @@ AWAKE: Final[Sequence[Happening]] = (
     (290, "unread", "expired"),
     (300, "unread", "escalated boss: overdue"),
     (1, "taken", "returned: lease_lapsed"),
-    (34, "taken", "nudged bob: accept"),
-    (100, "taken", "nudged bob: accept"),
-    (232, "taken", "nudged bob: accept"),
+    (retried(1), "taken", "ready"),
+    (retried(34), "taken", "nudged bob: accept"),
+    (retried(100), "taken", "nudged bob: accept"),
+    (retried(232), "taken", "nudged bob: accept"),
     (0.5, "begun", "returned: lease_lapsed"),
-    (35.5, "begun", "nudged cy: accept"),
-    (105.5, "begun", "nudged cy: accept"),
+    (retried(0.5), "begun", "ready"),
+    (retried(35.5), "begun", "nudged cy: accept"),
+    (retried(105.5), "begun", "nudged cy: accept"),
     (180.5, "begun", "escalated me: unacknowledged"),
-    (245.5, "begun", "nudged cy: accept"),
+    (retried(245.5), "begun", "nudged cy: accept"),
     (30, "promised", "nudged dan: promise"),
     (45, "promised", "escalated me: silent"),
     (90, "promised", "nudged dan: promise"),
@@ -215,12 +223,14 @@ AWAKE: Final[Sequence[Happening]] = (
     (180, "retried", "nudged gus: accept"),
     (340, "retried", "nudged gus: accept"),
     (120, "timed", "returned: timed_out"),
-    (165, "timed", "nudged hal: accept"),
-    (255, "timed", "nudged hal: accept"),
+    (retried(120), "timed", "ready"),
+    (retried(165), "timed", "nudged hal: accept"),
+    (retried(255), "timed", "nudged hal: accept"),
     (1, "turn", "returned: lease_lapsed"),
-    (51, "turn", "nudged ivy: accept"),
-    (151, "turn", "nudged ivy: accept"),
-    (351, "turn", "nudged ivy: accept"),
+    (retried(1), "turn", "ready"),
+    (retried(51), "turn", "nudged ivy: accept"),
+    (retried(151), "turn", "nudged ivy: accept"),
+    (retried(351), "turn", "nudged ivy: accept"),
     (120, "done", "nudged ina: outcome"),
     (360, "done", "nudged me: outcome"),
     (80, "refused", "escalated me: dead"),
@@ -401,6 +411,7 @@ def test_more_than_one_commit_can_look_after_is_looked_after_all_the_same() -> N
 
 async def come_back(team: Team) -> list[Happening]:
     """Let everybody finish what is theirs; everything ends, once, and is settled."""
+    await team.world.pass_time(2 * SECOND)  # what has just lapsed waits for its backoff
     dead = (await team.ask("me", "dead_letters", requests.ListDeadLetters())).handoffs
     for view in dead:
         await team.ask(ASKING, "redrive", requests.Redrive(to="zoe"), view.id)

@@ -323,6 +323,9 @@ class _Polled:
         self._credit += n
         self._changed.set()
 
+    def show_life(self) -> None:
+        """Do nothing: every poll is a sign of life."""
+
     async def close(self) -> None:
         """Stop taking: a poll that waits is given up."""
         self._closed = True

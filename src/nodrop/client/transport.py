@@ -26,6 +26,10 @@ class DeliveryStream(Protocol):
         """Let `n` more deliveries come."""
         ...
 
+    def show_life(self) -> None:
+        """Tell the relay that this process is alive, where it holds nothing to renew."""
+        ...
+
     async def close(self) -> None:
         """Stop taking. What was delivered stays leased to the process."""
         ...

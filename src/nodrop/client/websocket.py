@@ -46,6 +46,8 @@ TOLD_MAX: Final = 64
 """Quiet commands that are kept before the relay is asked whether they are durable."""
 _ANY: Final = msgspec.json.Decoder(dict[str, Any])
 _QUIET: Final = b',"quiet":true}'
+_SIGN_OF_LIFE: Final = b'{"op":"flush"}'
+"""A frame that asks for nothing, and costs the relay no transaction."""
 """How the frame of a quiet command ends."""
 
 _LOST_TWICE: Final = 2
@@ -225,6 +227,11 @@ class WebSocketTransport:
         """Give up the connection, if there is one, for another."""
         if self._channel is not None:
             await self._channel.close()
+
+    def send_sign_of_life(self) -> None:
+        """Send a frame that asks for nothing."""
+        if self._channel is not None:
+            self._channel.send(_SIGN_OF_LIFE)
 
     def send_credit(self, n: int) -> None:
         """Tell the relay that `n` more deliveries may come. Lost with the connection."""
@@ -509,6 +516,10 @@ class _Pushed:
             if not self._granting:
                 asyncio.get_running_loop().call_soon(self._grant_together)
             self._granting += n - kept
+
+    def show_life(self) -> None:
+        """Tell the relay that this process is alive."""
+        self._transport.send_sign_of_life()
 
     def _grant_together(self) -> None:
         """Grant at once what became free in one turn of the loop."""

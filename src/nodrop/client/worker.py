@@ -153,6 +153,7 @@ class Worker:
             await running.run()
         finally:
             del self._running[running.key]
+            self._stirred = True  # the next heartbeat tells if the relay has it as ours still
             if self._latest.get(running.key[0]) is running:
                 del self._latest[running.key[0]]
             free()
@@ -164,8 +165,10 @@ class Worker:
         while True:
             await self._pace.policy.sleep(self._pace.heartbeat_seconds)
             if not (self._running or astray or self._stirred):
+                if self._stream is not None:  # nothing is held, so there is no lease to renew
+                    self._stream.show_life()
                 await self._stay_known()
-                continue  # who holds nothing has nothing to keep
+                continue
             self._stirred = False
             try:
                 held = await self._keep()

@@ -87,6 +87,11 @@ def backoff_ms(backoff: Backoff, tries: int) -> int:
     return int(min(backoff.first_ms * factor, backoff.max_ms))
 
 
+def retry_wait_ms(handoff: Handoff, budget_ms: int) -> int:
+    """Return how long the next try waits: its backoff, or longer if the retry budget says so."""
+    return max(backoff_ms(handoff.terms.backoff, handoff.tries + 1), budget_ms)
+
+
 def running(handoff: Handoff, name: ClockName) -> Timer | None:
     """Return the clock called `name` if it runs."""
     for timer in handoff.timers:

@@ -334,14 +334,13 @@ def _fail(
     if not command.retryable:
         failed = events.Failed(attempt=handoff.attempt, code=command.code)
         return (*entered, Fact(event=failed, body=command.body))
-    tries = handoff.tries + 1
-    if tries >= handoff.terms.attempts_max:
+    if handoff.tries + 1 >= handoff.terms.attempts_max:
         return (*entered, exhausted(handoff, command.body))
     returned = events.Returned(
         reason="retry",
         attempt=handoff.attempt,
         tried=True,
-        not_before=now + max(clocks.backoff_ms(handoff.terms.backoff, tries), around.retry_wait_ms),
+        not_before=now + clocks.retry_wait_ms(handoff, around.retry_wait_ms),
     )
     return (*entered, Fact(event=returned, body=command.body))
 

@@ -24,7 +24,7 @@ def lapse(handoff: Handoff, reason: str, now: int, around: Surroundings) -> Fact
         attempt=handoff.attempt,
         tried=True,
         revivable=reason == "lease_lapsed",
-        not_before=now + around.retry_wait_ms if around.retry_wait_ms else None,
+        not_before=now + clocks.retry_wait_ms(handoff, around.retry_wait_ms),
     )
     return (Fact(event=returned),)
 

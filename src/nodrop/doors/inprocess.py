@@ -165,6 +165,11 @@ class InProcessDeliveries:
         if self._subscription is not None:
             self._subscription.grant(n)
 
+    def show_life(self) -> None:
+        """Tell the relay that this process is alive."""
+        if self._subscription is not None:
+            self._subscription.hear()
+
     async def close(self) -> None:
         """Stop taking. What was delivered stays leased to the process."""
         self._end(None)

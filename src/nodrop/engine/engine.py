@@ -81,7 +81,7 @@ class Engine:
         limits: Limits,
     ) -> None:
         self.limits = limits
-        self.takers = Takers()
+        self.takers = Takers(limits)
         self.leases = Leases(limits)
         self.retries = Retries(limits)
         self.on_commit: Callable[[Committed], None] = lambda _: None
@@ -206,13 +206,18 @@ class Engine:
 
     def join(self, taker: Taker, *, free: int) -> None:
         """Let a connection wait for work."""
-        self.takers.join(taker, free=free)
+        self.takers.join(taker, free=free, now=self._clock.now())
         self._wake.set()
 
     def grant(self, taker: Taker, n: int) -> None:
         """Let a connection have more work."""
-        self.takers.grant(taker, n)
+        self.takers.grant(taker, n, now=self._clock.now())
         if taker.free > 0:
+            self._wake.set()
+
+    def hear(self, team: str, process: str, now: int) -> None:
+        """Deliver to a process again that has just shown a sign of life."""
+        if self.takers.hear(team, process, now):
             self._wake.set()
 
     # --- what other engines did ---
@@ -225,10 +230,14 @@ class Engine:
 
     def hear_of(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:
         """Know what others have changed: whoever waits for it here, and when it comes due."""
-        self.leases.learn(processes, up_since=self._up_since)
+        for process in processes:
+            self.leases.learn([process], up_since=self._up_since)
+            if self.takers.learn(process.team, process.id, process.seen_at):
+                self._wake.set()
         for handoff in handoffs:
+            self._note_lapsed(handoff)
             self._agenda.expect(due_at(handoff))
-            if takeable(handoff) and self.takers.free(handoff.team, handoff.recipient):
+            if takeable(handoff):
                 self.feed([(handoff.team, handoff.recipient)])
         self._agenda.rearm()
 
@@ -253,9 +262,10 @@ class Engine:
 
     async def _commit(self, jobs: list[Job[Any]]) -> None:
         now = self._clock.now()
-        hungry = self.takers.hungry()
         for team, process in (job.held for job in jobs if job.held and job.alive):
             self.leases.hear(team, process, now)  # who waits for us to be heard is not silent
+            self.takers.hear(team, process, now)
+        hungry = self.takers.hungry()
         silent = self.leases.to_check(now)
         served: dict[int, tuple[Taker, list[Handoff]]] = {}
         try:
@@ -412,6 +422,8 @@ class Engine:
         Whoever is not hungry was given all there was, or can have nothing: only what this batch put
         into its inbox is looked at.
         """
+        for handoff in batch.touched:
+            self._note_lapsed(handoff)
         fresh = batch.takeable_by_recipient()
         looked_through = dict.fromkeys(hungry)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
@@ -428,10 +440,11 @@ class Engine:
                 if len(stored) < most:
                     self.takers.emptied(team, agent)
             queue = sorted(queue, key=lambda h: (rank(h), h.id))
-            for taker, handoff in self.takers.assign(team, agent, queue[:limit]):
+            assigned = self.takers.assign(team, agent, queue[:limit], now=batch.now)
+            for taker, handoff in assigned:
                 delivered = self._deliver(batch, taker, handoff)
                 served.setdefault(id(taker), (taker, []))[1].append(delivered)
-            if len(queue) > limit:
+            if len(queue) > len(assigned):  # a consumer may have left while the store was read
                 self.takers.starve([(team, agent)])
                 if free > limit:
                     self._wake.set()
@@ -544,10 +557,16 @@ class Engine:
                 around=self.retrying(handoff, batch.now),
             )
             self.retries.note(handoff, after, now=batch.now)
+            self.takers.lapsed(handoff.team, handoff.process or "", batch.now)
         for process in silent:
             held = batch.held(process.team, process.id)
             if all(self.leases.until(handoff) is None for handoff in held):
                 batch.forget(process.team, process.id)
+
+    def _note_lapsed(self, handoff: Handoff) -> None:
+        """Know a process whose lease was taken back by a timer or by another node."""
+        if handoff.revivable:
+            self.takers.lapsed(handoff.team, handoff.process or "", handoff.offered_at)
 
     def _note_leases(self, silent: list[Process], batch: Batch) -> None:
         """Know when each process must be looked after again."""

@@ -50,6 +50,10 @@ class Subscription:
             raise InvalidRequestError("no such credit", errors=(problem,))
         self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
 
+    def hear(self) -> None:
+        """Note a sign of life of this process: it sent something."""
+        self._engine.hear(self._taker.team, self._taker.process, self._engine.now())
+
     async def prepare(self) -> None:
         """Have at hand what an acknowledgement needs: then commands are decided as they come."""
         await self._prepare(self._taker)

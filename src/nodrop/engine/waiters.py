@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
 from nodrop.store import Key
 
@@ -43,6 +44,10 @@ class Taker:
         """The digest of what it asked for under that id."""
         self.once = once
         self.free = 0
+        self.heard_at = 0
+        """When its process last showed a sign of life."""
+        self.silent = False
+        """A lease of its process lapsed, and the process has shown no sign of life since."""
 
     def replaces(self, other: "Taker") -> bool:
         """Whether this is `other` asking again, over another connection.
@@ -56,24 +61,33 @@ class Taker:
 
 
 class Takers:
-    """Who waits for work, by agent. Takers of one agent are served in turn."""
+    """Who waits for work, by agent. Takers of one agent are served in turn.
 
-    def __init__(self) -> None:
+    A process that lost a lease gets nothing until it shows a sign of life: the next try would be
+    lost as well. One that has been quiet for as long, holding nothing, is served after the others.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
+        self._by_process: defaultdict[Key, set[Taker]] = defaultdict(set)
         self._hungry: dict[Key, None] = {}
         self._emptied: set[Key] = set()
         """Agents that were given all there was in their inboxes: what comes in later is seen coming."""
 
-    def join(self, taker: Taker, *, free: int) -> None:
+    def join(self, taker: Taker, *, free: int, now: int) -> None:
         """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
         waiting = self._by_agent[taker.team, taker.agent]
         for other in [other for other in waiting if taker.replaces(other)]:
             waiting.remove(other)
+            self._disconnect(other)
         waiting.append(taker)
-        self.grant(taker, free)
+        self._by_process[taker.team, taker.process].add(taker)
+        self.grant(taker, free, now=now)
 
-    def grant(self, taker: Taker, n: int) -> None:
-        """Let `taker` have `n` more."""
+    def grant(self, taker: Taker, n: int, *, now: int) -> None:
+        """Let `taker` have `n` more: it asks for them, so its process is alive."""
+        self.hear(taker.team, taker.process, now)
         taker.free += n
         key = (taker.team, taker.agent)
         if taker.free > 0 and key not in self._emptied:
@@ -91,6 +105,34 @@ class Takers:
             waiting.remove(taker)
             if not waiting:
                 del self._by_agent[key]
+            self._disconnect(taker)
+
+    def _disconnect(self, taker: Taker) -> None:
+        connections = self._by_process[taker.team, taker.process]
+        connections.discard(taker)
+        if not connections:
+            del self._by_process[taker.team, taker.process]
+
+    def hear(self, team: str, process: str, at: int) -> bool:
+        """Note a sign of life of a process; return whether it may be delivered to again."""
+        back = False
+        for taker in self._by_process.get((team, process), ()):
+            taker.heard_at = at
+            if taker.silent:
+                taker.silent, back = False, True
+                self.starve([(team, taker.agent)])
+        return back
+
+    def learn(self, team: str, process: str, seen_at: int) -> bool:
+        """Note a sign of life that another node saw, unless a later one is known."""
+        connections = self._by_process.get((team, process), ())
+        later = any(taker.heard_at < seen_at for taker in connections)
+        return later and self.hear(team, process, seen_at)
+
+    def lapsed(self, team: str, process: str, at: int) -> None:
+        """Deliver nothing to a process that lost a lease until it shows a sign of life."""
+        for taker in self._by_process.get((team, process), ()):
+            taker.silent = taker.silent or taker.heard_at < at
 
     def waits(self, taker: Taker) -> bool:
         """Whether `taker` is still there."""
@@ -126,23 +168,34 @@ class Takers:
 
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""
-        return sum(max(t.free, 0) for t in self._by_agent.get((team, agent), ()))
+        takers = self._by_agent.get((team, agent), ())
+        return sum(max(t.free, 0) for t in takers if not t.silent)
 
     def assign(
-        self, team: str, agent: str, handoffs: Sequence[Handoff]
+        self, team: str, agent: str, handoffs: Sequence[Handoff], *, now: int
     ) -> list[tuple[Taker, Handoff]]:
         """Return who gets what, in turn; credit is used up only by `served`."""
         waiting = self._by_agent.get((team, agent), deque[Taker]())
-        left = {id(t): t.free for t in waiting}
+        left = {id(t): 0 if t.silent else t.free for t in waiting}
+        quiet = {id(t) for t in waiting if self._quiet(t, now)}
         assigned: list[tuple[Taker, Handoff]] = []
         for handoff in handoffs:
-            taker = next((t for t in waiting if left[id(t)] > 0), None)
+            free = (t for t in waiting if left[id(t)] > 0)
+            taker = next((t for t in free if id(t) not in quiet), None)
+            if taker is None and quiet:
+                taker = next((t for t in waiting if left[id(t)] > 0), None)
             if taker is None:
                 break
             left[id(taker)] -= 1
             assigned.append((taker, handoff))
             waiting.rotate(-1)
         return assigned
+
+    def _quiet(self, taker: Taker, now: int) -> bool:
+        """Whether its process would have lost by now what it had accepted."""
+        if taker.heartbeat_ms is None:
+            return False
+        return taker.heard_at + self._limits.lease_heartbeats * taker.heartbeat_ms <= now
 
     def served(self, taker: Taker, handoffs: Sequence[Handoff]) -> None:
         """Hand over what was committed."""

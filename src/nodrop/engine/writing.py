@@ -145,6 +145,8 @@ class Writing:
             self._engine.retries.note(handoff, done, now=batch.now)
             if isinstance(command, commands.Erase):
                 batch.keep_record(erasing.intended(done))
+            if handoff.process is not None and caller.agent == handoff.recipient:
+                self._engine.hear(caller.team, handoff.process, batch.now)
             if handoff.revivable and done.live and done.process is not None:
                 self._holding.see(batch, caller, done.process, [done])  # it is back
             return self._followed(batch, handoff, done, getattr(command, "body", None))

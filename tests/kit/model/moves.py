@@ -78,7 +78,7 @@ class Moves:
         """Let the lapsed attempt go on."""
         h.state = "accepted" if h.acknowledged else "delivered"
         h.live, h.revivable = True, False
-        h.accept_by, h.accept_at = h.accept_at, None
+        h.accept_by, h.accept_at, h.retry_at = h.accept_at, None, None
         if h.heartbeat is None and not h.acknowledged:
             h.turn_at = self.now + TURN_MS
         self.seen[h.process or ""] = self.now
@@ -241,7 +241,7 @@ class Moves:
         h.tries += 1
         process, heartbeat = h.process, h.heartbeat
         self.pause(h)
-        self.give_back(h)
+        self.give_back(h, wait=self.rules.backoff(h.tries))
         if revivable:
             h.revivable, h.process, h.heartbeat = True, process, heartbeat
 

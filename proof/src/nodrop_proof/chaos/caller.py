@@ -13,6 +13,9 @@ from nodrop_proof.chaos.record import Asked, Record, Refused, Stored, Told
 ATTEMPTS_MAX: Final = 100
 """Enough for the unluckiest handoff: what is measured is the relay, not luck."""
 
+BACKOFF: Final = {"first": "0.1s", "factor": 1}
+"""Short beside a stall, so that a worker wakes while another has its work or has done it."""
+
 AGAIN_SECONDS: Final = 0.2
 
 T = TypeVar("T")
@@ -55,6 +58,7 @@ class Caller:
             "payload": {"ask": ask, "padding": "x" * padding},
             "correlation_id": ask,
             "attempts_max": ATTEMPTS_MAX,
+            "backoff": BACKOFF,
             "then": [{"to": to}] * (legs - 1),
             **(terms or {}),
         }

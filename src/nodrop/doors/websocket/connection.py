@@ -132,7 +132,9 @@ class Connection:
         outbox.count(partial(relay.outgoing.add, key), partial(relay.outgoing.has_room, key))
 
     def receive(self, data: bytes) -> None:
-        """Begin what a WebSocket message asks for."""
+        """Begin what a WebSocket message asks for. Whatever it is, its process is alive."""
+        if self._subscription is not None:
+            self._subscription.hear()
         calls = frames.read_at_once(data, self._relay.limits)
         if calls is not None:
             for call in calls:
