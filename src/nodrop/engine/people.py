@@ -55,6 +55,7 @@ class People:
         self, caller: Caller, agent: str, manifest: bytes, command_id: str | None
     ) -> None:
         """Publish a manifest. The same one again changes nothing."""
+        self._intake.agent(agent, "agent_id")
         if caller.agent != agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot publish a manifest for {agent}")
         self.check_name(caller.team, agent, "agent_id")
