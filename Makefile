@@ -122,7 +122,9 @@ prove: $(DEV) ## The long runs of docs/reliability.md, one after the other
 	$(PROVE) chaos power-cut --count 20000 --seed 20261115 --json
 	$(PROVE) sync-order --commits 1000
 	$(PROVE) emergence evaluate
+	$(PROVE) emergence same
 	$(PROVE) emergence speed
+	$(PROVE) storm --sweep
 	$(PROVE) backup --count 20
 	$(PROVE) simulate --seed 1 --hours 24 --runs 100 --json
 	NODROP_MODEL_RUNS=500 NODROP_LOCKSTEP_SCRIPTS=300 NODROP_SAME_KEY_ROUNDS=2000 \
