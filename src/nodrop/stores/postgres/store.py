@@ -487,7 +487,7 @@ class PostgresStore(JournaledStore):
     async def _flush(self, team: str) -> None:
         known = self._state.teams.get(team)
         if known is not None and len(known.unwritten) > MERGED_ROWS_MAX:
-            with suppress(ConflictError, StoreUnavailableError):  # a list merges what is behind
+            with suppress(ConflictError, NodropError):  # a list merges what is behind
                 await self.flush(team)
 
     async def flush(self, team: str) -> None:
@@ -685,6 +685,8 @@ class PostgresTransaction(JournaledTransaction):
 
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
+        if changes == _NO_CHANGES:
+            return []
         await self._rest_on(teams_of([changes]))
         self.require_unmoved()
         return await super().append(changes)
@@ -718,6 +720,7 @@ class _Look:
         self.task: asyncio.Future[None] | None = None
 
 
+_NO_CHANGES: Final = Changes()
 _HOLD: Final = """
     select t.id from unnest($1::text[]) with ordinality u(id, n), lateral (
         select id from team where id = u.id for no key update
