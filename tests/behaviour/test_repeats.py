@@ -59,6 +59,22 @@ def _but_for_leases(answer: Any) -> str:
     return re.sub(r'"(lease_until|due_at)": "[^"]*"', "", json.dumps(answer))
 
 
+async def test_a_take_repeated_while_the_first_waits_returns_the_same_deliveries(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    said = {"wait": "60s", "process": "p", "heartbeat_seconds": 10, "command_id": "t1"}
+    first = office.start(code_agent("take", **said))
+    await office.settled()
+    elsewhere = await office.enter("nd_default_code_agent_agent_secret")
+    again = office.start(elsewhere("take", **said))
+    await office.settled()
+    assert not first.done()
+    offered = (await inbox_monitor("offer", to="code_agent", title="bug"))["handoff"]
+    for take in (first, again):
+        [delivery] = (await take)["deliveries"]
+        assert (delivery["handoff"]["id"], delivery["attempt"]) == (offered["id"], 1)
+
+
 async def test_the_same_key_is_the_same_handoff(inbox_monitor: Any) -> None:
     first = await inbox_monitor("offer", **offer())
     again = await inbox_monitor("offer", **offer())

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from nodrop.core.errors import StoreUnavailableError
+from nodrop.core.errors import IdempotencyConflictError, StoreUnavailableError
 from nodrop.core.model import Handoff
 from nodrop.engine.relay import Caller, Relay, Reply, Subscription
 from nodrop.engine.waiters import Takers
@@ -33,8 +33,12 @@ async def offer(relay: Relay) -> None:
     await soon(relay.call(SENDER, "offer", requests.Offer(to="code_agent")))
 
 
-def take(relay: Relay, command_id: str | None = None) -> asyncio.Future[Reply]:
-    request = requests.Take(wait="60s", heartbeat_seconds=10, process="p", command_id=command_id)
+def take(
+    relay: Relay, command_id: str | None = None, *, wait: str = "60s", most: int = 1
+) -> asyncio.Future[Reply]:
+    request = requests.Take(
+        wait=wait, max=most, heartbeat_seconds=10, process="p", command_id=command_id
+    )
     return asyncio.ensure_future(relay.call(RECIPIENT, "take", request))
 
 
@@ -91,17 +95,51 @@ async def test_a_repeated_take_gets_what_a_commit_under_way_delivers_to_the_firs
     first.cancel()
 
 
-async def test_a_repeated_take_waits_in_the_place_of_the_first(
+async def test_a_repeat_of_a_take_that_waits_gets_the_same_deliveries(relay: Relay) -> None:
+    both = [take(relay, "c1"), take(relay, "c1")]
+    await parked(relay)
+    await offer(relay)
+    await offer(relay)
+    replies = await soon(asyncio.gather(*both))
+    assert [taken(reply) for reply in replies] == [[1], [1]]
+    assert replies[0].answer == replies[1].answer
+    assert taken(await soon(take(relay))) == [1]  # the second offer waited for another take
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+async def test_of_two_takes_of_one_id_one_goes_and_the_other_waits_on(
+    relay: Relay, gone: int
+) -> None:
+    both = [take(relay, "c1"), take(relay, "c1")]
+    await parked(relay)
+    both[gone].cancel()
+    await parked(relay)
+    await offer(relay)
+    assert taken(await soon(both[1 - gone])) == [1]
+
+
+async def test_a_take_that_waits_outlives_a_repeat_that_waits_less(
     relay: Relay, clock: FakeClock
 ) -> None:
     first = take(relay, "c1")
     await parked(relay)
-    again = take(relay, "c1")
+    again = take(relay, "c1", wait="10s")
     await parked(relay)
+    clock.advance(10_000)
+    assert taken(await soon(again)) == []
     await offer(relay)
-    assert taken(await soon(again)) == [1]
-    clock.advance(60_000)
-    assert taken(await soon(first)) == []
+    assert taken(await soon(first)) == [1]
+
+
+async def test_another_request_under_the_id_of_a_take_that_waits_is_refused(
+    relay: Relay,
+) -> None:
+    first = take(relay, "c1")
+    await parked(relay)
+    with pytest.raises(IdempotencyConflictError):
+        await soon(take(relay, "c1", most=2))
+    await offer(relay)
+    assert taken(await soon(first)) == [1]
 
 
 async def test_takes_of_different_ids_wait_side_by_side(relay: Relay) -> None:

@@ -149,11 +149,11 @@ def done_before(
         another = about is not None and all(place.handoff_id != about for place in places)
         differs = any(_differ(place.request, request) for place in places)
         if another or differs or leaves.isdisjoint(place.type for place in places):
-            raise _conflict(command_id)
+            raise conflict(command_id)
         return places
     written = batch.written_by(caller.team, caller.agent, command_id)
     if written is not None and (written.type not in leaves or _differ(written.request, request)):
-        raise _conflict(command_id)
+        raise conflict(command_id)
     if request is not None:
         batch.asked(caller.team, caller.agent, command_id, request)
     return ()
@@ -164,7 +164,8 @@ def _differ(first: bytes | None, now: bytes | None) -> bool:
     return first is not None and now is not None and first != now
 
 
-def _conflict(command_id: str) -> IdempotencyConflictError:
+def conflict(command_id: str) -> IdempotencyConflictError:
+    """Return the refusal of another request under a used id."""
     return IdempotencyConflictError(
         f"command_id {command_id} was used for another command",
         next_step="Make a new command_id for every command; a repeat says the same as the first.",

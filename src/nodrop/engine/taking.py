@@ -18,7 +18,7 @@ from nodrop.engine.ports import Clock
 from nodrop.engine.pushing import PUSHED_TOGETHER_MAX, Subscription, Turn, at_once
 from nodrop.engine.queues import Queues
 from nodrop.engine.reading import Reading
-from nodrop.engine.repeats import request_digest
+from nodrop.engine.repeats import conflict, request_digest
 from nodrop.engine.shows import Caller, Shows
 from nodrop.engine.waiters import Taker
 from nodrop.engine.writing import Writing
@@ -26,6 +26,21 @@ from nodrop.store import Wanted
 from nodrop.wire import requests, views
 
 T = TypeVar("T")
+
+
+class _PendingTake:
+    """A take that waits. Its repeats wait with it: each is answered with the same deliveries."""
+
+    def __init__(
+        self, taker: Taker, taken: "asyncio.Future[Sequence[Handoff] | None]", *, credit: int
+    ) -> None:
+        self.taker = taker
+        self.taken = taken
+        """What was delivered; None: it is not known whether something was."""
+        self.credit = credit
+        """Not granted yet: first it is looked up whether an earlier take of this id was answered."""
+        self.callers = 0
+        """Requests that wait for it."""
 
 
 class Taking:
@@ -56,6 +71,8 @@ class Taking:
         self._alarms = alarms
         self._spawn = spawn
         self._limits = engine.limits
+        self._pending: dict[tuple[str, str, str | None], _PendingTake] = {}
+        """Takes with a command id that wait, by team, agent and that id."""
 
     async def take(self, caller: Caller, request: requests.Take) -> Reply:
         """Lease what waits; wait for something if nothing does."""
@@ -67,40 +84,79 @@ class Taking:
         until = self._intake.wait(request.wait, now=self._clock.now())
         asked = None if request.command_id is None else request_digest(request)
         while True:
-            taken: asyncio.Future[Sequence[Handoff] | None]
-            taken = asyncio.get_running_loop().create_future()
-            taker = Taker(
-                team=caller.team,
-                agent=caller.agent,
-                process=process_id(caller, process),
-                heartbeat_ms=heartbeat_ms,
-                deliver=partial(_set, taken),
-                doubt=partial(_set, taken, None),
-                command_id=request.command_id,
-                request=asked,
-                once=True,
+            pending = self._pending_take(
+                caller, request, asked, process=process, heartbeat_ms=heartbeat_ms
             )
-            # Joined before its past is looked into: an earlier request of this id takes no more.
-            self._engine.join(taker, free=0)
+            pending.callers += 1
             try:
                 if request.command_id is not None and asked is not None:
                     before = await self._writing.taken_before(caller, request.command_id, asked)
                     if before is not None:
                         again = await self._reading.as_of(caller.team, before.places)
                         return await self._show_taken(again, process, replayed=True)
-                self._engine.grant(taker, request.max)
+                self._engine.grant(pending.taker, pending.credit)
+                pending.credit = 0
                 await self._barrier()
-                if not taken.done() and self._clock.now() < until:
-                    await self._alarms.until(taken, until)
+                if not pending.taken.done() and self._clock.now() < until:
+                    await self._alarms.until(pending.taken, until)
             finally:
-                self._engine.takers.leave(taker)
-            if not taken.done():
+                self._leave(pending)
+            if not pending.taken.done():
                 await self._barrier()  # a commit under way may still deliver to it
-            handoffs = taken.result() if taken.done() else ()
+            handoffs = pending.taken.result() if pending.taken.done() else ()
             if handoffs is not None:
                 return await self._show_taken(handoffs, process)
             # A commit that gave it something failed. Whether it did is looked up by the command's
             # id; who sends none waits on, and what it was given is given again when it lapses.
+
+    def _pending_take(
+        self,
+        caller: Caller,
+        request: requests.Take,
+        asked: bytes | None,
+        *,
+        process: str,
+        heartbeat_ms: int | None,
+    ) -> "_PendingTake":
+        """Return the take of this id that waits already, or one that begins to wait.
+
+        Raises:
+            IdempotencyConflictError: the one that waits asked for something else.
+        """
+        key = (caller.team, caller.agent, request.command_id)
+        pending = self._pending.get(key)
+        if pending is not None and not pending.taken.done():
+            if pending.taker.request != asked:
+                raise conflict(request.command_id or "")
+            return pending
+        taken: asyncio.Future[Sequence[Handoff] | None]
+        taken = asyncio.get_running_loop().create_future()
+        taker = Taker(
+            team=caller.team,
+            agent=caller.agent,
+            process=process_id(caller, process),
+            heartbeat_ms=heartbeat_ms,
+            deliver=partial(_set, taken),
+            doubt=partial(_set, taken, None),
+            command_id=request.command_id,
+            request=asked,
+            once=True,
+        )
+        pending = _PendingTake(taker, taken, credit=request.max)
+        if request.command_id is not None:
+            self._pending[key] = pending
+        self._engine.join(taker, free=0)
+        return pending
+
+    def _leave(self, pending: "_PendingTake") -> None:
+        """Stop waiting, once none of its callers waits any more."""
+        pending.callers -= 1
+        if pending.callers == 0:
+            taker = pending.taker
+            self._engine.takers.leave(taker)
+            key = (taker.team, taker.agent, taker.command_id)
+            if self._pending.get(key) is pending:
+                del self._pending[key]
 
     async def _barrier(self) -> None:
         """Return when a batch has been through that saw everything asked for until now."""

@@ -50,14 +50,12 @@ class Taker:
         """A lease of its process lapsed, and the process has shown no sign of life since."""
 
     def replaces(self, other: "Taker") -> bool:
-        """Whether this is `other` asking again, over another connection.
+        """Whether this is the process of `other` over another connection.
 
-        Whoever asks again has given the earlier connection up, whether or not its end has arrived:
-        what would still be delivered there is delivered to nobody.
+        A process that connects again has given the earlier connection up, whether or not its end
+        has arrived: what would still be delivered there is delivered to nobody.
         """
-        if self.once or other.once:
-            return self.command_id is not None and self.command_id == other.command_id
-        return self.process == other.process
+        return not (self.once or other.once) and self.process == other.process
 
 
 class Takers:
