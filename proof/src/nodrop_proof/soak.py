@@ -264,6 +264,7 @@ class _Soak:
         self._asks = itertools.count()
         self._open = 0
         self._latencies_ms: list[float] = []
+        self._reported_at = 0.0
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -408,12 +409,13 @@ class _Soak:
 
     def _report(self, at: float) -> None:
         latencies, self._latencies_ms = self._latencies_ms or [0.0], []
+        seconds, self._reported_at = max(at - self._reported_at, 0.001), at
         last = self.samples[-1]
         files = [file.stat().st_size for file in self.home.glob("*.db*")]
         self._tell(
             Line(
                 at=round(at, 1),
-                rate=round(len(latencies) / self._plan.every, 1),
+                rate=round(len(latencies) / seconds, 1),
                 p50_ms=round(quantile(latencies, 0.5), 1),
                 p99_ms=round(quantile(latencies, 0.99), 1),
                 memory_mb=round(last.memory_mb, 1),
