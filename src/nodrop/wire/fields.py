@@ -66,6 +66,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
         "maxLength": JWS_CHARS_MAX,
         "description": "A detached JWS over the request as sent.",
     },
+    "after_hash": {"pattern": "^[0-9a-f]{8,64}$"},
     # 32 bytes; of the last of 43 characters, two bits spell nothing.
     "public_key": {"pattern": "^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$"},
     "proof": {"maxLength": JWS_CHARS_MAX},
