@@ -35,6 +35,7 @@ from nodrop.core.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from nodrop.engine.findings import Findings
 from nodrop.engine.relay import operator_of
 from nodrop.wire.requests import GetCheckpoint, RevokeToken
 
@@ -261,6 +262,27 @@ async def serve_once(home: Path, *, port: int = 0, **options: Any) -> Served:
     async with asyncio.timeout(SECONDS_MAX):
         await serve(home, port=port, ready=ready, stop=stop, **options)
     return told[0]
+
+
+@pytest.mark.parametrize("watch", [True, False])
+async def test_the_relay_follows_its_log_unless_it_is_told_not_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, watch: bool
+) -> None:
+    followed: list[str] = []
+    stop = asyncio.Event()
+
+    async def follow(_: Findings, team: str) -> None:
+        followed.append(team)
+        stop.set()
+
+    def ready(_: Served) -> None:
+        if not watch:
+            stop.set()
+
+    monkeypatch.setattr(Findings, "follow", follow)
+    async with asyncio.timeout(SECONDS_MAX):
+        await serve(tmp_path, port=0, ready=ready, stop=stop, watch=watch)
+    assert followed == (["default"] if watch else [])
 
 
 async def test_the_operators_token_is_kept_as_long_as_it_is_valid(tmp_path: Path) -> None:
