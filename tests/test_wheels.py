@@ -48,7 +48,7 @@ def test_its_command_line_has_no_proofs() -> None:
 
 def test_the_proofs_are_a_wheel_of_their_own() -> None:
     proofs = {"backup", "bench", "chaos", "emergence", "fuzz", "simulate", "storm", "sync_order"}
-    proofs |= {"soak", "tampering"}
+    proofs |= {"adversary", "soak", "tampering"}
     assert held(ROOT / "proof") == {"nodrop_proof"}
     assert held(ROOT / "proof", "nodrop_proof") == {"__init__", "cli", "kit"} | proofs
 

@@ -12,7 +12,8 @@ from nodrop.cli import prove
 from nodrop.cli.tree import app
 
 VERBS = [
-    *("chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "soak"),
+    *("chaos", "simulate", "bench", "fuzz", "emergence", "sync-order", "backup", "adversary"),
+    "soak",
     *("storm", "tampering"),
 ]
 

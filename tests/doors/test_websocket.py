@@ -9,6 +9,7 @@ import pytest
 from kit.asgi import WAIT_SECONDS_MAX, Channel, Visitor
 from kit.keyholder import KeyHolder
 from nodrop.core.limits import DEFAULT
+from nodrop.doors.websocket import connection
 from nodrop.doors.websocket.door import WebSocketDoor
 from nodrop.engine.relay import Relay
 from nodrop.testing.clock import FakeClock
@@ -259,7 +260,11 @@ async def test_commands_may_follow_a_hello_in_the_same_array(worker: Visitor) ->
         assert [(await channel.frame())["id"] for _ in range(2)] == [1, 2]
 
 
-async def test_a_shared_frame_is_no_longer_than_a_client_must_accept(worker: Visitor) -> None:
+async def test_a_shared_frame_is_no_longer_than_a_client_must_accept(
+    worker: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Such frames are costly, and would be begun one by one.
+    monkeypatch.setattr(connection, "COSTLY_SECONDS", WAIT_SECONDS_MAX)
     long = "x" * 300_000
     async with greeted(worker, batch=True) as channel:
         # A refusal repeats the id of its frame, so the answers are as long as we like.

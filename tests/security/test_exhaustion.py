@@ -3,9 +3,12 @@
 import asyncio
 import logging
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import aiohttp
@@ -16,8 +19,11 @@ from msgspec.structs import replace
 from kit.fortress import Fortress
 from nodrop.app import listening
 from nodrop.client.credentials import CredentialsFile
+from nodrop.core.errors import QueueFullError
 from nodrop.core.limits import DEFAULT
 from nodrop.doors.listener.connections import Connections
+from nodrop.engine.room import Outgoing
+from nodrop.wire import requests
 from nodrop_proof.chaos.relay_process import environment
 
 SECONDS_MAX = 30.0
@@ -184,3 +190,124 @@ async def test_a_relay_with_few_descriptors_serves_who_has_a_token(tmp_path: Pat
             complaints = await relay.stderr.read()
             await relay.wait()
     assert complaints.count(b"showed no token") == 1
+
+
+# --- bytes ---------------------------------------------------------------------------------------
+
+LARGE = 1_000_000
+STORED = 30
+SMALL_BOUNDS = {
+    "page_bytes_max": 2 * LARGE,
+    "outgoing_bytes_max": 2 * LARGE,
+    "outgoing_bytes_per_agent_max": 3 * LARGE,
+}
+UNBOUNDED = dict.fromkeys(SMALL_BOUNDS, 2**40)
+
+
+@asynccontextmanager
+async def stored(bounds: dict[str, int]) -> AsyncGenerator[tuple[Fortress, list[str]]]:
+    """A relay with these bounds on which an agent has stored large handoffs, to itself."""
+    fortress = Fortress(replace(DEFAULT, **bounds))
+    await fortress.open()
+    body = requests.Offer(to="bystander", payload="x" * LARGE)
+    made = [
+        (await fortress.ask("bystander", "offer", body))["handoff"]["id"] for _ in range(STORED)
+    ]
+    try:
+        yield fortress, made
+    finally:
+        await fortress.relay.stop()
+
+
+async def left_unread(url: str, about: list[str]) -> Counter[str]:
+    """Ask for large handoffs without reading; then read, and return what came of them."""
+    told: Counter[str] = Counter()
+    async with asyncio.timeout(SECONDS_MAX), aiohttp.ClientSession() as session:
+        channel = await session.ws_connect(f"{url}/v1/channel", max_msg_size=0)
+        await channel.send_json({"id": 0, "op": "hello", "token": "token-bystander"})
+        await channel.receive_json()
+        asked = [{"id": n, "op": "get_handoff", "handoff_id": i} for n, i in enumerate(about, 1)]
+        await channel.send_json(asked)
+        for _ in asked:
+            said = await channel.receive_json()
+            told["ok" if "ok" in said else said["error"]["code"]] += 1
+    return told
+
+
+async def waiting_bytes(bounds: dict[str, int]) -> int:
+    """Return how many bytes a relay held, at most, for an agent that asked for too many at once."""
+    most = 0
+    add = Outgoing.add
+
+    def watched(self: Outgoing, key: tuple[str, str], size: int) -> None:
+        nonlocal most
+        add(self, key, size)
+        most = max(most, self._bytes[key])  # pyright: ignore[reportPrivateUsage]  # what is measured
+
+    async with stored(bounds) as (fortress, made), listening(fortress.relay) as url:
+        with mock.patch.object(Outgoing, "add", watched):
+            told = await left_unread(url, made)
+    assert set(told) <= {"ok", "queue_full"}
+    assert told["ok"] >= 1
+    return most
+
+
+async def test_answers_that_are_not_read_are_bounded() -> None:
+    assert await waiting_bytes(SMALL_BOUNDS) <= SMALL_BOUNDS["outgoing_bytes_per_agent_max"] + LARGE
+
+
+async def test_without_the_bound_all_of_them_are_held() -> None:
+    """CONTROL: the relay holds everything that one agent asked for."""
+    assert await waiting_bytes(UNBOUNDED) > STORED * LARGE // 2
+
+
+async def test_a_page_ends_before_it_is_too_large_and_the_next_goes_on() -> None:
+    async with stored(SMALL_BOUNDS) as (fortress, made):
+        seen: list[str] = []
+        before: str | None = None
+        pages = 0
+        while True:
+            asked = requests.ListHandoffs(limit=500, before=before, to="bystander")
+            page = await fortress.ask("bystander", "list_handoffs", asked)
+            if not page["handoffs"]:
+                break
+            pages += 1
+            seen += [handoff["id"] for handoff in page["handoffs"]]
+            before = page["before"]
+        assert sorted(seen) == sorted(made)
+        assert pages >= 2
+        entries: list[Any] = []
+        while page := await fortress.ask(
+            "bystander",
+            "log",
+            requests.GetLog(
+                after=entries[-1]["seq"] if entries else 0, limit=500, actor="bystander"
+            ),
+        ):
+            if not page["entries"]:
+                break
+            entries += page["entries"]
+        assert [e["handoff_id"] for e in entries if e["type"] == "handoff.offered.v1"] == made
+
+
+async def test_requests_that_wait_are_bounded_for_each_agent() -> None:
+    fortress = Fortress(replace(DEFAULT, polls_per_agent_max=3, waits_per_agent_max=3))
+    await fortress.open()
+    async with asyncio.timeout(SECONDS_MAX):
+        waits = requests.GetHandoff(wait="60s", until="finished")
+        for operation, request, about in (
+            ("log", requests.GetLog(after=10_000, wait="60s", actor="nobody"), None),
+            ("get_handoff", waits, fortress.handoffs["offered"]),
+        ):
+            ask = partial(fortress.ask, "inbox_monitor", operation, request, about)
+            waiting = [asyncio.create_task(ask()) for _ in range(3)]
+            await asyncio.sleep(0)
+            with pytest.raises(QueueFullError, match="3 requests of inbox_monitor wait"):
+                await ask()
+            other = asyncio.create_task(fortress.ask("me", operation, request, about))
+            await asyncio.sleep(0)
+            assert not other.done()
+            for task in (*waiting, other):
+                task.cancel()
+            await asyncio.gather(*waiting, other, return_exceptions=True)
+    await fortress.relay.stop()

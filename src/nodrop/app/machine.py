@@ -1,6 +1,7 @@
 """The machine a relay runs on: its time, its randomness, its open files, the file with its key."""
 
 import asyncio
+import ctypes
 import functools
 import secrets
 import sys
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uuid_utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,6 +19,13 @@ from nodrop.core.limits import SECOND
 from nodrop.wire import keys
 
 _SLEEP_SECONDS_MAX: Final = 30.0
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+_LARGE_BYTES: Final = 131_072
+_ARENAS_MAX: Final = 2
+_GIVE_BACK_SECONDS: Final = 5.0
+_GROWN: Final = 1.05
+"""It is looked for free memory where more is in use than this part of what was found last."""
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
@@ -111,6 +119,35 @@ class KeyFile:
     def key(self) -> Ed25519PrivateKey:
         """The private key."""
         return key_files.ed25519(self._path)
+
+
+class Memory:
+    """The process's memory, as glibc keeps it: freed memory goes back to the system.
+
+    Left alone, glibc keeps what a wave of large requests took. Elsewhere this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._libc: Any = None
+        if sys.platform == "linux":
+            with suppress(OSError, AttributeError):
+                libc = ctypes.CDLL("libc.so.6")
+                libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)  # these go back as they are freed
+                libc.mallopt(_M_ARENA_MAX, _ARENAS_MAX)
+                self._libc = libc
+
+    async def give_back(self) -> None:
+        """Give back now and then what is free, until cancelled."""
+        kept = 0
+        while self._libc is not None:
+            await asyncio.sleep(_GIVE_BACK_SECONDS)
+            if (used := _resident_pages()) > kept * _GROWN:
+                await asyncio.to_thread(self._libc.malloc_trim, 0)
+                kept = min(used, _resident_pages())
+
+
+def _resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
 
 
 def allow_open_files() -> None:

@@ -21,7 +21,7 @@ import msgspec
 from nodrop.app.checkpointed import hold_to
 from nodrop.app.database import DATABASE, AddressFile, without_password
 from nodrop.app.doors import A2A, HOST, listening
-from nodrop.app.machine import KeyFile, SystemClock, SystemIds, allow_open_files
+from nodrop.app.machine import KeyFile, Memory, SystemClock, SystemIds, allow_open_files
 from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.client.credentials import CredentialsFile
 from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
@@ -144,6 +144,7 @@ async def serve(
                 _announced(url, file),
                 _pruned_hourly(relay, team, keep_ms),
                 _watched(relay, team, watch=watch),
+                _memory_given_back(),
             ):
                 prepared.set()
                 ready(served)
@@ -216,6 +217,16 @@ def _watched(relay: Relay, team: str, *, watch: bool) -> Generator[None]:
         yield
     finally:
         following.cancel()
+
+
+@contextmanager
+def _memory_given_back() -> Generator[None]:
+    """Give free memory back to the system while the block runs."""
+    giving = asyncio.create_task(Memory().give_back())
+    try:
+        yield
+    finally:
+        giving.cancel()
 
 
 async def _prune_hourly(relay: Relay, team: str, keep_ms: int) -> None:

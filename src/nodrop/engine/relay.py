@@ -5,8 +5,8 @@ is a view, every refusal a `NodropError`.
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Self
+from collections.abc import Callable, Sequence
+from typing import Final, Self
 
 import msgspec
 
@@ -55,7 +55,7 @@ from nodrop.engine.reading import Reading, is_id
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
-from nodrop.engine.room import COUNTED, Outgoing, Rates, Room, Waits
+from nodrop.engine.room import COUNTED, Outgoing, Rates, Room, Shares, Turns, Waits
 from nodrop.engine.rules import Rules
 from nodrop.engine.sharing import Sharing
 from nodrop.engine.shows import Caller, Shows, shown_refusal
@@ -67,8 +67,9 @@ from nodrop.engine.tasks import Tasks
 from nodrop.engine.tracing import Tracing
 from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.writing import Writing
-from nodrop.store import Fleet, Key, Store, Team
+from nodrop.store import Fleet, Store, Team
 from nodrop.wire import requests, views
+from nodrop.wire.operations import OPERATIONS
 from nodrop.wire.requests import Request
 
 __all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
@@ -100,8 +101,7 @@ class Relay:
     ) -> None:
         self.limits = limits
         self.refusals = Refusals(limits, now=clock.now, tell=tell)
-        self._store = store
-        self._tasks = Tasks()
+        self._store, self._tasks = store, Tasks()
         self.clock = self._clock = clock
         self._ids, self._signer = ids, signer
         self._backups = Backups(store, clock=clock, ids=ids, signer=signer)
@@ -112,7 +112,8 @@ class Relay:
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
         self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)
-        self.outgoing = Outgoing(limits)
+        self.outgoing, self.shares = Outgoing(limits), Shares(limits)
+        self._reads = Turns(max(limits.reads_per_agent_max // 2, 1))
         intake = self._intake = Intake(limits)
         self._engine = Engine(
             store,
@@ -382,27 +383,25 @@ class Relay:
         name: str | None = None,
     ) -> Reply:
         """Carry out an operation, or raise a `NodropError` that says why not."""
-        carried_out = self._carry_out(caller, operation, request, reference, name)
+        if operation not in OPERATIONS:
+            raise NotFoundError(f"no operation is called {operation!r}")
+        key = (caller.team, caller.agent)
+        looks = isinstance(request, requests.GetHandoff)
         if not getattr(request, "wait", 0):
-            return await carried_out
-        poll = None if isinstance(request, requests.GetHandoff) else (caller.team, caller.agent)
-        if poll is not None:
-            self._enter(poll, carried_out)
+            if looks or OPERATIONS[operation].changes:
+                return await self._carry_out(caller, operation, request, reference, name)
+            async with self._reads.turn(key):
+                return await self._carry_out(caller, operation, request, reference, name)
+        if not looks:  # who waits for a handoff is counted where it is followed
+            self._polls.enter(key)
         try:
-            reply = await self._identity.access.revocations.unless_revoked(caller, carried_out)
+            waited = self._carry_out(caller, operation, request, reference, name)
+            reply = await self._identity.access.revocations.unless_revoked(caller, waited)
         finally:
-            if poll is not None:
-                self._polls.leave(poll)
+            if not looks:
+                self._polls.leave(key)
         self._identity.access.require(caller, operation)  # it may have expired meanwhile
         return reply
-
-    def _enter(self, poll: Key, carried_out: Coroutine[Any, Any, Reply]) -> None:
-        """Count a request that waits for work, an inbox or the log."""
-        try:
-            self._polls.enter(poll)
-        except NodropError:
-            carried_out.close()
-            raise
 
     async def _carry_out(
         self,
@@ -421,7 +420,7 @@ class Relay:
                 self.leave(asking)
 
         try:
-            handler = self._handler(operation)
+            handler = self._handlers[operation]
             self._admit(caller, operation, request)
             return await (reply() if self._fellows is None else self._fellows.surely(reply))
         except NodropError as error:
@@ -444,13 +443,14 @@ class Relay:
 
     async def _ask_later(self, asking: Asking) -> None:
         try:
-            reply = await self.call(
+            call = self.call(
                 asking.caller,
                 asking.operation,
                 asking.request,
                 reference=asking.reference,
                 name=asking.name,
             )
+            reply = await self.shares.measured((asking.caller.team, asking.caller.agent), call)
         except NodropError as error:
             asking.refuse(error)
         except Exception:
@@ -466,12 +466,6 @@ class Relay:
     def leave(self, asking: Asking) -> None:
         """Give up what `asking` waits for: nobody is there to be told."""
         self._handoffs.leave(asking)
-
-    def _handler(self, operation: str) -> Handler:
-        handler = self._handlers.get(operation)
-        if handler is None:
-            raise NotFoundError(f"no operation is called {operation!r}")
-        return handler
 
     def _admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""

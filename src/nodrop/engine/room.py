@@ -8,10 +8,12 @@ commit is counted too, so that a burst cannot pass between two commits.
 """
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from types import coroutine
+from typing import Any, Final, TypeVar
 
 from nodrop.core import budget
 from nodrop.core.budget import Bucket
@@ -22,6 +24,13 @@ from nodrop.core.model import Handoff
 from nodrop.core.names import ANONYMOUS
 from nodrop.store import Key, Store
 from nodrop.wire.operations import OPERATIONS
+
+T = TypeVar("T")
+
+COSTLY_SECONDS: Final = 0.005
+"""A request that takes longer without a pause is costly."""
+DEBT_SECONDS_MAX: Final = 2.0
+"""The longest that an agent waits for its share, whatever it spent."""
 
 
 class Room:
@@ -146,6 +155,67 @@ class Turns:
             self._present[key] -= 1
             if not self._present[key]:
                 del self._present[key], self._lines[key]
+
+
+class Shares:
+    """The relay's time: an agent whose requests are costly waits between them, and others do not.
+
+    Requests that cost little are neither counted nor delayed, unless the same agent's costly ones
+    have used up its share.
+    """
+
+    def __init__(self, limits: Limits, *, used: Callable[[], float] = time.thread_time) -> None:
+        """Go by `used`, seconds of processor time: a busy machine is no agent's doing."""
+        self.used = used
+        self._waits_per_second = 100 / limits.costly_percent - 1
+        self._free_at: dict[Key, float] = {}
+        self._turns = Turns(1)
+
+    def spent(self, key: Key, seconds: float) -> None:
+        """Count time that was spent on an agent without a pause."""
+        if seconds < COSTLY_SECONDS:
+            return
+        now = asyncio.get_running_loop().time()
+        free_at = max(self._free_at.get(key, now), now) + seconds * self._waits_per_second
+        self._free_at[key] = min(free_at, now + DEBT_SECONDS_MAX)
+
+    def is_free(self, key: Key) -> bool:
+        """Whether an agent need not wait."""
+        free_at = self._free_at.get(key)
+        if free_at is None:
+            return True
+        if free_at > asyncio.get_running_loop().time():
+            return False
+        del self._free_at[key]
+        return True
+
+    async def turn(self, key: Key) -> None:
+        """Return when an agent has time again; its requests wait in line."""
+        if self.is_free(key):
+            return
+        async with self._turns.turn(key):
+            while not self.is_free(key):
+                wait = self._free_at[key] - asyncio.get_running_loop().time()
+                await asyncio.sleep(max(wait, 0))
+
+    @coroutine
+    def measured(self, key: Key, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Return what `work` returns, its time counted for an agent."""
+        used = self.used
+        step: Callable[[Any], Any] = work.send
+        value: Any = None
+        while True:
+            began = used()
+            try:
+                waits_for = step(value)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.spent(key, used() - began)
+            try:
+                step, value = work.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001  # work is told, and decides
+                step, value = work.throw, error
 
 
 class Waits:

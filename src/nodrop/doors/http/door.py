@@ -112,6 +112,21 @@ class HTTPDoor:
             caller = stranger(team, address=address_of(scope))
         else:
             caller = await self._caller(scope, headers, team, route.operation.name)
+        key, shares = (caller.team, caller.agent), self._relay.shares
+        if not shares.is_free(key):
+            await shares.turn(key)
+        await shares.measured(key, self._answer(scope, receive, send, caller, found))
+
+    async def _answer(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        caller: Caller,
+        found: routes.Found,
+    ) -> None:
+        headers = Headers(scope["headers"])
+        route = found.methods["GET" if scope["method"] == "HEAD" else scope["method"]]
         if route.operation.changes:
             limits = self._relay.limits
             body = await self._bodies.read(receive, headers)

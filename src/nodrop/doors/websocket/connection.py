@@ -21,7 +21,7 @@ from nodrop.doors.websocket import frames
 from nodrop.doors.websocket.frames import Call, Credit, Flush, Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Asking, Caller, Listening, Relay, Reply, Subscription
-from nodrop.engine.room import unread
+from nodrop.engine.room import COSTLY_SECONDS, unread
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.requests import Heartbeat, Request, Take
 from nodrop.wire.views import (
@@ -128,23 +128,42 @@ class Connection:
         if hello.inbox:
             self._listening = relay.listen(caller, self._push_item)
         self._unwatch = relay.on_revoked(caller, self._shut_out)
-        key = (caller.team, caller.agent)
+        key = self._key = (caller.team, caller.agent)
+        self._shares = relay.shares
+        self._used = relay.shares.used
         outbox.count(partial(relay.outgoing.add, key), partial(relay.outgoing.has_room, key))
 
-    def receive(self, data: bytes) -> None:
-        """Begin what a WebSocket message asks for. Whatever it is, its process is alive."""
+    async def receive(self, data: bytes) -> None:
+        """Begin what a WebSocket message asks for. Whatever it is, its process is alive.
+
+        Pauses after what was costly, where the agent's share of the relay's time is used up.
+        """
         if self._subscription is not None:
             self._subscription.hear()
+        if not self._shares.is_free(self._key):
+            await self._shares.turn(self._key)
+        used, began = self._used, self._used()
         calls = frames.read_at_once(data, self._relay.limits)
         if calls is not None:
+            self._shares.spent(self._key, used() - began)
             for call in calls:
+                began = used()
                 self._begin(call)
+                if (seconds := used() - began) >= COSTLY_SECONDS:
+                    await self._pause(seconds)
             return
         try:
             for frame in frames.split(data):
+                began = used()
                 self._look_closer(frame)
+                if (seconds := used() - began) >= COSTLY_SECONDS:
+                    await self._pause(seconds)
         except NodropError as error:
             self._outbox.put(frames.refusal(None, error))
+
+    async def _pause(self, seconds: float) -> None:
+        self._shares.spent(self._key, seconds)
+        await self._shares.turn(self._key)
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""

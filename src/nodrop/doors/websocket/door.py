@@ -169,9 +169,9 @@ class WebSocketDoor:
 
     async def _read(self, connection: Connection, said: Iterable[bytes], receive: Receive) -> None:
         for frame in said:
-            connection.receive(frame)
+            await connection.receive(frame)
         while True:
-            connection.receive(self._data_in(await receive()))
+            await connection.receive(self._data_in(await receive()))
 
     def _data_in(self, message: Message) -> bytes:
         if message["type"] == "websocket.disconnect":
