@@ -97,6 +97,14 @@ class _Watch:
         self.took: dict[str, list[float]] = {}
         self.told: dict[str, Counter[str]] = {}
         self.peaks: dict[str, float] = {}
+        self.seen_at = time.monotonic()
+        """When the bystanders last said something."""
+
+    def count_silence(self) -> None:
+        """Count what bystanders that were not answered would have waited, one handoff a second."""
+        silent = time.monotonic() - self.seen_at
+        waited = [seconds * 1_000.0 for seconds in range(2, int(silent))]
+        self.took.setdefault(self.wave, []).extend(waited)
 
     def all_took(self) -> list[float]:
         """Return every handoff's time while the adversary was there, sorted."""
@@ -122,6 +130,7 @@ async def run(plan: Plan, folder: Path, progress: Callable[[str], None]) -> Repo
                 hearing = asyncio.create_task(_hear(hostile, watch, progress))
                 await _sample(relay, watch, plan.seconds)
                 hearing.cancel()
+            watch.count_silence()
             watch.wave = ""
             ended_at = time.monotonic()
             after_mb = await _settled(relay, AFTER_MAX * before_mb, plan.after_seconds)
@@ -175,6 +184,7 @@ async def _see(honest: Process, watch: _Watch) -> None:
     while line := await honest.stdout.readline():
         second = msgspec.json.decode(line, type=bystander.Second)
         watch.took.setdefault(watch.wave, []).extend(second.took_ms)
+        watch.seen_at = time.monotonic()
 
 
 async def _hear(hostile: Process, watch: _Watch, progress: Callable[[str], None]) -> None:

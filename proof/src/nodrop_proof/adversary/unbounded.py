@@ -8,7 +8,6 @@ limits.DEFAULT = replace(  # before anything has read it
     limits.DEFAULT,
     schema_expanded_max=2**60,
     schema_steps_max=2**60,
-    schema_error_bytes_max=2**60,
     page_bytes_max=2**40,
     reads_per_agent_max=1_000_000,
     costly_percent=99,
