@@ -61,4 +61,6 @@ def test_people_talk_from_the_terminal(nodrop: Run, send: Send) -> None:
     assert told.err.rstrip().endswith("to a, fan")
     read = nodrop("messages", "--from", "b", "--agent", "fan").out
     assert "stuck: no device" in read
-    assert "you hear of nothing" in nodrop("subscribe", "mobile", "--off", "--agent", "fan").err
+    assert (
+        "no longer hear of mobile" in nodrop("subscribe", "mobile", "--off", "--agent", "fan").err
+    )

@@ -9,7 +9,8 @@ import { populate, type Told } from "./team.ts";
 const AXE = readFileSync(join(import.meta.dirname, "../node_modules/axe-core/axe.min.js"), "utf8");
 const MARKUP = `"><script>window.hurt=1</script><img src=x onerror="window.hurt=2"><svg onload="window.hurt=3"><a href="javascript:window.hurt=4">x</a>`;
 const SNEAKY = `${MARKUP} \u202Egnp.exe\u202C \u2066\u200B\u001b[31mred\u001b[0m \u0000 \u{E0041} {{7*7}} \${7*7} %s`;
-const LONG = "L".repeat(400_000);
+/** As long as a body may be, less what else is in it. */
+const LONG = "L".repeat(1_000_000);
 
 let browser: Browser;
 let relay: Relay;
