@@ -137,7 +137,9 @@ async function load(): Promise<void> {
       { seq: checkpoint.size, hash: checkpoint.head },
       receive,
       (next) => {
-        if (mine === generation) line.value = next;
+        if (mine !== generation) return;
+        line.value = next;
+        if (next === "live") later(countInbox, 0);
       },
       () => {
         if (mine === generation) begin();
@@ -160,7 +162,6 @@ async function load(): Promise<void> {
     loaded.value = true;
     if (!document.hidden) follower.start();
     else follower.pause();
-    void countInbox();
   } catch (error) {
     if (mine !== generation || !(error instanceof Problem)) return;
     failure.value = error;

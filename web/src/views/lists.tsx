@@ -9,7 +9,7 @@ import { filter, go, open, withFilters } from "../state/route.ts";
 import { FINAL, fromView, word } from "../state/rows.ts";
 import { acts, api } from "../state/session.ts";
 import { ActionDialog } from "../ui/action.tsx";
-import { asProblem, Empty, Refusal, State, Time, useLoad } from "../ui/bits.tsx";
+import { asProblem, Empty, Refusal, say, State, Time, useLoad } from "../ui/bits.tsx";
 import { Line, plural } from "../ui/text.tsx";
 import { RowLine } from "./now.tsx";
 
@@ -73,7 +73,7 @@ export function HandoffsView(): JSX.Element {
         })}
       </ol>
       {more.before && (
-        <button type="button" onClick={() => void load()}>
+        <button type="button" onClick={() => void load().catch((error) => say(asProblem(error).message))}>
           Older
         </button>
       )}

@@ -123,7 +123,7 @@ export function LogView(): JSX.Element {
       </p>
       <Refusal problem={problem} />
       {from > 0 && entries.length < SHOWN_MAX && (
-        <button type="button" onClick={() => void older()}>
+        <button type="button" onClick={() => void older().catch((error) => say(asProblem(error).message))}>
           Older
         </button>
       )}
