@@ -45,7 +45,7 @@ LIMITS: Final = replace(DEFAULT, grpc_calls_max=CALLS_MAX)
 SERVICE: Final = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"]
 METHODS: Final = tuple(method.name for method in SERVICE.methods)
 INSIDE: Final = ("Traceback", "<class", "google", "site-packages", "nodrop.", "Exception")
-"""What no caller needs to know."""
+"""Words of the inside: no caller needs to know them."""
 EXTENSION: Final = "urn:nodrop:a2a:handoff:v1"
 
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -305,7 +305,7 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], int, Callable[[], AbstractContextM
         lambda: mock.patch.object(A2ADoor, "request_bytes_max", return_value=1_000_000),
     ),
 }
-"""What is bounded: how it is found out, the bound, and the control that takes it away."""
+"""Bounds: how each is found out, its refusal, and the control that takes it away."""
 
 
 @pytest.mark.parametrize("what", BOUNDS)

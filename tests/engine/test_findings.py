@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from nodrop.audit.debrief import debrief
+from nodrop.core.errors import CursorUnknownError
 from nodrop.core.limits import DAY, DEFAULT, HOUR, MINUTE, Limits
 from nodrop.engine import findings, patterns
 from nodrop.engine.findings import Follower
@@ -259,6 +260,30 @@ def entries(count: int, **fields: Any) -> Iterator[Entry]:
 def read(several: Iterator[Entry]) -> list[Found | Repeats]:
     known = Patterns()
     return [found for entry in several for found in known.read(entry)]
+
+
+async def test_a_log_that_lost_its_end_is_followed_from_where_the_store_says(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Follower] = []
+    followed = asyncio.Event()
+
+    async def round_(self: Follower) -> None:
+        if self not in begun:
+            begun.append(self)
+        if len(begun) == 1:
+            raise CursorUnknownError("the log ends before it")
+        followed.set()
+
+    monkeypatch.setattr(Follower, "round", round_)
+    following = asyncio.create_task(office.relay.findings.follow(TEAM))
+    async with asyncio.timeout(30):
+        while not followed.is_set():
+            office.clock.advance(findings.PACE_MS)
+            await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert len(begun) == 2
 
 
 def test_an_agent_that_gets_most_of_the_work_is_a_hot_spot() -> None:

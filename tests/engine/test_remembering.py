@@ -17,7 +17,7 @@ from nodrop.testing.clock import FakeClock
 
 DAY = 86_400_000
 WEEK = 7 * DAY
-"""What section 6 of the protocol promises."""
+"""As section 6 of the protocol promises."""
 KEYED = {"to": "worker", "payload": {"n": 1}, "idempotency_key": "k1", "deadline": "365d"}
 OTHER = {**KEYED, "payload": {"n": 2}}
 NAMED = {"to": "worker", "payload": {"n": 1}, "command_id": "c1", "deadline": "365d"}

@@ -222,12 +222,12 @@ async def test_what_a_consumer_leaves_behind_goes_to_the_next(
 async def test_a_relay_that_forgets_what_it_did_not_assign_is_found_out(
     relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starve = Takers.starve
+    recheck = Takers.recheck
 
     def not_these(self: Takers, keys: Iterable[Key] | None = None) -> None:
         if keys is None:
-            starve(self)
+            recheck(self)
 
-    monkeypatch.setattr(Takers, "starve", not_these)
+    monkeypatch.setattr(Takers, "recheck", not_these)
     with pytest.raises(AssertionError, match="waits beside a consumer"):
         await leaves_while_the_store_is_read(relay, monkeypatch)

@@ -1,4 +1,4 @@
-"""What a relay calls by itself: no redirect leads it elsewhere, and no name that changes its mind.
+"""Calls that a relay makes by itself: no redirect and no changed DNS answer leads them elsewhere.
 
 Over real connections and the resolver of the C library, with a DNS server of the test's own.
 """

@@ -42,7 +42,7 @@ QUESTIONS: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
         (TEAM, NEW),
     ),
 }
-"""What decisions and readers ask for, by table."""
+"""Queries of decisions and readers, by table."""
 UNINDEXED: Final = ("select id from command where team = $1 and seqs = $2", (TEAM, "new"))
 
 

@@ -37,6 +37,7 @@ TOPICS: Final = 8
 ROTATE_EVERY: Final = 20
 """A requester has another token after so many handoffs, and another connection after half of them."""
 LEAKS_PER_SECOND: Final = 10.0
+"""Connections that the control opens and never closes."""
 FINISH_SECONDS_MAX: Final = 60.0
 SAMPLES_MIN: Final = 8
 GROWTH_SHARE: Final = 0.1
@@ -375,6 +376,7 @@ class _Soak:
         while True:
             client = await self.connect("leaky", token)
             stack.push_async_callback(client.close)
+            # The control's pace: as fast as it can it would run out of descriptors, not grow.
             await asyncio.sleep(1 / LEAKS_PER_SECOND)
 
     async def _stopped(self, seconds: float) -> bool:

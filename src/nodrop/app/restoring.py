@@ -51,7 +51,7 @@ def restore(
     held_to = [(each.team, Head(seq=each.size, hash=each.head)) for each in checkpoints]
     with ExitStack() as stack:
         _lock(path, stack)
-        # A copy is verified, so that what somebody keeps as a backup is only ever read.
+        # A copy is verified, so that the backup itself is only ever read.
         made = path.with_name(f"{path.name}.restoring")
         stack.callback(made.unlink, missing_ok=True)
         try:

@@ -2,7 +2,7 @@
 
 It is no dependency of ours. Where it is installed, work on a delivery is a span in the trace that
 the handoff came with, and spans begun within are part of it. What is handed off from there says so in
-any case. Whether spans go anywhere is for whoever configured OpenTelemetry in the process.
+any case. Whether spans are exported depends on how the process configured OpenTelemetry.
 """
 
 import functools

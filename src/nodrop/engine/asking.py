@@ -111,7 +111,7 @@ class Replies:
     def __init__(self, tasks: Tasks, refuse: Callable[[Asking, NodropError], None]) -> None:
         self._tasks = tasks
         self.refuse = refuse
-        """Tells somebody why there is no answer."""
+        """Tells the caller why there is no answer."""
 
     def give(self, asking: Asking, how: Callable[..., Answer], *what: Any) -> None:
         """Tell `asking` what `how` makes of `what`. No failure concerns other commands."""

@@ -1,4 +1,4 @@
-"""What a relay does for a team beyond single handoffs: groups, triggers, talk, outlets, findings."""
+"""Operations of a team beyond single handoffs: groups, triggers, talk, outlets, findings."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -69,7 +69,7 @@ class Coordination:
         self._talk = Talk(engine, store, reading=reading, intake=intake, ids=ids, tell=tell)
 
     def followed(self) -> tuple[Outlets, Endings, Findings]:
-        """Return what follows the log, for whoever runs it."""
+        """Return the followers of the log, which the application runs."""
         return self.outlets, self.endings, self.findings
 
     async def load(self, team: str | None = None) -> None:

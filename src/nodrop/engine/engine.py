@@ -243,7 +243,7 @@ class Engine:
 
     def feed(self, agents: Iterable[Key]) -> None:
         """Look through the inboxes of these agents."""
-        self.takers.starve(agents)
+        self.takers.recheck(agents)
         self._wake.set()
 
     # --- the loop ---
@@ -265,11 +265,11 @@ class Engine:
         for team, process in (job.held for job in jobs if job.held and job.alive):
             self.leases.hear(team, process, now)  # who waits for us to be heard is not silent
             self.takers.hear(team, process, now)
-        hungry = self.takers.hungry()
+        to_check = self.takers.to_check()
         silent = self.leases.to_check(now)
         served: dict[int, tuple[Taker, list[Handoff]]] = {}
         try:
-            await self._transact_at_last(jobs, hungry, silent, served, now)
+            await self._transact_at_last(jobs, to_check, silent, served, now)
         except Exception as error:
             if not isinstance(error, NodropError):
                 log.exception("a commit failed")
@@ -277,7 +277,7 @@ class Engine:
             self._refuse(jobs, error)
             # Nothing of it may be believed. Whoever waited for work or was to be looked after still
             # is, though not at once: a full disk stays full for a while.
-            self.takers.starve()
+            self.takers.recheck()
             for taker, _ in served.values():
                 self.takers.doubted(taker)
             for process in silent:
@@ -287,7 +287,7 @@ class Engine:
     async def _transact_at_last(
         self,
         jobs: list[Job[Any]],
-        hungry: list[Key],
+        to_check: list[Key],
         silent: list[Process],
         served: dict[int, tuple[Taker, list[Handoff]]],
         now: int,
@@ -295,7 +295,7 @@ class Engine:
         """Decide again for as long as other engines change what was decided on."""
         for _ in range(_DECISIONS_MAX):
             try:
-                return await self._transact(jobs, hungry, silent, served, now)
+                return await self._transact(jobs, to_check, silent, served, now)
             except ConflictError:
                 served.clear()  # nothing of it was kept
                 if self.on_conflict is not None:
@@ -305,7 +305,7 @@ class Engine:
     async def _transact(
         self,
         jobs: list[Job[Any]],
-        hungry: list[Key],
+        to_check: list[Key],
         silent: list[Process],
         served: dict[int, tuple[Taker, list[Handoff]]],
         now: int,
@@ -320,7 +320,7 @@ class Engine:
             await self._tick(tx, batch)
             answers = [self._decide(job, batch) for job in jobs]
             await self.on_decided(tx, batch)
-            await self._serve(tx, batch, hungry, served)
+            await self._serve(tx, batch, to_check, served)
             self._mark_outcomes(batch)
             if batch.stated:
                 self.on_stated(batch)
@@ -414,22 +414,22 @@ class Engine:
         self,
         tx: Transaction,
         batch: Batch,
-        hungry: list[Key],
+        to_check: list[Key],
         served: dict[int, tuple[Taker, list[Handoff]]],
     ) -> None:
         """Deliver what waits to whom waits, in the commit that made it possible.
 
-        Whoever is not hungry was given all there was, or can have nothing: only what this batch put
-        into its inbox is looked at.
+        `to_check` are the agents whose inboxes must be read. The others were given all there was, or can
+        have nothing: only what this batch put into their inboxes is looked at.
         """
         for handoff in batch.touched:
             self._note_lapsed(handoff)
         fresh = batch.takeable_by_recipient()
-        looked_through = dict.fromkeys(hungry)
+        looked_through = dict.fromkeys(to_check)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
             free = self.takers.free(team, agent)
             if not free:
-                self.takers.starve([(team, agent)])
+                self.takers.recheck([(team, agent)])
                 continue
             limit = min(free, self.limits.deliveries_max)
             queue = fresh.get((team, agent), [])
@@ -445,7 +445,7 @@ class Engine:
                 delivered = self._deliver(batch, taker, handoff)
                 served.setdefault(id(taker), (taker, []))[1].append(delivered)
             if len(queue) > len(assigned):  # a consumer may have left while the store was read
-                self.takers.starve([(team, agent)])
+                self.takers.recheck([(team, agent)])
                 if free > limit:
                     self._wake.set()
 

@@ -174,9 +174,9 @@ class Fellows:
         self._engine.hear_of((), silent)
         if now - self._fed_at >= FEED_MS:
             self._fed_at = now
-            hungry = self._engine.takers.wanting()
-            if hungry:
-                self._engine.feed(await self._fleet.waiting(hungry))
+            wanting = self._engine.takers.wanting()
+            if wanting:
+                self._engine.feed(await self._fleet.waiting(wanting))
         if self._uncounted and now - self._counted_at >= RECOUNT_MS:
             self._counted_at, self._uncounted = now, False
             await self._here.recount()

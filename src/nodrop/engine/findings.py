@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from nodrop.core.commands import RELAY
-from nodrop.core.errors import NodropError
+from nodrop.core.errors import CursorUnknownError, NodropError
 from nodrop.core.following import undecided
 from nodrop.core.limits import DAY, HOUR, SECOND
 from nodrop.core.mail import Kind
@@ -91,6 +91,9 @@ class Findings:
         while True:
             try:
                 await follower.round()
+            except CursorUnknownError as error:
+                log.warning("following the log of %s from where the store says: %s", team, error)
+                follower = self.follower(team)
             except NodropError as error:
                 log.warning("could not follow the log of %s, trying again: %s", team, error)
             await self._clock.sleep_until(self._clock.now() + PACE_MS)

@@ -17,7 +17,6 @@ from nodrop.core.errors import (
 from nodrop.core.machine import evolve
 from nodrop.core.model import Handoff
 from nodrop.engine.alarms import Alarms
-from nodrop.engine.following import Following
 from nodrop.engine.intake import Intake
 from nodrop.engine.ports import Clock
 from nodrop.engine.shows import Caller, require_sight
@@ -48,7 +47,6 @@ class Reading:
         *,
         clock: Clock,
         alarms: Alarms,
-        following: Following,
         intake: Intake,
     ) -> None:
         self.inboxes: Watchers[Key] = Watchers()
@@ -58,7 +56,6 @@ class Reading:
         self._store = store
         self._clock = clock
         self._alarms = alarms
-        self._following = following
         self._intake = intake
 
     # --- handoffs ---
@@ -82,12 +79,6 @@ class Reading:
         """Return a handoff that the caller may see."""
         found = await self._store.handoffs([(caller.team, handoff_id)])
         return require_sight(caller, found[0] if found else None)
-
-    async def wait_for_rung(
-        self, caller: Caller, handoff_id: str, request: requests.GetHandoff
-    ) -> tuple[Handoff, bool]:
-        """Return a handoff when it has reached a rung, or as it is when the wait is over."""
-        return await self._following.wait(caller, handoff_id, request)
 
     async def list_handoffs(self, caller: Caller, request: requests.ListHandoffs) -> list[Handoff]:
         """Return a page of the caller's handoffs, newest first."""

@@ -82,8 +82,8 @@ _AT_ONCE: Final = frozenset(
         "get_handoff",
     }
 )
-"""What a connection asks for most, begun without a task. Their refusals rest on rows that a commit has
-locked, or are looked into again (`_refuse`)."""
+"""Operations that a connection asks for most: begun without a task. A refusal of one rests on state that the
+commit compares with the log, or is looked into again (`_refuse`)."""
 
 
 class Relay:
@@ -144,9 +144,7 @@ class Relay:
             spawn=self._tasks.spawn,
             waits_max=limits.waits_per_agent_max,
         )
-        self._reading = Reading(
-            store, clock=clock, alarms=alarms, following=self._following, intake=intake
-        )
+        self._reading = Reading(store, clock=clock, alarms=alarms, intake=intake)
         self._listeners = Listeners(self._shows, self._reading.inboxes, spawn=self._tasks.spawn)
         self._holding = Holding(self._engine, clock=clock)
         consequences = Consequences(
@@ -486,7 +484,7 @@ class Relay:
 
     def _refuse(self, asking: Asking, error: NodropError) -> None:
         if isinstance(asking, Awaited):
-            asking.refuse(error)  # whoever awaits it puts it into the security log
+            asking.refuse(error)  # `call` raises it, and puts it into the security log
         elif self._fellows is not None and asking.operation == "offer" and not error.retryable:
             # Others may have changed whom it is for.
             asking.work = self._tasks.spawn(self._ask_later(asking))

@@ -69,7 +69,7 @@ class Takers:
         self._limits = limits
         self._by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
         self._by_process: defaultdict[Key, set[Taker]] = defaultdict(set)
-        self._hungry: dict[Key, None] = {}
+        self._unchecked: dict[Key, None] = {}
         self._emptied: set[Key] = set()
         """Agents that were given all there was in their inboxes: what comes in later is seen coming."""
 
@@ -89,7 +89,7 @@ class Takers:
         taker.free += n
         key = (taker.team, taker.agent)
         if taker.free > 0 and key not in self._emptied:
-            self._hungry[key] = None
+            self._unchecked[key] = None
 
     def emptied(self, team: str, agent: str) -> None:
         """Know that an inbox holds nothing more to be taken."""
@@ -118,7 +118,7 @@ class Takers:
             taker.heard_at = at
             if taker.silent:
                 taker.silent, back = False, True
-                self.starve([(team, taker.agent)])
+                self.recheck([(team, taker.agent)])
         return back
 
     def learn(self, team: str, process: str, seen_at: int) -> bool:
@@ -148,21 +148,21 @@ class Takers:
         """Return the agents whose takers can have something."""
         return [key for key in self._by_agent if self.free(*key)]
 
-    def hungry(self) -> list[Key]:
+    def to_check(self) -> list[Key]:
         """Return, once, the agents for which the inbox must be looked through."""
-        keys = [key for key in self._hungry if self.free(*key)]
-        self._emptied.difference_update(self._hungry)  # who can have nothing now looks later
-        self._hungry.clear()
+        keys = [key for key in self._unchecked if self.free(*key)]
+        self._emptied.difference_update(self._unchecked)  # who can have nothing now looks later
+        self._unchecked.clear()
         return keys
 
-    def starve(self, keys: Iterable[Key] | None = None) -> None:
+    def recheck(self, keys: Iterable[Key] | None = None) -> None:
         """Look through these inboxes again; None: through all, because nobody knows what is there."""
-        starved = list(self._by_agent if keys is None else keys)
-        self._hungry.update(dict.fromkeys(starved))
+        rechecked = list(self._by_agent if keys is None else keys)
+        self._unchecked.update(dict.fromkeys(rechecked))
         if keys is None:
             self._emptied.clear()
         else:
-            self._emptied.difference_update(starved)
+            self._emptied.difference_update(rechecked)
 
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""

@@ -40,7 +40,7 @@ Name = tuple[str, str, str]
 
 
 class Tables(Protocol):
-    """What is asked of a database."""
+    """The queries that a journaled store makes of its database."""
 
     async def kept(self, keys: Sequence[Key]) -> Sequence[Kept]:
         """Return the handoffs there are of `keys`, as their rows have them."""

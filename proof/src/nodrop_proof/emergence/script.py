@@ -60,7 +60,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     observations: tuple[str, ...] = ()
     deadline_ms: int = 4 * 3_600_000
     escalate_ms: int = 0
-    """After how long unacknowledged somebody is told; 0: nobody."""
+    """How long it may stay unacknowledged before a notice is sent; 0: no notice."""
     capabilities: Mapping[str, float | None] = {}
     """Of a registration: the success rate that is declared for each."""
 

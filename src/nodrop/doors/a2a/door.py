@@ -51,7 +51,7 @@ _CLOSE: Final = (b"connection", b"close")
 
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{1000}")
-"""What may be a number that the SDK's decoder takes for a fault of ours."""
+"""Digits of a number that the SDK's decoder may refuse with an internal error."""
 _NO_JSON: Final = InvalidRequestError("the body holds a number of too many digits")
 
 
@@ -265,7 +265,7 @@ class A2ADoor:
         return anonymous if visit.anonymous else member
 
     def note_refusal(self, error: NodropError, address: str | None) -> None:
-        """Put a refusal of somebody unknown into the security log, if it is about who asks."""
+        """Put the refusal of an unknown caller into the security log, if it is about who asks."""
         self._relay.refusals.note(error, operation="a2a", address=address)
 
     async def visit(

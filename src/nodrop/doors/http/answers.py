@@ -18,7 +18,7 @@ _CLOSE: Final[Header] = (b"connection", b"close")
 _ENCODER: Final = msgspec.json.Encoder()
 
 LARGE_BYTES: Final = 65_536
-"""Answers up to this leave at once, whoever reads them."""
+"""Answers up to this size are sent without counting what the client has not read."""
 SEND_SECONDS_MAX: Final = 60.0
 """A reader that takes nothing for so long is gone."""
 Waiting = Callable[[int], AbstractContextManager[None]]

@@ -1,4 +1,4 @@
-"""What is asked of the tables. Implements `nodrop.stores.serving.Tables`.
+"""Queries of the tables. Implements `nodrop.stores.serving.Tables`.
 
 Statements that look many things up say in which order (`lateral`, `offset 0`): a plan that was made
 when a table was empty would otherwise go through the whole of it later.
