@@ -87,6 +87,11 @@ def test_digits_in_texts_alone_need_no_closer_look(data: bytes) -> None:
     assert plainly_sound(data)
 
 
+def test_ids_that_look_like_large_exponents_need_no_closer_look() -> None:
+    ids = [f"01a1ee13-2d96-7293-85bd-2e355e3{n:05}" for n in range(200)]
+    assert plainly_sound(msgspec.json.encode(ids))
+
+
 @pytest.mark.parametrize(
     "data",
     [

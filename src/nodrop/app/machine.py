@@ -29,6 +29,9 @@ _GROWN: Final = 1.05
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
+_SALT_BYTES: Final = 16
+_SALTS: Final = 64
+
 
 class SystemClock:
     """Milliseconds since the epoch: the wall clock at the start, and what has passed since.
@@ -83,6 +86,9 @@ def _passing_ns() -> int:
 class SystemIds:
     """Ids that sort by time, and secrets."""
 
+    def __init__(self) -> None:
+        self._random = b""
+
     def new(self) -> str:
         """Return a fresh UUIDv7."""
         return str(uuid_utils.uuid7())
@@ -92,8 +98,11 @@ class SystemIds:
         return secrets.token_urlsafe(32)
 
     def salt(self) -> bytes:
-        """Return 128 random bits."""
-        return secrets.token_bytes(16)
+        """Return 128 random bits. They are drawn by the page: one system call for many."""
+        if not self._random:
+            self._random = secrets.token_bytes(_SALTS * _SALT_BYTES)
+        salt, self._random = self._random[:_SALT_BYTES], self._random[_SALT_BYTES:]
+        return salt
 
 
 class KeyFile:

@@ -32,7 +32,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Asking(ABC):
     """An operation that is asked for. Being told what came of it never waits and never raises."""
 
-    __slots__ = ("caller", "follower", "name", "operation", "reference", "request", "work")
+    __slots__ = ("caller", "follower", "name", "operation", "quiet", "reference", "request", "work")
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class Asking(ABC):
         *,
         reference: str | None = None,
         name: str | None = None,
+        quiet: bool = False,
     ) -> None:
         self.caller = caller
         self.operation = operation
@@ -51,6 +52,8 @@ class Asking(ABC):
         """The handoff that it is about: an id, its beginning, or `sender/key`."""
         self.name = name
         """The agent, token or other thing that it is about."""
+        self.quiet = quiet
+        """Only a refusal is of interest."""
         self.follower: Follower | None = None
         """The handoff that it waits for."""
         self.work: asyncio.Task[Any] | None = None

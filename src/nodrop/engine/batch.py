@@ -64,7 +64,7 @@ class Batch:
         self._drafts: list[Draft] = []
         self._touched: dict[Key, None] = {}
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
-        self._commands: dict[tuple[str, str, str], list[Place]] = {}
+        self._commands: dict[tuple[str, str, str], list[Draft]] = {}
         self._written: dict[tuple[str, str, str], int] = {}
         self._requests: dict[tuple[str, str, str], bytes] = {}
         self._processes: dict[Key, Process] = {}
@@ -117,7 +117,19 @@ class Batch:
         if command_id is None:
             return ()
         command = (team, actor, command_id)
-        return self._commands.get(command) or self._loaded.commands.get(command, ())
+        drafts = self._commands.get(command)
+        if drafts is None:
+            return self._loaded.commands.get(command, ())
+        return [
+            Place(
+                seq=0,
+                handoff_id=draft.handoff_id,
+                version=draft.version,
+                type=draft.type,
+                request=draft.request,
+            )
+            for draft in drafts
+        ]
 
     def written(self, team: str, actor: str, command_id: str | None) -> int | None:
         """Return the index of what a command of this id wrote about the team in this batch."""
@@ -181,27 +193,24 @@ class Batch:
         request = None
         if command_id is not None:
             request = self._requests.get((after.team, by.agent, command_id))
-            place = Place(
-                seq=0, handoff_id=after.id, version=after.version, type=name, request=request
-            )
-            self._commands.setdefault((after.team, by.agent, command_id), []).append(place)
-        self._drafts.append(
-            Draft(
-                team=after.team,
-                at=self.now,
-                type=name,
-                actor=by.agent,
-                handoff_id=after.id,
-                version=after.version,
-                correlation_id=after.correlation_id,
-                command_id=command_id,
-                data=msgspec.Raw(data),
-                body=body,
-                request=request,
-                salt=b"" if body is None else self._salt(),
-                mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
-            )
+        draft = Draft(
+            team=after.team,
+            at=self.now,
+            type=name,
+            actor=by.agent,
+            handoff_id=after.id,
+            version=after.version,
+            correlation_id=after.correlation_id,
+            command_id=command_id,
+            data=msgspec.Raw(data),
+            body=body,
+            request=request,
+            salt=b"" if body is None else self._salt(),
+            mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
         )
+        self._drafts.append(draft)
+        if command_id is not None:
+            self._commands.setdefault((after.team, by.agent, command_id), []).append(draft)
         self.happened.append(
             Happened(
                 before=before,

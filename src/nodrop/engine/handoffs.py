@@ -226,7 +226,7 @@ class Handoffs:
         if isinstance(done, DoneBefore):
             return self._done_before(asking, done)
         request, handoff = asking.request, done.handoff
-        if isinstance(request, requests.Briefly) and request.brief:
+        if asking.quiet or (isinstance(request, requests.Briefly) and request.brief):
             brief = self._briefly(request, handoff, repeated=done.replayed)
             return Reply(answer=brief, replayed=done.replayed)
         view = self._shows.at_hand(handoff, reader=asking.caller.agent)
@@ -253,7 +253,7 @@ class Handoffs:
         return Reply(answer=answer, replayed=done.replayed)
 
     def _briefly(
-        self, request: requests.Briefly, handoff: Handoff, *, repeated: bool
+        self, request: requests.Command, handoff: Handoff, *, repeated: bool
     ) -> views.BriefAnswer | views.OfferedAnswer:
         """Return what a caller needs to know who knows what is in a handoff."""
         if not isinstance(request, requests.Offer):

@@ -61,9 +61,8 @@ def plainly_sound(data: bytes) -> bool:
     Cheap for many objects at once. False: each one is to be decoded strictly.
     """
     try:
-        if canonical.has_extremes(data):
-            return False
-        return _plainly_sound(data, _decoder(object).decode(data))
+        careful = canonical.has_extremes(data)
+        return _plainly_sound(data, _decoder(object, careful=careful).decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Final
 
 import msgspec
@@ -47,7 +48,7 @@ _NOTHING: Final = object()
 class _Asking(Asking):
     """A frame that is answered over its connection."""
 
-    __slots__ = ("_connection", "follow", "id", "quiet")
+    __slots__ = ("_connection", "follow", "id")
 
     def __init__(self, connection: "Connection", call: Call) -> None:
         super().__init__(
@@ -56,11 +57,11 @@ class _Asking(Asking):
             connection.as_this_process(call.request),
             reference=call.reference,
             name=call.name,
+            quiet=call.quiet,
         )
         self._connection = connection
         self.id = call.id
         self.follow = call.follow
-        self.quiet = call.quiet
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
@@ -142,28 +143,31 @@ class Connection:
             self._subscription.hear()
         if not self._shares.is_free(self._key):
             await self._shares.turn(self._key)
-        used, began = self._used, self._used()
+        # Processor time counts. It takes a system call to ask for it: only where time has passed.
+        used, began = self._used(), perf_counter()
         calls = frames.read_at_once(data, self._relay.limits)
-        if calls is not None:
-            self._shares.spent(self._key, used() - began)
-            for call in calls:
-                began = used()
-                self._begin(call)
-                if (seconds := used() - began) >= COSTLY_SECONDS:
-                    await self._pause(seconds)
-            return
         try:
-            for frame in frames.split(data):
-                began = used()
-                self._look_closer(frame)
-                if (seconds := used() - began) >= COSTLY_SECONDS:
-                    await self._pause(seconds)
+            if calls is None:
+                for frame in frames.split(data):
+                    self._look_closer(frame)
+                    used, began = await self._paused(used, began)
+            else:
+                for call in calls:
+                    self._begin(call)
+                    if (now := perf_counter()) - began < COSTLY_SECONDS:
+                        began = now
+                    else:
+                        used, began = await self._paused(used, began)
         except NodropError as error:
             self._outbox.put(frames.refusal(None, error))
 
-    async def _pause(self, seconds: float) -> None:
-        self._shares.spent(self._key, seconds)
-        await self._shares.turn(self._key)
+    async def _paused(self, used: float, began: float) -> tuple[float, float]:
+        """Pause if it took long since `began`; return from when on the next frame counts."""
+        if perf_counter() - began >= COSTLY_SECONDS:
+            self._shares.spent(self._key, self._used() - used)
+            await self._shares.turn(self._key)
+            used = self._used()
+        return used, perf_counter()
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
