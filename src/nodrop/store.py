@@ -124,8 +124,9 @@ class Row(Value, frozen=True, kw_only=True):
 
 def takeable(handoff: Handoff) -> bool:
     """Whether the recipient may be handed it now: in its inbox, and no retry is waited for."""
-    waits = clocks.running(handoff, clocks.ClockName.RETRY)
-    return handoff.state is State.OFFERED and waits is None
+    if handoff.state is not State.OFFERED:
+        return False
+    return clocks.running(handoff, clocks.ClockName.RETRY) is None
 
 
 def row_of(handoff: Handoff) -> Row:

@@ -34,6 +34,7 @@ from nodrop.stores.work import about_chain, about_handoff
 from nodrop.wire.log import Entry
 
 SEQ_MAX: Final = 2**63 - 1
+_UNCHANGED: Final = -1
 
 Name = tuple[str, str, str]
 """(team, actor, command id) or (team, sender, key)."""
@@ -320,7 +321,7 @@ class JournaledTransaction:
         self._ends: dict[str, int] = {}
         """The last `seq` of each team as this unit of work will leave it."""
         self._versions: dict[Key, int] = {}
-        """The last version of each handoff that it has appended to."""
+        """The last version of each handoff that it changes."""
         self._store = store
         self._state = state
 
@@ -359,44 +360,37 @@ class JournaledTransaction:
 
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
-        # Each row goes on from the one before it, so that one must be known.
-        unknown = [
-            (row.handoff.team, row.handoff.id)
-            for row in changes.rows
-            if row.handoff.version > 1
-            and self._state.get((row.handoff.team, row.handoff.id)) is None
-        ]
-        if unknown:
-            await self._store.find(unknown)
-        self._require_next_versions(changes)
+        versions, ends = self._versions, self._ends
+        for row in changes.rows:
+            # Each row goes on from the one before it, so that one must be known.
+            key = (row.handoff.team, row.handoff.id)
+            if key in versions:
+                continue
+            kept = self._state.get(key)
+            if kept is None and row.handoff.version > 1:
+                await self._store.find([key])
+                kept = self._state.get(key)
+            versions[key] = 0 if kept is None else kept.handoff.version
         seqs: list[int] = []
         for draft in changes.entries:
-            end = self._ends.get(draft.team)
+            if draft.version is not None:
+                key = (draft.team, draft.handoff_id or "")
+                before = versions.get(key, _UNCHANGED)
+                if before != _UNCHANGED:
+                    # No second event of one version: nobody can have decided on what it follows.
+                    if draft.version != before + 1:
+                        raise RelayFaultError(
+                            "the store refused a contradiction: "
+                            f"version {draft.version} after {before}"
+                        )
+                    versions[key] = draft.version
+            end = ends.get(draft.team)
             if end is None:
-                team = self._state.teams.get(draft.team)
-                assert team is not None, "a team is created before it is written to"
-                end = team.head.seq
-            self._ends[draft.team] = end + 1
+                end = self._state.teams[draft.team].head.seq
+            ends[draft.team] = end + 1
             seqs.append(end + 1)
         self.appended.append(changes)
         return seqs
-
-    def _require_next_versions(self, changes: Changes) -> None:
-        """Refuse a second event of one version: nobody can have decided on what it follows."""
-        changed = {(row.handoff.team, row.handoff.id) for row in changes.rows}
-        for draft in changes.entries:
-            key = (draft.team, draft.handoff_id or "")
-            if draft.version is None or key not in changed:
-                continue
-            before = self._versions.get(key)
-            if before is None:
-                kept = self._state.get(key)
-                before = 0 if kept is None else kept.handoff.version
-            if draft.version != before + 1:
-                raise RelayFaultError(
-                    f"the store refused a contradiction: version {draft.version} after {before}"
-                )
-            self._versions[key] = draft.version
 
     def _require_unwritten(self) -> None:
         assert not self.appended, "append comes last in a unit of work"

@@ -234,10 +234,13 @@ class State:
         places: dict[str, list[int]] = {}
         for seq, draft in entries:
             if draft.version is not None and draft.handoff_id is not None:
-                places.setdefault(draft.handoff_id, []).append(seq)
-            if draft.mail:
-                for reader, kind in sorted(set(draft.mail)):
-                    self.deliver(team, reader, mail_of(draft, seq, kind))
+                known = places.get(draft.handoff_id)
+                if known is None:
+                    places[draft.handoff_id] = [seq]
+                else:
+                    known.append(seq)
+            for reader, kind in draft.mail if len(draft.mail) < 2 else sorted(set(draft.mail)):  # noqa: PLR2004  # one needs no order
+                self.deliver(team, reader, mail_of(draft, seq, kind))
         team.head = head
         for row in rows:
             self.follow(team, row, places.get(row.handoff.id, ()), since=head.seq)

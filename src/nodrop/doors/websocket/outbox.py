@@ -110,13 +110,15 @@ class Outbox:
         """Have `message` sent. Never blocks; what comes after an overflow is dropped."""
         if self.overflowed.done():
             return
-        if self._bytes + len(message) > self._bytes_max and self._bytes:
+        size = len(message)
+        if self._bytes + size > self._bytes_max and self._bytes:
             self._overflow()
             return
-        self._bytes += len(message)
-        self._counted(len(message))
+        self._bytes += size
+        self._counted(size)
+        if not self._waiting:
+            self._filled.set()
         self._waiting.append(message)
-        self._filled.set()
 
     async def run(self) -> None:
         """Send what there is, until cancelled."""
@@ -153,6 +155,8 @@ class Outbox:
 
     def _gather(self, messages: list[bytes]) -> list[bytes]:
         """Return frames of several messages, none longer than a client must accept."""
+        if sum(map(len, messages)) + len(messages) < self._frame_bytes_max:
+            return [b"[%b]" % b",".join(messages)]
         frames: list[bytes] = []
         together: list[bytes] = []
         size = _BRACKETS_BYTES
