@@ -42,6 +42,7 @@ def invoke(*arguments: str) -> Any:
 def test_every_verb_of_the_interface_is_there() -> None:
     start = [
         "up",
+        "stop",
         "migrate",
         "backup",
         "restore",
@@ -84,7 +85,9 @@ def test_every_verb_explains_itself_and_speaks_json(name: list[str]) -> None:
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
     assert ("--home" in shown.stdout) == (name not in ALONE)
-    assert ("--url" in shown.stdout) == (name not in [*ALONE, ["up"], ["migrate"], ["restore"]])
+    assert ("--url" in shown.stdout) == (
+        name not in [*ALONE, ["up"], ["stop"], ["migrate"], ["restore"]]
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from nodrop.app.checkpointed import hold_to
 from nodrop.app.database import DATABASE, AddressFile, without_password
 from nodrop.app.doors import A2A, HOST, listening
 from nodrop.app.machine import KeyFile, Memory, SystemClock, SystemIds, allow_open_files
+from nodrop.app.process import Registered, registered
 from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.client.credentials import CredentialsFile
 from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
@@ -106,7 +107,7 @@ async def serve(
     ids = SystemIds()
     prepared = asyncio.Event()
     begun_anew = _begun_anew(home) if store is None else ()
-    with _signals_set(stop):
+    with _signals_set(stop), _findable(home, name=ids.new()) as process:
         async with (
             open_relay(database, home=home, team=team, ids=ids, limits=limits) as relay,
             _held_to_checkpoints(relay, team, checkpoints, home) as restored,
@@ -142,6 +143,7 @@ async def serve(
             file = AddressFile(home / DATABASE) if store is None else None
             with (
                 _announced(url, file),
+                _stopping_recorded(process, url),
                 _pruned_hourly(relay, team, keep_ms),
                 _watched(relay, team, watch=watch),
                 _memory_given_back(),
@@ -190,6 +192,26 @@ def _announced(url: str, file: AddressFile | None) -> Generator[None]:
         yield
     finally:
         file.remove()
+
+
+@contextmanager
+def _findable(home: Path, *, name: str) -> Generator[Registered]:
+    """Let `nodrop stop` find this process, where it is one that signals stop gracefully."""
+    if threading.current_thread() is not threading.main_thread():
+        yield Registered(None)
+        return
+    with registered(home, name) as process:
+        yield process
+
+
+@contextmanager
+def _stopping_recorded(process: Registered, url: str) -> Generator[None]:
+    """Record the address, and at the end of the block that the relay is stopping."""
+    process.listens(url)
+    try:
+        yield
+    finally:
+        process.stops()
 
 
 @contextmanager

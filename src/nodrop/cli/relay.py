@@ -245,7 +245,7 @@ def _welcome(served: "Served", home: Path) -> Group:
             ("nodrop ", "bold"),
             f"{version('nodrop')} is up at ",
             (served.url, "bold green"),
-            ("   Ctrl-C stops it", "bright_black"),
+            ("   Ctrl-C or `nodrop stop` ends it", "bright_black"),
         ),
         _indented(facts),
         *(

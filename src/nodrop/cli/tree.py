@@ -25,6 +25,7 @@ from nodrop.cli import (
     relay,
     reporting,
     requesting,
+    stop,
     talking,
     tracing,
     triggers,
@@ -129,6 +130,7 @@ def _tree() -> typer.Typer:
     )
     tree.callback(invoke_without_command=True)(_root)
     tree.command("up", rich_help_panel=_START)(verb(relay.up, options=AT_HOME, runner=_fast))
+    tree.command("stop", rich_help_panel=_START)(verb(stop.stop, options=AT_HOME))
     tree.command("migrate", rich_help_panel=_START)(verb(migrate.migrate, options=AT_HOME))
     tree.command("backup", rich_help_panel=_START)(verb(backup.backup))
     tree.command("restore", rich_help_panel=_START)(verb(backup.restore, options=AT_HOME))
