@@ -75,6 +75,7 @@ def test_the_first_screen_says_what_to_do_next(tmp_path: Path) -> None:
         'agent = nodrop.Agent("code_agent")',
         "nodrop top",
         "nodrop log --follow",
+        "what is settled is kept for 90 days",
         "(one time, 15 min)",
         "Stopped.",
     ):
@@ -121,7 +122,7 @@ def test_a_port_that_is_taken_is_exit_75(tmp_path: Path) -> None:
         "--hostname",
         "--tls-cert",
         "--tls-key",
-        "--keep",
+        "--retention",
         "--limit",
         "--allow-address",
         "--checkpoints",

@@ -11,7 +11,7 @@ from nodrop.app.machine import KeyFile, SystemClock, SystemIds
 from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.app.running import run
 from nodrop.app.schema_files import schemas, write_schemas
-from nodrop.app.serving import PORT, Served, serve
+from nodrop.app.serving import PORT, RETENTION, Served, serve
 from nodrop.doors.listener.server import TLS
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "MEMORY",
     "PERSON",
     "PORT",
+    "RETENTION",
     "TEAM",
     "TLS",
     "KeyFile",

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 PORT: Final = 6377
 """N-D-R-P on a phone."""
+RETENTION: Final = "90d"
+"""How long `nodrop up` keeps what is settled, unless told otherwise."""
 _PRUNE_SECONDS: Final = 3_600
 _IN_CLEAR: Final = (
     "Listening on {host} without TLS: tokens and payloads travel in clear. "

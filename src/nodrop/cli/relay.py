@@ -18,14 +18,21 @@ from nodrop.cli import screen, service, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.verb import path, text
-from nodrop.client.settings import find_home, written_checkpoints, written_triggers
+from nodrop.client.settings import (
+    find_home,
+    written_checkpoints,
+    written_retention,
+    written_triggers,
+)
 from nodrop.core.errors import InvalidRequestError, Problem, StoreInUseError
 from nodrop.core.limits import SECOND
+from nodrop.wire.text import spell_duration
 
 if TYPE_CHECKING:
     from nodrop.app import Served
     from nodrop.doors.outlets.checkpoints import Checkpoints
 
+_NEVER: Final = "never"
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -59,8 +66,14 @@ async def up(
     tls_key: Annotated[
         Path | None, typer.Option(parser=path, help="Its key (PEM), if not in the same file.")
     ] = None,
-    keep: Annotated[
-        str | None, typer.Option(help="Prune what was settled longer ago, such as 90d.")
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            parser=text,
+            metavar="DURATION|never",
+            envvar="NODROP_RETENTION",
+            help="How long to keep what is settled; 90d by default.",
+        ),
     ] = None,
     limit: Annotated[
         list[str] | None,
@@ -116,7 +129,7 @@ async def up(
                 "--port": port,
                 "--tls-cert": tls_cert and tls_cert.resolve(),
                 "--tls-key": tls_key and tls_key.resolve(),
-                "--keep": keep,
+                "--retention": retention,
                 "--grpc": grpc,
                 "--checkpoints": checkpoints,
                 "--checkpoints-every": checkpoints_every,
@@ -135,6 +148,8 @@ async def up(
 
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
     home = session.settings.home
+    kept = retention or written_retention() or app.RETENTION
+    keep_ms = None if kept == _NEVER else values.duration_ms(kept, path="--retention")
     try:
         await app.serve(
             home,
@@ -148,10 +163,10 @@ async def up(
             grpc_port=grpc,
             dashboard=dashboard,
             watch=watch,
-            keep_ms=None if keep is None else values.duration_ms(keep, path="--keep"),
+            keep_ms=keep_ms,
             triggers=written_triggers(),
             checkpoints=_checkpoints(checkpoints, checkpoints_every),
-            ready=lambda served: _tell(served, home, as_json=session.as_json),
+            ready=lambda served: _tell(served, home, keep_ms, as_json=session.as_json),
         )
     except StoreInUseError as error:
         where = f"it is served at {error.address}" if error.address else error.detail
@@ -200,7 +215,7 @@ def _checkpoints(to: str | None, every: str | None) -> "Checkpoints | None":
     return Checkpoints(to=to, every_ms=every_ms)
 
 
-def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
+def _tell(served: "Served", home: Path, keep_ms: int | None, *, as_json: bool) -> None:
     if as_json:
         screen.document(
             {
@@ -209,17 +224,18 @@ def _tell(served: "Served", home: Path, *, as_json: bool) -> None:
                 "credentials": str(served.credentials),
                 "person": "me",
                 "open": served.sign_in,
+                "retention": _NEVER if keep_ms is None else spell_duration(keep_ms),
                 "version": version("nodrop"),
             }
         )
         return
     out = screen.console()
-    out.print(_welcome(served, home), soft_wrap=True)
+    out.print(_welcome(served, home, keep_ms), soft_wrap=True)
     for warning in served.warnings:
         out.print(line(("! ", "yellow"), (warning, "yellow")))
 
 
-def _welcome(served: "Served", home: Path) -> Group:
+def _welcome(served: "Served", home: Path, keep_ms: int | None) -> Group:
     facts = Table.grid(padding=(0, 2))
     for name, fact in (
         *(
@@ -228,6 +244,7 @@ def _welcome(served: "Served", home: Path) -> Group:
             else []
         ),
         ("database", styled(_place(served.database))),
+        ("retention", styled(_kept(keep_ms))),
         (
             "credentials",
             styled(f"{_short(served.credentials)}  (yours alone; your clients find it)"),
@@ -284,6 +301,12 @@ _FIRST_STEPS: Final = (
     ("See who owes the next move", "nodrop top    # or, in the browser: nodrop open"),
     ("Watch", "nodrop log --follow"),
 )
+
+
+def _kept(keep_ms: int | None) -> str:
+    if keep_ms is None:
+        return "everything is kept for ever"
+    return f"what is settled is kept for {spell_duration(keep_ms)}  (--retention changes it)"
 
 
 def _indented(part: RenderableType) -> Padding:

@@ -48,6 +48,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     home: str | None = None
     triggers: list[dict[str, Any]] | None = None
     checkpoints: Checkpoints | None = None
+    retention: str | None = None
 
 
 def written_triggers(directory: Path | None = None) -> list[dict[str, Any]] | None:
@@ -66,6 +67,15 @@ def written_checkpoints(directory: Path | None = None) -> Checkpoints | None:
         ValueError: the file cannot be read.
     """
     return _read(directory or Path.cwd()).checkpoints
+
+
+def written_retention(directory: Path | None = None) -> str | None:
+    """Return how long `nodrop.toml` has settled handoffs kept, if it says so.
+
+    Raises:
+        ValueError: the file cannot be read.
+    """
+    return _read(directory or Path.cwd()).retention
 
 
 def load(
