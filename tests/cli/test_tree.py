@@ -132,6 +132,7 @@ def test_a_verb_without_arguments_has_the_options_of_a_connection() -> None:
         "team",
         "token",
         "home",
+        "ca",
     ]
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -29,7 +31,7 @@ from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.doors.gate import LOOPBACK
 from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener.server import TLS
+from nodrop.doors.listener.server import ANY_ADDRESS, TLS
 from nodrop.doors.outlets.checkpoints import Checkpoints, InFile, leaving, place_of
 from nodrop.doors.outlets.sender import Sender
 from nodrop.doors.telemetry.door import telling
@@ -48,7 +50,7 @@ RETENTION: Final = "90d"
 _PRUNE_SECONDS: Final = 3_600
 _IN_CLEAR: Final = (
     "Listening on {host} without TLS: tokens and payloads travel in clear. "
-    "Give it a certificate, or put it behind something that has one."
+    "Give it a certificate (--tls-cert FILE), or put it behind a proxy that has one."
 )
 
 _BEGUN_ANEW: Final = (
@@ -61,6 +63,9 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     """What `nodrop up` has to tell once it listens."""
 
     url: str
+    """For clients on this machine."""
+    others: str | None = None
+    """For clients elsewhere, where it listens on every address of this machine."""
     database: str
     credentials: Path
     sign_in: str | None = None
@@ -129,7 +134,8 @@ async def serve(
             leaving(relay, team, checkpoints, clock=SystemClock()),
             telling(relay, team=team, clock=SystemClock(), environment=os.environ) as untold,
         ):
-            credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids)
+            ca = tls and str(tls.certificate.resolve())
+            credentials = await _keep_credentials(relay, home, url=url, team=team, ids=ids, ca=ca)
             if store is not None:
                 KeyFile(home / "keys" / "relay.pem").make()  # for the other nodes to have too
             if triggers is not None:
@@ -137,6 +143,7 @@ async def serve(
             in_clear = () if tls or host in LOOPBACK else (_IN_CLEAR.format(host=host),)
             served = Served(
                 url=url,
+                others=_from_elsewhere(url) if host in ANY_ADDRESS else None,
                 database=without_password(database),
                 credentials=credentials.path,
                 sign_in=await _sign_in_address(relay, url=url, team=team),
@@ -263,7 +270,7 @@ async def _prune_hourly(relay: Relay, team: str, keep_ms: int) -> None:
 
 
 async def _keep_credentials(
-    relay: Relay, home: Path, *, url: str, team: str, ids: Ids
+    relay: Relay, home: Path, *, url: str, team: str, ids: Ids, ca: str | None
 ) -> CredentialsFile:
     """Write down where the relay is and the operator's token, made anew if it is no longer one."""
     file = CredentialsFile(home)
@@ -272,8 +279,14 @@ async def _keep_credentials(
     if token is None or not await _is_operator(relay, token, team):
         token = f"nd_{ids.secret()}"
         await relay.ensure_token(team, agent=PERSON, role="operator", secret=token)
-    file.write(msgspec.structs.replace(known, url=url, team=team, operator=token))
+    file.write(msgspec.structs.replace(known, url=url, ca=ca, team=team, operator=token))
     return file
+
+
+def _from_elsewhere(url: str) -> str:
+    """Return the address of a relay by the name of this machine."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"
 
 
 async def _sign_in_address(relay: Relay, *, url: str, team: str) -> str | None:

@@ -20,7 +20,7 @@ from nodrop.client.address import Remote, parse
 from nodrop.client.connecting import open_client
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.private_file import FILE_MODE
-from nodrop.client.settings import written_checkpoints
+from nodrop.client.settings import Settings, written_checkpoints
 from nodrop.core.errors import CheckpointMismatchError, NodropError, StoreCorruptError
 from nodrop.core.limits import SECOND
 from nodrop.wire import openapi
@@ -119,7 +119,7 @@ async def _examine(session: Session, checkpoints: Path | None) -> Checks:
                     await client.close()
         return
     after = session.now()
-    yield await _relay(session.settings.address, took_ms=after - before)
+    yield await _relay(session.settings, took_ms=after - before)
     yield compare_clocks(parse_time(point["at"]), before=before, after=after)
     try:
         yield await _log(session, point)
@@ -195,11 +195,11 @@ def _disk(home: Path) -> Check:
     )
 
 
-async def _relay(address: str, *, took_ms: int) -> Check:
-    place = parse(address)
+async def _relay(settings: Settings, *, took_ms: int) -> Check:
+    place = parse(settings.address)
     if not isinstance(place, Remote):
-        return Check(name="relay", status="ok", detail=f"in this process, on {address}")
-    theirs = await _version_at(place.base)
+        return Check(name="relay", status="ok", detail=f"in this process, on {settings.address}")
+    theirs = await _version_at(place.base, settings.ca)
     detail = f"{place.base} answers in {took_ms} ms, API {theirs or 'unknown'}"
     if theirs == openapi.VERSION:
         return Check(name="relay", status="ok", detail=detail)
@@ -207,14 +207,16 @@ async def _relay(address: str, *, took_ms: int) -> Check:
     return Check(name="relay", status="warn", detail=detail, next=advice)
 
 
-async def _version_at(base: str) -> str | None:
+async def _version_at(base: str, ca: Path | None) -> str | None:
     import aiohttp  # noqa: PLC0415  # a third of a second that no other verb should pay for
+
+    from nodrop.client import trust  # noqa: PLC0415  # the same
 
     try:
         timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)
         async with (
             aiohttp.ClientSession(timeout=timeout) as web,
-            web.get(f"{base}/openapi.json") as response,
+            web.get(f"{base}/openapi.json", ssl=trust.context(ca)) as response,
         ):
             return (await response.json())["info"]["version"]
     except (aiohttp.ClientError, TimeoutError, ValueError, KeyError):

@@ -173,7 +173,11 @@ async def join(
 
     where = session.where
     answer = await joining.join(
-        invitation, agent=where.agent, address=where.url, home=session.settings.home
+        invitation,
+        agent=where.agent,
+        address=where.url,
+        home=session.settings.home,
+        ca=session.settings.ca,
     )
     key = answer["key"]
     session.show(

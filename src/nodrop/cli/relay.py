@@ -220,12 +220,14 @@ def _tell(served: "Served", home: Path, keep_ms: int | None, *, as_json: bool) -
         screen.document(
             {
                 "url": served.url,
+                "others": served.others,
                 "database": served.database,
                 "credentials": str(served.credentials),
                 "person": "me",
                 "open": served.sign_in,
                 "retention": _NEVER if keep_ms is None else spell_duration(keep_ms),
                 "version": version("nodrop"),
+                "warnings": list(served.warnings),
             }
         )
         return
@@ -243,6 +245,7 @@ def _welcome(served: "Served", home: Path, keep_ms: int | None) -> Group:
             if served.sign_in
             else []
         ),
+        *([("others", styled(_for_others(served.others)))] if served.others else []),
         ("database", styled(_place(served.database))),
         ("retention", styled(_kept(keep_ms))),
         (
@@ -307,6 +310,10 @@ def _kept(keep_ms: int | None) -> str:
     if keep_ms is None:
         return "everything is kept for ever"
     return f"what is settled is kept for {spell_duration(keep_ms)}  (--retention changes it)"
+
+
+def _for_others(address: str) -> str:
+    return f"{address}  (or any other address of this machine: it listens on all of them)"
 
 
 def _indented(part: RenderableType) -> Padding:

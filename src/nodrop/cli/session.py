@@ -34,6 +34,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     team: str | None = None
     token: str | None = None
     home: Path | None = None
+    ca: Path | None = None
 
 
 class Client(Protocol):
@@ -101,7 +102,12 @@ class Session:
             os.environ["NODROP_HOME"] = str(where.home)
         try:
             return settings.load(
-                where.url, agent=where.agent, token=where.token, team=where.team, home=where.home
+                where.url,
+                agent=where.agent,
+                token=where.token,
+                team=where.team,
+                home=where.home,
+                ca=where.ca,
             )
         except ValueError as error:
             raise InvalidRequestError(
@@ -247,6 +253,7 @@ async def _connect(chosen: Settings) -> Client:
         agent=chosen.agent,
         token=chosen.token,
         team=chosen.team,
+        ca=chosen.ca,
         # One question, one answer; but only a channel tells whose a token is.
         transport="http" if chosen.agent else "websocket",
     )

@@ -69,6 +69,16 @@ _OPTIONS: Final[dict[str, Any]] = {
         typer.Option("--token", parser=text, help="The agent's token.", rich_help_panel=_PANEL),
     ],
     "home": Home,
+    "ca": Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            parser=path,
+            metavar="FILE",
+            help="Trust certificates of this CA (PEM) instead of the system's.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
 }
 CONNECTION: Final = tuple(_OPTIONS)
 AT_HOME: Final = ("as_json", "home")

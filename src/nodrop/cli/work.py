@@ -70,7 +70,11 @@ async def work(
         timeout_seconds=None if longest is None else seconds(longest),
         environment={
             **os.environ,
-            **given(NODROP_TOKEN=session.settings.token, NODROP_TEAM=session.settings.team),
+            **given(
+                NODROP_TOKEN=session.settings.token,
+                NODROP_TEAM=session.settings.team,
+                NODROP_CA=session.settings.ca and str(session.settings.ca.resolve()),
+            ),
         },
     )
     reports = _Reports(as_json=session.as_json)
@@ -89,6 +93,7 @@ async def work(
         session.settings.address,
         token=session.settings.token,
         team=session.settings.team,
+        ca=session.settings.ca,
         heartbeat_seconds=heartbeat,
     )
     await _until_signalled(asyncio.ensure_future(serving), agent.stop)

@@ -156,6 +156,7 @@ class Agent:
         team: str | None = None,
         transport: TransportName | Transport | None = None,
         home: str | os.PathLike[str] | None = None,
+        ca: str | os.PathLike[str] | None = None,
         heartbeat_seconds: float = DEFAULT.heartbeat_seconds,
         grace: Duration = GRACE_SECONDS,
     ) -> None:
@@ -167,6 +168,7 @@ class Agent:
             team: the team.
             transport: "websocket", "http", or one that is open already.
             home: where this user's credentials are, if not in `NODROP_HOME`.
+            ca: a file with the certificates of the CAs to trust (PEM), if not the system's.
             heartbeat_seconds: how often to give a sign of life; missing three is taken for a crash.
             grace: how long running handlers may go on once stopped.
 
@@ -193,6 +195,7 @@ class Agent:
             team=team,
             transport=transport,
             home=home,
+            ca=ca,
             process=process,
         )
         try:
@@ -220,6 +223,7 @@ class Agent:
         team: str | None = None,
         transport: TransportName | None = None,
         home: str | os.PathLike[str] | None = None,
+        ca: str | os.PathLike[str] | None = None,
         heartbeat_seconds: float = DEFAULT.heartbeat_seconds,
         grace: Duration = GRACE_SECONDS,
     ) -> None:
@@ -233,6 +237,7 @@ class Agent:
             team=team,
             transport=transport,
             home=home,
+            ca=ca,
             heartbeat_seconds=heartbeat_seconds,
             grace=grace,
         )
@@ -246,6 +251,7 @@ async def serve(
     team: str | None = None,
     transport: TransportName | None = None,
     home: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
     heartbeat_seconds: float = DEFAULT.heartbeat_seconds,
     grace: Duration = GRACE_SECONDS,
 ) -> None:
@@ -260,6 +266,7 @@ async def serve(
                 team=team,
                 transport=transport,
                 home=home,
+                ca=ca,
                 heartbeat_seconds=heartbeat_seconds,
                 grace=grace,
             )

@@ -69,6 +69,7 @@ async def connect(
     team: str | None = None,
     transport: TransportName | Transport | None = None,
     home: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[Client]:
     """Connect to a relay as an agent.
 
@@ -80,13 +81,14 @@ async def connect(
         team: the team, if not the token's own.
         transport: "websocket" (the default), "http", or a transport that is open already.
         home: where this user's credentials are, if not in `NODROP_HOME`.
+        ca: a file with the certificates of the CAs to trust (PEM), if not the system's.
 
     Raises:
         UnreachableError: no relay answered.
         NodropError: the relay refused.
     """
     client = await open_client(
-        address, agent=agent, token=token, team=team, transport=transport, home=home
+        address, agent=agent, token=token, team=team, transport=transport, home=home, ca=ca
     )
     try:
         yield client
@@ -103,13 +105,20 @@ def connect_sync(
     team: str | None = None,
     transport: TransportName | None = None,
     home: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
 ) -> Generator[BlockingClient]:
     """Connect to a relay as an agent, from a program without an event loop; see `connect`."""
     thread = LoopThread()
     try:
         client = thread.portal.call(
             open_client(
-                address, agent=agent, token=token, team=team, transport=transport, home=home
+                address,
+                agent=agent,
+                token=token,
+                team=team,
+                transport=transport,
+                home=home,
+                ca=ca,
             )
         )
         try:
@@ -129,6 +138,7 @@ async def open_client(
     team: str | None = None,
     transport: TransportName | Transport | None = None,
     home: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
     process: Process | None = None,
 ) -> Client:
     """Return a client that is connected, and must be closed; see `connect`."""
@@ -139,7 +149,7 @@ async def open_client(
         return Client(transport, agent=agent)
     if transport not in (None, "websocket", "http"):
         raise unexpected("transport", "websocket, http or one that is open", f"{transport!r:.100}")
-    settings = load(address, agent=agent, token=token, team=team, home=home)
+    settings = load(address, agent=agent, token=token, team=team, home=home, ca=ca)
     place = parse(settings.address, team=settings.team)
     if isinstance(place, Embedded):
         try:
@@ -179,7 +189,9 @@ async def _open_remote(
     policy = process.policy if process else retrying.DEFAULT
     if transport == "http":
         patience = None if process else http.FIRST_SECONDS_MAX
-        polling = http.HttpTransport(place.http, tokens, first_seconds_max=patience, policy=policy)
+        polling = http.HttpTransport(
+            place.http, tokens, ca=settings.ca, first_seconds_max=patience, policy=policy
+        )
         return Client(polling, agent=settings.agent, signer=key)
     channel = websocket.WebSocketTransport(
         place.channel,
@@ -187,6 +199,7 @@ async def _open_remote(
         agent=settings.agent,
         process=process.id if process else None,
         heartbeat_seconds=process.heartbeat_seconds if process else None,
+        ca=settings.ca,
         first_seconds_max=None if process else websocket.FIRST_SECONDS_MAX,
         policy=policy,
     )
@@ -238,7 +251,8 @@ def _tokens(place: Remote, settings: Settings) -> Tokens:
     async def mint(operator: str, agent: str) -> str:
         from nodrop.client.http import HttpTransport  # noqa: PLC0415  # see `_open_remote`
 
-        transport = HttpTransport(place.http, FixedToken(operator), first_seconds_max=0)
+        bearer = FixedToken(operator)
+        transport = HttpTransport(place.http, bearer, ca=settings.ca, first_seconds_max=0)
         try:
             answer = await Client(transport, agent=OPERATOR).call("create_token", {"agent": agent})
         finally:

@@ -15,15 +15,17 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """Where the relay of this user is, and who may talk to it."""
 
     url: str | None = None
+    ca: str | None = None
+    """Certificates of the CAs that the relay's may be signed by, where `nodrop join` was told."""
     team: str = "default"
     operator: str | None = None
     """The token of the person `me`, an operator."""
     agents: dict[str, str] = {}
     """The tokens of agents, by their ids."""
 
-    def at(self, url: str, team: str) -> "Credentials":
+    def at(self, url: str, team: str, ca: str | None) -> "Credentials":
         """Return these for another relay."""
-        return msgspec.structs.replace(self, url=url, team=team)
+        return msgspec.structs.replace(self, url=url, team=team, ca=ca)
 
 
 class CredentialsFile:

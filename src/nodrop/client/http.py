@@ -8,6 +8,7 @@ import io
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from nodrop.client import retrying
+from nodrop.client import retrying, trust
 from nodrop.client.durations import asked_seconds
 from nodrop.client.ids import new_id
 from nodrop.client.retrying import Retrying
@@ -61,6 +62,7 @@ class HttpTransport:
         url: str,
         tokens: Tokens,
         *,
+        ca: Path | None = None,
         first_seconds_max: float | None = FIRST_SECONDS_MAX,
         policy: Retrying = retrying.DEFAULT,
     ) -> None:
@@ -69,11 +71,13 @@ class HttpTransport:
         Args:
             url: `http(s)://…/v1`.
             tokens: where the token comes from.
+            ca: certificates of the CAs to trust, if not the system's.
             first_seconds_max: how long to try for a first answer; None tries for ever.
             policy: how to try again.
         """
         self._url = url
         self._tokens = tokens
+        self._trusted = trust.context(ca)
         self._first_seconds_max = first_seconds_max
         self._policy = policy
         self._reached = False
@@ -144,10 +148,10 @@ class HttpTransport:
                     raise UnansweredError(
                         f"{lost} connections ended before the relay answered"
                     ) from error
-                if give_up_at is not None and self._policy.now() >= give_up_at:
-                    raise UnreachableError(
-                        f"{self._url}: {error or type(error).__name__}"
-                    ) from error
+                if give_up_at is not None and (
+                    trust.is_distrust(error) or self._policy.now() >= give_up_at
+                ):
+                    raise trust.unreached(self._url, error) from error
 
     def _require_open(self) -> None:
         if self._closed.is_set():
@@ -166,7 +170,7 @@ class HttpTransport:
 
     async def _send(self, request: "_Request", token: str | None) -> dict[str, Any]:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=self._trusted)
             self._session = aiohttp.ClientSession(connector=connector)
         session = self._session
         headers = dict(request.headers)

@@ -40,6 +40,7 @@ async def join(
     agent: str | None = None,
     address: Address | None = None,
     home: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Join the team that `invitation` is for; from then on this user's SDK signs as the agent.
 
@@ -51,6 +52,8 @@ async def join(
         agent: the name to join under, where the invitation does not say.
         address: `http(s)://host:port` of the relay.
         home: where the key is kept, if not in `NODROP_HOME`.
+        ca: a file with the certificates of the CAs to trust (PEM), if not the system's; it is
+            remembered for this relay.
 
     Raises:
         InvitationUsedError: somebody else has joined with it.
@@ -60,7 +63,7 @@ async def join(
         hint = invitations.read(invitation)
     except ValueError as error:
         raise _invalid("invitation", str(error)) from None
-    settings = load(address, agent=agent, token=invitation, home=home)
+    settings = load(address, agent=agent, token=invitation, home=home, ca=ca)
     place = parse(settings.address)
     if not isinstance(place, Remote):
         raise _invalid("address", "expected the address of a relay")
@@ -75,7 +78,7 @@ async def join(
         "public_key": key.public.text,
         "proof": signatures.prove(key, agent=name, nonce=sha256(invitation.encode())),
     }
-    answer = await _ask_to_join(place, invitation, fields, file)
+    answer = await _ask_to_join(place, invitation, fields, file, settings.ca)
     relay_key = answer["relay_public_key"]
     file.keep(Known(url=place.base, team=hint.team, agent=name, relay_public_key=relay_key))
     _remember_relay(settings, place, hint.team)
@@ -119,11 +122,11 @@ def where(settings: Settings) -> str:
 
 
 async def _ask_to_join(
-    place: Remote, invitation: str, fields: dict[str, Any], file: KeyFile
+    place: Remote, invitation: str, fields: dict[str, Any], file: KeyFile, ca: Path | None
 ) -> dict[str, Any]:
     from nodrop.client.http import HttpTransport  # noqa: PLC0415  # loaded by who needs a network
 
-    transport = HttpTransport(place.http, FixedToken(invitation))
+    transport = HttpTransport(place.http, FixedToken(invitation), ca=ca)
     try:
         return await Calls(transport, agent=None).call("join", fields)
     except CallerError:
@@ -148,7 +151,8 @@ def _remember_relay(settings: Settings, place: Remote, team: str) -> None:
     file = CredentialsFile(settings.home)
     credentials = file.read()
     if credentials.url is None:
-        file.write(credentials.at(place.base, team))
+        ca = None if settings.ca is None else str(settings.ca.resolve())
+        file.write(credentials.at(place.base, team, ca))
 
 
 def _invalid(path: str, message: str) -> InvalidRequestError:

@@ -30,6 +30,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     team: str | None
     """None: the team of the token."""
     home: Path
+    ca: Path | None = None
+    """Certificates of the CAs that the relay's may be signed by; None: those that the system trusts."""
 
 
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +48,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     team: str | None = None
     token: str | None = None
     home: str | None = None
+    ca: str | None = None
     triggers: list[dict[str, Any]] | None = None
     checkpoints: Checkpoints | None = None
     retention: str | None = None
@@ -85,6 +88,7 @@ def load(
     token: str | None = None,
     team: str | None = None,
     home: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] = os.environ,
     directory: Path | None = None,
 ) -> Settings:
@@ -101,15 +105,19 @@ def load(
     token = first(token, "NODROP_TOKEN", file.token)
     agent = first(agent, "NODROP_AGENT", file.agent)
     place = find_home(home, environment=environment, written=file.home)
+    named = first(None if address is None else os.fspath(address), "NODROP_URL", file.url)
+    known = CredentialsFile(place).read()
+    trusted = first(None if ca is None else os.fspath(ca), "NODROP_CA", file.ca)
+    if trusted is None and named in {None, known.url}:
+        trusted = known.ca
     return Settings(
-        address=first(None if address is None else os.fspath(address), "NODROP_URL", file.url)
-        or CredentialsFile(place).read().url
-        or URL,
+        address=named or known.url or URL,
         # A token says itself whose it is; without one it is the person who asks.
         agent=agent or (None if token else "me"),
         token=token,
         team=first(team, "NODROP_TEAM", file.team),
         home=place,
+        ca=None if trusted is None else Path(trusted).expanduser(),
     )
 
 

@@ -11,12 +11,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
-from nodrop.client import retrying
+from nodrop.client import retrying, trust
 from nodrop.client.channel import TOO_BIG, Channel, Message, pings_every
 from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import Tokens
@@ -80,6 +81,7 @@ class WebSocketTransport:
         agent: str | None = None,
         process: str | None = None,
         heartbeat_seconds: float | None = None,
+        ca: Path | None = None,
         first_seconds_max: float | None = FIRST_SECONDS_MAX,
         policy: Retrying = retrying.DEFAULT,
     ) -> None:
@@ -91,12 +93,14 @@ class WebSocketTransport:
             agent: whose token it must be; None takes it as it is.
             process: as which process deliveries will be taken, if any will.
             heartbeat_seconds: how often that process will give a sign of life.
+            ca: certificates of the CAs to trust, if not the system's.
             first_seconds_max: how long to try for a first connection; None tries for ever.
             policy: how to try again.
         """
         self.agent = agent
         self._url = url
         self._tokens = tokens
+        self._trusted = trust.context(ca)
         self._first_seconds_max = first_seconds_max
         self._policy = policy
         self._ids = itertools.count(1)
@@ -341,14 +345,15 @@ class WebSocketTransport:
                 async with asyncio.timeout(within or CONNECT_SECONDS_MAX):
                     return await self._connect_once()
             except _UNREACHED as error:
-                if give_up_at is not None and self._policy.now() >= give_up_at:
-                    raise UnreachableError(
-                        f"{self._url}: {error or type(error).__name__}"
-                    ) from error
+                if give_up_at is not None and (
+                    trust.is_distrust(error) or self._policy.now() >= give_up_at
+                ):
+                    raise trust.unreached(self._url, error) from error
 
     async def _connect_once(self) -> Channel:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            connector = aiohttp.TCPConnector(ssl=self._trusted)
+            self._session = aiohttp.ClientSession(connector=connector)
         token = await self._tokens.current()
         try:
             channel = await self._greet(self._session, token)

@@ -44,6 +44,7 @@ NodropError
     ├── SchemaTooNewError           a later Nodrop has changed the database
     ├── SchemaInUseError            relays that are too old still serve the database
     ├── UnreachableError            no relay answered at that address
+    │   └── CertificateUntrustedError   it answered with a certificate that is not trusted
     ├── UnansweredError             sent again and again, and each time the connection ended first
     ├── NotInstalledError           it takes a part that is not installed
     └── RelayFaultError             a defect of ours
@@ -449,6 +450,17 @@ class UnreachableError(UnavailableError):
     title = "No relay answered at that address"
     next = "Start one with `nodrop up`, or set NODROP_URL."
     fault = "network"
+
+
+class CertificateUntrustedError(UnreachableError):
+    """A relay answered, with a certificate that this client does not trust."""
+
+    code = "certificate_untrusted"
+    title = "The relay's certificate is not trusted"
+    next = (
+        "If a CA of your own signed it, name that CA: --ca FILE, NODROP_CA, or `ca` in nodrop.toml."
+    )
+    retryable = False
 
 
 class UnansweredError(UnavailableError):

@@ -99,6 +99,7 @@ TABLE: Final[dict[type[NodropError], Mapping]] = {
     errors.SchemaTooNewError: _row(503, EXIT_FAILED, a2a=INTERNAL_ERROR),
     errors.SchemaInUseError: _row(503, EXIT_TRY_AGAIN),
     errors.UnreachableError: _row(503, EXIT_TRY_AGAIN),
+    errors.CertificateUntrustedError: _row(503, EXIT_FAILED, a2a=INTERNAL_ERROR),
     errors.UnansweredError: _row(503, EXIT_TRY_AGAIN),
     errors.NotInstalledError: _row(501, EXIT_FAILED),
     errors.RelayFaultError: _row(500, EXIT_TRY_AGAIN),

@@ -18,6 +18,7 @@ from nodrop.adapters.a2a.outcomes import Question
 from nodrop.adapters.port.events import TASK
 from nodrop.adapters.port.handing import WAIT, Answer
 from nodrop.adapters.port.installed import needs
+from nodrop.client import trust
 from nodrop.client.address import Remote, parse
 from nodrop.client.connecting import tokens_for
 from nodrop.client.durations import Due, Duration, spelled_if
@@ -122,7 +123,11 @@ class HandOff:
         team = "" if place.team is None else f"/teams/{quote(place.team, safe='')}"
         card = tasks.endpoint(f"{place.base}{team}/agents/{quote(self._to, safe='')}/")
         async with (
-            httpx.AsyncClient(headers=headers, timeout=tasks.REQUEST_SECONDS_MAX) as http,
+            httpx.AsyncClient(
+                headers=headers,
+                timeout=tasks.REQUEST_SECONDS_MAX,
+                verify=trust.context(settings.ca),
+            ) as http,
             await create_client(card, ClientConfig(httpx_client=http)) as client,
         ):
             yield client

@@ -81,6 +81,8 @@ def _place(session: Session, client: str) -> Place:
         options += ["--home", str(settings.home.resolve())]
     if session.url is not None:
         options += ["--url", session.url]
+    if settings.ca is not None:
+        options += ["--ca", str(settings.ca.resolve())]
     named = session.named
     agent = settings.agent if named and settings.agent else folder_name(client)
     check_name(agent)
