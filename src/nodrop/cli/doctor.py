@@ -12,13 +12,14 @@ import typer
 
 from nodrop.audit import ledger
 from nodrop.cli import screen
-from nodrop.cli.screen import line
+from nodrop.cli.screen import line, plural
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.cli.verb import text
 from nodrop.client.address import Remote, parse
 from nodrop.client.connecting import open_client
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.credentials import Credentials, CredentialsFile
+from nodrop.client.joined import joined
 from nodrop.client.private_file import FILE_MODE
 from nodrop.client.settings import Settings, written_checkpoints
 from nodrop.core.errors import CheckpointMismatchError, NodropError, StoreCorruptError
@@ -173,9 +174,17 @@ def _credentials(home: Path) -> Check:
             detail=f"others can read {file.path} (mode {mode:04o})",
             next=f"chmod 600 {file.path}",
         )
-    count = len(known.agents)
-    agents = f"{count} agent" if count == 1 else f"{count} agents"
-    return Check(name="credentials", status="ok", detail=f"yours alone; the operator and {agents}")
+    return Check(name="credentials", status="ok", detail=f"yours alone; {_held(home, known)}")
+
+
+def _held(home: Path, known: Credentials) -> str:
+    """Return whom the credentials of this home are for."""
+    keys = [each.agent for each in joined(home)]
+    held = ["the operator"] if known.operator is not None else []
+    if count := len(known.agents.keys() - set(keys)):
+        held.append(plural(count, "agent"))
+    held += [f"{agent} with a key" for agent in keys]
+    return " and ".join(held) or "nobody: they only say where the relay is"
 
 
 def _disk(home: Path) -> Check:

@@ -13,6 +13,8 @@ import msgspec
 from nodrop.cli import screen
 from nodrop.cli.attempts import Attempts
 from nodrop.client import settings
+from nodrop.client.credentials import CredentialsFile
+from nodrop.client.joined import joined
 from nodrop.client.settings import Settings
 from nodrop.client.tokens import OPERATOR
 from nodrop.core.errors import (
@@ -21,6 +23,7 @@ from nodrop.core.errors import (
     InvalidRequestError,
     NotFoundError,
     StaleAttemptError,
+    UnauthenticatedError,
 )
 
 _HELD: Final = frozenset({"delivered", "accepted", "blocked"})
@@ -136,7 +139,13 @@ class Session:
         self.__dict__.pop("settings", None)
 
     def act_as(self, agent: str) -> None:
-        """Be `agent` where no flag and no token says otherwise. Before the first call."""
+        """Be `agent` where no flag and no token says otherwise. Before the first call.
+
+        A home with no operator is the agent that joined from it, for verbs of operators too: the
+        relay knows its role.
+        """
+        if self.settings.joined and agent == OPERATOR:
+            return
         if self._where.agent is None and self.settings.token is None:
             self._where = msgspec.structs.replace(self._where, agent=agent)
             del self.settings
@@ -156,8 +165,27 @@ class Session:
         name: str | None = None,
     ) -> dict[str, Any]:
         """Ask the relay for one operation and return its answer."""
-        client = await self.open()
-        return await client.call(operation, fields or {}, handoff=handoff, name=name)
+        try:
+            client = await self.open()
+            return await client.call(operation, fields or {}, handoff=handoff, name=name)
+        except UnauthenticatedError as error:
+            error.next_step = self._way_in() or error.next_step
+            raise
+
+    def _way_in(self) -> str | None:
+        """Return what a person types who was not let in; None: a token was, and is not good."""
+        chosen = self.settings
+        if chosen.token is not None:
+            return None
+        agents = sorted({each.agent for each in joined(chosen.home)})
+        if agents and chosen.agent not in agents:
+            return f"Name the agent that you are here: --agent {'|'.join(agents)}"
+        if CredentialsFile(chosen.home).read().operator is not None:
+            return None
+        return (
+            f"{chosen.home} has no credentials for {chosen.address}: name the relay's --home, give a "
+            "--token (NODROP_TOKEN), or join: nodrop join INVITATION"
+        )
 
     async def handoff(self, ref: str) -> dict[str, Any]:
         """Return the handoff that `ref` names, as it is now."""

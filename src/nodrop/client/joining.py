@@ -10,7 +10,8 @@ from nodrop.client.calls import Calls
 from nodrop.client.credentials import CredentialsFile
 from nodrop.client.durations import Duration, spelled_if
 from nodrop.client.ids import new_id
-from nodrop.client.keys import KeyFile, Known
+from nodrop.client.joined import Known
+from nodrop.client.keys import KeyFile
 from nodrop.client.settings import Address, Settings, load
 from nodrop.client.tokens import FixedToken
 from nodrop.client.values import given

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.client import private_file
+from nodrop.client import joined, private_file
 from nodrop.client.ids import new_id
+from nodrop.client.joined import Known
 from nodrop.core.errors import InvalidRequestError
 from nodrop.wire import bearer, canonical, signatures
 from nodrop.wire.decoding import encode_strict
@@ -31,16 +32,6 @@ def now() -> int:
     return round(time.time() * 1_000)  # noqa: TID251  # the agent's own clock: it signs the time
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """Which relay knows the key."""
-
-    url: str
-    """Its address, or the path of a database."""
-    team: str
-    agent: str
-    relay_public_key: str
-
-
 class KeyFile:
     """Where the key of one agent is kept."""
 
@@ -53,11 +44,9 @@ class KeyFile:
     def known(self) -> Known | None:
         """Return which relay knows the key; None where there is no key, or none knows it yet."""
         try:
-            note = msgspec.json.decode(self._note.read_bytes(), type=Known)
+            note = joined.read(self._note)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"{self._note} is damaged: {error}") from error
         return note if self.path.exists() else None
 
     def read(self) -> PrivateKey:

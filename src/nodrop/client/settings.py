@@ -9,7 +9,9 @@ from typing import Any, Final
 import msgspec
 import platformdirs
 
+from nodrop.client.address import Remote, parse
 from nodrop.client.credentials import CredentialsFile
+from nodrop.client.joined import joined
 
 URL: Final = "http://127.0.0.1:6377"
 """Where `nodrop up` listens unless told otherwise: N-D-R-P on a phone."""
@@ -30,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     team: str | None
     """None: the team of the token."""
     home: Path
+    joined: bool = False
+    """Whether `agent` is the only one that this home can be: it joined, and no operator is here."""
     ca: Path | None = None
     """Certificates of the CAs that the relay's may be signed by; None: those that the system trusts."""
 
@@ -110,15 +114,30 @@ def load(
     trusted = first(None if ca is None else os.fspath(ca), "NODROP_CA", file.ca)
     if trusted is None and named in {None, known.url}:
         trusted = known.ca
+    relay = named or known.url or URL
+    only = None if token or known.operator else _only_agent(place, relay)
     return Settings(
-        address=named or known.url or URL,
-        # A token says itself whose it is; without one it is the person who asks.
-        agent=agent or (None if token else "me"),
+        address=relay,
+        # A token says itself whose it is; without one it is the agent that joined from here, where
+        # there is only one, and else the person.
+        agent=agent or (None if token else only or "me"),
+        joined=only is not None and agent in {None, only},
         token=token,
         team=first(team, "NODROP_TEAM", file.team),
         home=place,
         ca=None if trusted is None else Path(trusted).expanduser(),
     )
+
+
+def _only_agent(home: Path, address: str) -> str | None:
+    """Return the only agent of `home` that joined a relay, if that relay is at `address`."""
+    if not (home / "keys").is_dir():  # as with most: nothing to parse
+        return None
+    place = parse(address)
+    agents = joined(home)
+    if len(agents) != 1 or not isinstance(place, Remote) or not place.same_relay(agents[0].url):
+        return None
+    return agents[0].agent
 
 
 def find_home(
