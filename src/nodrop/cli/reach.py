@@ -1,14 +1,17 @@
 """Verbs about agents and the world outside: those that live elsewhere, those anybody may call."""
 
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
 import typer
 
 from nodrop.cli import screen
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
+from nodrop.core.errors import ConflictError, ForbiddenError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent.")]
+_NOWHERE: Final = {"a2a": "", "token": "", "private": False}
 
 
 async def agents_add(
@@ -27,7 +30,27 @@ async def agents_add(
 
 async def agents_drop(session: Session, name: Name) -> None:
     """Deliver no more to an agent elsewhere; its mail is kept."""
-    await _set(session, name, {"a2a": "", "token": "", "private": False})
+    session.act_as("me")
+    known = await session.call("get_reach", name=name)
+    if known["a2a"] is None:
+        raise ConflictError(
+            f"{name} lives in this team: there is no address elsewhere to drop",
+            next_step=f"To take it off the list: nodrop agents remove {name}",
+        )
+    answer = await session.call("set_reach", _NOWHERE, name=name)
+    told = f" is no longer delivered to at {known['a2a']}; its mail is kept here"
+    session.show(answer, lambda: screen.success("", (name, "bold"), told))
+
+
+async def agents_remove(session: Session, name: Name) -> None:
+    """Take an agent off the list. Its mail, its tokens and its keys are kept."""
+    session.act_as("me")
+    with suppress(ForbiddenError):  # for an operator; an agent may remove itself
+        if (await session.call("get_reach", name=name))["a2a"] is not None:
+            await session.call("set_reach", _NOWHERE, name=name)
+    answer = await session.call("remove_agent", name=name)
+    told = " is off the list; what waits for it is kept, and registering brings it back"
+    session.show(answer, lambda: screen.success("", (name, "bold"), told))
 
 
 async def agents_open(session: Session, name: Name) -> None:

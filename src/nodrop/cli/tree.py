@@ -94,6 +94,7 @@ _AGENTS: Final[dict[str, Callable[..., Any]]] = {
     "publish": publishing.agents_publish,
     "add": reach.agents_add,
     "drop": reach.agents_drop,
+    "remove": reach.agents_remove,
     "open": reach.agents_open,
     "close": reach.agents_close,
 }
