@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import plistlib
 import signal
 import stat
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli import service
+from nodrop.cli.service import Manager, service
 
 Run = Callable[..., Any]
 
@@ -195,10 +196,37 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_unit_quotes_what_systemd_would_read_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unit_quotes_what_systemd_would_read_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/my python")
-    unit = service.unit(["--home", '/tmp/50% of $HOME "x"'])  # noqa: S108  # only words here
+    options = ["--home", '/tmp/50% of $HOME "x"']  # noqa: S108  # only words here
+    unit = service(Manager.SYSTEMD, options, user_home=tmp_path).content
     start = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
     assert start == (
         'ExecStart="/opt/my python" -m nodrop.cli up --home "/tmp/50%% of $$HOME \\"x\\""'
     )
+
+
+def test_launchd_gets_a_property_list(tmp_path: Path) -> None:
+    options = ("--manager", "launchd", "--hostname", "a & <b>")
+    made = run(tmp_path, "up", "--service", *options)
+    plist = tmp_path / "Library/LaunchAgents/dev.nodrop.relay.plist"
+    assert (made.returncode, made.stdout) == (0, plist.read_text())
+    job = plistlib.loads(plist.read_bytes())
+    home = str(tmp_path / ".local/share/nodrop")
+    command = [sys.executable, "-m", "nodrop.cli", "up", "--home", home, "--hostname", "a & <b>"]
+    assert job["ProgramArguments"] == command
+    assert job["Label"] == plist.stem
+    # Started again after a crash, and not after `nodrop stop`.
+    assert (job["RunAtLoad"], job["KeepAlive"]) == (True, {"SuccessfulExit": False})
+    assert job["Umask"] == 0o077, "what it logs is for its owner"
+    assert job["StandardErrorPath"] == str(tmp_path / "Library/Logs/nodrop.log")
+    assert f'launchctl bootstrap gui/$(id -u) "{plist}"' in made.stderr
+
+
+def test_a_dry_run_for_launchd_writes_nothing(tmp_path: Path) -> None:
+    made = run(tmp_path, "up", "--service", "--manager", "launchd", "--dry-run")
+    assert plistlib.loads(made.stdout.encode())["Label"] == "dev.nodrop.relay"
+    assert "~/Library/LaunchAgents/dev.nodrop.relay.plist" in made.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,6 @@
 """`nodrop up`: run a relay, and tell a person what to do with it."""
 
 import logging
-import os
 import textwrap
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -14,8 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.cli import screen, service, values
+from nodrop.cli import screen, values
 from nodrop.cli.screen import line, styled
+from nodrop.cli.service import Manager, service
 from nodrop.cli.session import Session
 from nodrop.cli.verb import path, text
 from nodrop.client.settings import (
@@ -114,10 +114,15 @@ async def up(
         typer.Option(parser=text, metavar="DURATION", help="How often; every hour by default."),
     ] = None,
     as_service: Annotated[
-        bool, typer.Option("--service", help="Write a systemd user unit instead of running.")
+        bool,
+        typer.Option("--service", help="Write a service file for this user instead of running."),
     ] = False,
+    manager: Annotated[
+        Manager | None,
+        typer.Option(help="With --service: for which manager; by default this system's."),
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --service: only print the unit.")
+        bool, typer.Option("--dry-run", help="With --service: only print the file.")
     ] = False,
 ) -> None:
     """Start a relay: on 127.0.0.1:6377, with everything it needs in your home directory."""
@@ -142,7 +147,7 @@ async def up(
             options.append("--no-dashboard")
         if not watch:
             options.append("--no-watch")
-        _as_service(session, options, dry_run=dry_run)
+        _as_service(session, manager, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
 
@@ -330,23 +335,27 @@ def _short(path: Path) -> str:
     return f"~/{full.relative_to(Path.home())}" if full.is_relative_to(Path.home()) else str(full)
 
 
-def _as_service(session: Session, options: list[str], *, dry_run: bool) -> None:
+def _as_service(
+    session: Session, manager: Manager | None, options: list[str], *, dry_run: bool
+) -> None:
     home = ["--home", str(session.settings.home.resolve())]
-    unit, path = service.unit([*home, *options]), service.place(user_home=Path.home())
+    made = service(manager or Manager.of_this_system(), [*home, *options], user_home=Path.home())
     if not dry_run:
-        service.write(path, unit)
+        made.write()
     if session.as_json:
-        screen.document({"path": str(path), "unit": unit, "written": not dry_run})
+        screen.document({"path": str(made.path), "unit": made.content, "written": not dry_run})
         return
-    print(unit, end="")
+    print(made.content, end="")
     out = screen.console(stderr=True)
     if dry_run:
-        out.print(line(("→ ", "cyan"), f"Without --dry-run it is written to {_short(path)}"))
+        out.print(line(("→ ", "cyan"), f"Without --dry-run it is written to {_short(made.path)}"))
         return
     out.print(
-        line(("✓ ", "green"), f"written to {_short(path)}. Start it, now and at every login:")
+        line(("✓ ", "green"), f"written to {_short(made.path)}. Start it, now and at every login:")
     )
-    out.print(styled("  systemctl --user daemon-reload", "cyan"))
-    out.print(styled("  systemctl --user enable --now nodrop", "cyan"))
-    out.print(line("To keep it running while you are logged out:"))
-    out.print(styled(f"  loginctl enable-linger {os.environ.get('USER', '')}".rstrip(), "cyan"))
+    for command in made.start:
+        out.print(styled(f"  {command}", "cyan"), soft_wrap=True)
+    if made.stay:
+        out.print(line("To keep it running while you are logged out:"))
+    for command in made.stay:
+        out.print(styled(f"  {command}", "cyan"))

@@ -1,11 +1,17 @@
-"""A relay that the system keeps running: the systemd user unit that `nodrop up --service` writes."""
+"""A relay that the system keeps running: what `nodrop up --service` writes for systemd and launchd."""
 
+import os
+import plistlib
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 UNIT: Final = "nodrop.service"
+LABEL: Final = "dev.nodrop.relay"
 
 _TEMPLATE: Final = """\
 # Made by `nodrop up --service`.
@@ -29,21 +35,65 @@ WantedBy=default.target
 """
 
 
-def unit(options: Sequence[str]) -> str:
-    """Return the unit that runs `nodrop up` with these options."""
+class Manager(StrEnum):
+    """What starts programs for a user, and starts them again when they crash."""
+
+    SYSTEMD = "systemd"
+    LAUNCHD = "launchd"
+
+    @classmethod
+    def of_this_system(cls) -> "Manager":
+        """Return the one that this system has."""
+        return cls.LAUNCHD if sys.platform == "darwin" else cls.SYSTEMD
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """A service file, and what to type once it is written."""
+
+    path: Path
+    content: str
+    start: Sequence[str]
+    """Commands that start it, now and at every login."""
+    stay: Sequence[str] = ()
+    """Commands that keep it running while the user is logged out."""
+
+    def write(self) -> None:
+        """Put the file in its place."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(self.content, encoding="utf-8")
+
+
+def service(manager: Manager, options: Sequence[str], *, user_home: Path) -> Service:
+    """Return the service that runs `nodrop up` with these options."""
     command = [sys.executable, "-m", "nodrop.cli", "up", *options]
-    return _TEMPLATE.format(command=" ".join(map(_quoted, command)))
+    if manager is Manager.LAUNCHD:
+        return _launchd(command, user_home)
+    return Service(
+        path=user_home / ".config" / "systemd" / "user" / UNIT,
+        content=_TEMPLATE.format(command=" ".join(map(_quoted, command))),
+        start=("systemctl --user daemon-reload", "systemctl --user enable --now nodrop"),
+        stay=(f"loginctl enable-linger {os.environ.get('USER', '')}".rstrip(),),
+    )
 
 
-def place(*, user_home: Path) -> Path:
-    """Return where systemd looks for a user's own units."""
-    return user_home / ".config" / "systemd" / "user" / UNIT
-
-
-def write(path: Path, content: str) -> None:
-    """Put the unit in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
+def _launchd(command: Sequence[str], user_home: Path) -> Service:
+    path = user_home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+    log = str(user_home / "Library" / "Logs" / "nodrop.log")
+    job = {
+        "Label": LABEL,
+        "ProgramArguments": list(command),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},  # `nodrop stop` ends it: that is no crash
+        "ExitTimeOut": 30,
+        "ProcessType": "Background",
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+        "Umask": 0o077,
+    }
+    content = plistlib.dumps(job, sort_keys=False).decode()
+    return Service(
+        path=path, content=content, start=(f'launchctl bootstrap gui/$(id -u) "{path}"',)
+    )
 
 
 def _quoted(word: str) -> str:
