@@ -2,8 +2,13 @@
 
 import configparser
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -74,6 +79,66 @@ def test_the_image_copies_files_that_there_are() -> None:
     assert names
     assert all((ROOT / name).exists() for name in names)
     assert "USER 10001" in text
+
+
+def copied_by_the_image(into: Path) -> Path:
+    """What the build stage of the image has: the files that it copies, and no others."""
+    text = (DEPLOY / "Containerfile").read_text()
+    for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE):
+        *names, target = line.split()
+        for name in names:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, into / target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, into / target)
+    return into
+
+
+def wheel_from(folder: Path, into: Path) -> subprocess.CompletedProcess[str]:
+    options = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--no-index"]
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", into, folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.timeout(180)  # pip, on a machine that does other things too
+def test_the_image_copies_what_the_package_is_built_from(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    folder = copied_by_the_image(tmp_path / "source")
+    built = wheel_from(folder, tmp_path / "wheels")
+    assert built.returncode == 0, built.stdout + built.stderr
+    [wheel] = (tmp_path / "wheels").glob("nodrop-*.whl")
+    assert "nodrop/stores/postgres/schema/0008_journal.sql" in ZipFile(wheel).namelist()
+    # The control: a file that the build needs and nobody copied is noticed.
+    (folder / "hatch_build.py").unlink()
+    assert wheel_from(folder, tmp_path / "none").returncode != 0
+
+
+def test_the_image_installs_extras_that_there_are_and_that_a_relay_uses() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    [named] = re.findall(r"'\.\[([a-z0-9,-]+)\]'", text)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    installed = set(named.split(","))
+    assert installed <= extras.keys()
+    while (
+        nested := {
+            extra
+            for name in installed
+            for line in extras[name]
+            for found in re.findall(r"^nodrop\[(.+)\]$", line)
+            for extra in found.split(",")
+        }
+        - installed
+    ):
+        installed |= nested
+    assert installed >= {"postgres", "mcp", "a2a", "triggers", "notify", "webhooks", "otel"}
 
 
 def test_the_unit_keeps_the_password_out_of_the_command_line() -> None:
