@@ -2,11 +2,20 @@
 
 import ast
 import inspect
+import re
 import sys
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from nodrop import app
+from nodrop.cli.execution import GIVEN
+from nodrop.cli.tree import app as cli
+from nodrop.client.settings import Checkpoints, File, variable
 from nodrop.core import events
 from nodrop.core.errors import ALL
 from nodrop.core.limits import DEFAULT, HOUR, Limits
@@ -90,17 +99,10 @@ def errors() -> str:
 
 def limits() -> str:
     """Every bound, as `core/limits.py` names it."""
-    rows: list[str] = []
-    tree = ast.parse(inspect.getsource(Limits)).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    for statement, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        name = statement.target.id
-        said = ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            said = " ".join(str(after.value.value).split())
-        rows.append(f"| `{name}` | {_spelled(name, getattr(DEFAULT, name))} | {said} |")
+    rows = [
+        f"| `{name}` | {_spelled(name, getattr(DEFAULT, name))} | {said} |"
+        for name, said in _fields(Limits)
+    ]
     return (
         f"# Limits\n\n{MADE_BY}"
         "Every size, wait, batch, queue and rate is bounded, and every bound has a name, with its unit\n"
@@ -120,6 +122,19 @@ def limits() -> str:
         "backoff, until the deadline. `nodrop prove storm` shows what that is for.\n\n"
         "| bound | default | what it bounds |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a struct, each with the text below it."""
+    tree = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    for statement, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        said = ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            said = " ".join(str(after.value.value).split())
+        yield statement.target.id, said
 
 
 def _spelled(name: str, value: float) -> str:
@@ -210,6 +225,83 @@ def _comment(kind: type, name: str) -> str:
     raise LookupError(name)
 
 
+def configuration() -> str:
+    """Every key of `nodrop.toml`, and every variable."""
+    options = _options("up")
+    flags = {f"--{name}" for name in File.__struct_fields__}
+    common = _options("inbox").keys() & flags
+    keys = [
+        f"| `{name}` | {_variable(name, common, options)} | {_flag(name, common, options)} "
+        f"| {_linked(said)} |"
+        for name, said in _fields(File)
+    ]
+    table = [f"| `{name}` | {said} |" for name, said in _fields(Checkpoints)]
+    up = [
+        f"| `{flag}` | {f'`{envvar}`' if envvar else ''} | {said} |"
+        for flag, (envvar, said) in options.items()
+    ]
+    given = [f"| `{name}` | {said} |" for name, said in GIVEN.items()]
+    return (
+        f"# Configuration\n\n{MADE_BY}"
+        "Everything has a default, and a relay on one machine needs no configuration. What is said in several\n"
+        "places counts in this order: the flag (or argument of the SDK), the environment variable, `nodrop.toml` in\n"
+        "the directory where the command is run, and then what `nodrop up` or `nodrop join` left in the home.\n\n"
+        "## `nodrop.toml`\n\n"
+        '```toml\nurl = "https://relay.example"\nagent = "code_agent"\nca = "our-ca.pem"\n```\n\n'
+        "An unknown key is refused. Keys, with what says the same:\n\n"
+        "| key | variable | flag | what it is |\n|---|---|---|---|\n" + "\n".join(keys) + "\n\n"
+        "The table `[checkpoints]` has:\n\n| key | what it is |\n|---|---|\n"
+        + "\n".join(table)
+        + "\n\n## Where things are\n\n"
+        "The home is `--home`, `NODROP_HOME`, `home` in `nodrop.toml`, or the user's data directory\n"
+        "(`~/.local/share/nodrop` on Linux, `~/Library/Application Support/nodrop` on macOS). In it: `nodrop.db` and its\n"
+        "`-wal`, `credentials`, `keys/`, `backups/`, `running/` and `security.log`, all for their owner alone.\n\n"
+        "## `nodrop up`\n\n"
+        "| option | variable | what it does |\n|---|---|---|\n" + "\n".join(up) + "\n\n"
+        "`--limit NAME=VALUE` takes every name of [limits](limits.md). A collector for traces and metrics is named by the\n"
+        "standard variables of OpenTelemetry, `OTEL_EXPORTER_OTLP_ENDPOINT` first ([observability](observability.md)).\n\n"
+        "## What a command of `nodrop work` is given\n\n"
+        "| variable | what it is |\n|---|---|\n" + "\n".join(given) + "\n\n"
+        "And `NODROP_TOKEN`, `NODROP_TEAM` and `NODROP_CA` where the worker has them.\n"
+    )
+
+
+def _options(command: str) -> dict[str, tuple[str | None, str]]:
+    """The options of a command, each with its variable and its help."""
+    root: Any = typer.main.get_command(cli)
+    options = [p for p in root.commands[command].params if p.param_type_name == "option"]
+    return {
+        "`, `".join((max(option.opts, key=len), *option.secondary_opts)): (
+            option.envvar,
+            option.help or "",
+        )
+        for option in options
+        if option.name != "help"
+    }
+
+
+def _variable(
+    name: str, common: AbstractSet[str], options: Mapping[str, tuple[str | None, str]]
+) -> str:
+    if f"--{name}" in common:
+        return f"`{variable(name)}`"
+    envvar = options.get(f"--{name}", (None, ""))[0]
+    return f"`{envvar}`" if envvar else ""
+
+
+def _flag(
+    name: str, common: AbstractSet[str], options: Mapping[str, tuple[str | None, str]]
+) -> str:
+    if f"--{name}" in common:
+        return f"`--{name}`"
+    return f"`nodrop up --{name}`" if f"--{name}" in options else ""
+
+
+def _linked(said: str) -> str:
+    """Return a sentence with the pages in it as links."""
+    return re.sub(r"\(docs/(\w+)\.md\)", r"([\1](\1.md))", said)
+
+
 def _first_line(doc: str | None) -> str:
     return (doc or "").strip().splitlines()[0]
 
@@ -222,6 +314,7 @@ def files() -> dict[Path, bytes]:
         "errors.md": errors,
         "limits.md": limits,
         "authorization.md": authorization,
+        "configuration.md": configuration,
     }
     made = {ROOT / "docs" / name: make().encode() for name, make in pages.items()}
     return made | {ROOT / "schema" / name: data for name, data in app.schemas().items()}

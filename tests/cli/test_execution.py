@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.execution import Execution
+from nodrop.cli.execution import GIVEN, Execution
 from nodrop.client.endings import Fail
 from nodrop.core.errors import StaleAttemptError, UnavailableError
 
@@ -227,3 +227,9 @@ async def test_losing_the_delivery_ends_the_command() -> None:
     task.refusals = [StaleAttemptError()]
     with pytest.raises(StaleAttemptError):
         await run("sleep 60", task)
+
+
+async def test_a_command_is_given_every_variable_that_is_documented() -> None:
+    shown = await run("env", environment={"PATH": os.environ["PATH"]})
+    given = {line.partition("=")[0] for line in shown.splitlines()}
+    assert {name for name in given if name.startswith(("NODROP_", "TRACE"))} == set(GIVEN)

@@ -72,6 +72,19 @@ class Delivery(Protocol):
         ...
 
 
+GIVEN: Final = {
+    "NODROP_HANDOFF_ID": "id of the handoff",
+    "NODROP_REF": "what people call it: its sender and key, or its id",
+    "NODROP_CORRELATION_ID": "id of its chain",
+    "NODROP_ATTEMPT": "which delivery this is; `nodrop update`, `done` and so on mean this one",
+    "NODROP_AGENT": "the agent that the command works as",
+    "NODROP_URL": "address of the relay",
+    "NODROP_HOME": "directory of the credentials",
+    "TRACEPARENT": "span of the handoff, for tools that trace",
+}
+"""The variables of a command that works as an agent. `docs/configuration.md` is made from this."""
+
+
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How a command is run."""
 
@@ -126,6 +139,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
             await _end(process, self.grace_seconds)
 
     def _ids(self, task: Delivery) -> dict[str, str]:
+        """Return the variables that a command is given; `GIVEN` says what each is."""
         return {
             "NODROP_HANDOFF_ID": task.view["id"],
             "NODROP_ATTEMPT": str(task.attempt),

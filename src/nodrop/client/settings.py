@@ -42,20 +42,37 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where a relay sends its checkpoints, and how often."""
 
     to: str
-    """A file, or an address."""
+    """A file, or an address that they are posted to."""
     every: str = "1h"
+    """How often."""
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `nodrop.toml` may say. `docs/configuration.md` is made from this."""
+
     url: str | None = None
+    """Address of the relay, or the path of a database."""
     agent: str | None = None
+    """Who is asking."""
     team: str | None = None
+    """The agent's team, if not that of its token."""
     token: str | None = None
+    """The agent's token."""
     home: str | None = None
+    """Directory of database, credentials and keys."""
     ca: str | None = None
-    triggers: list[dict[str, Any]] | None = None
-    checkpoints: Checkpoints | None = None
+    """Certificates (PEM) of the CAs to trust instead of the system's."""
     retention: str | None = None
+    """How long `nodrop up` keeps what is settled: a duration, or "never" to keep everything."""
+    triggers: list[dict[str, Any]] | None = None
+    """Rules of the relay that `nodrop up` starts in this directory (docs/coordination.md)."""
+    checkpoints: Checkpoints | None = None
+    """Where that relay sends signed checkpoints of its log (docs/observability.md)."""
+
+
+def variable(name: str) -> str:
+    """Return the environment variable that says the same as a key of `nodrop.toml`."""
+    return f"NODROP_{name.upper()}"
 
 
 def written_triggers(directory: Path | None = None) -> list[dict[str, Any]] | None:
@@ -103,15 +120,16 @@ def load(
     """
     file = _read(directory or Path.cwd())
 
-    def first(flag: str | None, variable: str, written: str | None) -> str | None:
-        return flag or environment.get(variable) or written
+    def first(name: str, flag: Address | None) -> str | None:
+        said = None if flag is None else os.fspath(flag)
+        return said or environment.get(variable(name)) or getattr(file, name)
 
-    token = first(token, "NODROP_TOKEN", file.token)
-    agent = first(agent, "NODROP_AGENT", file.agent)
+    token = first("token", token)
+    agent = first("agent", agent)
     place = find_home(home, environment=environment, written=file.home)
-    named = first(None if address is None else os.fspath(address), "NODROP_URL", file.url)
+    named = first("url", address)
     known = CredentialsFile(place).read()
-    trusted = first(None if ca is None else os.fspath(ca), "NODROP_CA", file.ca)
+    trusted = first("ca", ca)
     if trusted is None and named in {None, known.url}:
         trusted = known.ca
     relay = named or known.url or URL
@@ -123,7 +141,7 @@ def load(
         agent=agent or (None if token else only or "me"),
         joined=only is not None and agent in {None, only},
         token=token,
-        team=first(team, "NODROP_TEAM", file.team),
+        team=first("team", team),
         home=place,
         ca=None if trusted is None else Path(trusted).expanduser(),
     )
@@ -147,16 +165,16 @@ def find_home(
     written: str | None = None,
 ) -> Path:
     """Return the directory that holds database, credentials and keys."""
-    named = flag or environment.get("NODROP_HOME") or written
+    named = flag or environment.get(variable("home")) or written
     return Path(named or platformdirs.user_data_dir("nodrop", appauthor=False)).expanduser()
 
 
-def _read(directory: Path) -> _File:
+def _read(directory: Path) -> File:
     path = directory / FILE
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return msgspec.convert(data, _File)
+        return msgspec.convert(data, File)
     except FileNotFoundError:
-        return _File()
+        return File()
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ValueError(f"{path}: {error}") from error
