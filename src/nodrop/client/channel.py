@@ -56,6 +56,8 @@ class Channel:
         self.process: str = hello["process"]
         self.heard = False
         """Whether the relay said anything after its hello."""
+        self.closed = False
+        """Whether this end closed it."""
         self._outgoing: list[bytes] = []
         self._something = asyncio.Event()
         self._writer = asyncio.create_task(self._write())
@@ -111,6 +113,7 @@ class Channel:
 
     async def close(self) -> None:
         """End the connection."""
+        self.closed = True
         self._writer.cancel()
         await _hang_up(self._socket)
 

@@ -17,6 +17,7 @@ import msgspec
 from yarl import URL
 
 from nodrop.client import retrying, trust
+from nodrop.client.connection_log import ConnectionLog
 from nodrop.client.durations import asked_seconds
 from nodrop.client.ids import new_id
 from nodrop.client.retrying import Retrying
@@ -80,6 +81,7 @@ class HttpTransport:
         self._trusted = trust.context(ca)
         self._first_seconds_max = first_seconds_max
         self._policy = policy
+        self._connection_log = ConnectionLog(url, now=policy.now)
         self._reached = False
         self.breaks = 0
         """How often no relay answered."""
@@ -133,9 +135,9 @@ class HttpTransport:
         lost = 0
         patience = None if self._reached else self._first_seconds_max
         give_up_at = None if patience is None else self._policy.now() + patience
+        delay = next(delays)
         while True:
             self._require_open()
-            delay = next(delays)
             if delay:
                 await self._policy.sleep(delay)
             try:
@@ -152,6 +154,9 @@ class HttpTransport:
                     trust.is_distrust(error) or self._policy.now() >= give_up_at
                 ):
                     raise trust.unreached(self._url, error) from error
+                delay = next(delays)
+                patient = give_up_at is None
+                self._connection_log.failed(error, again_in=delay, patient=patient)
 
     def _require_open(self) -> None:
         if self._closed.is_set():
@@ -190,6 +195,7 @@ class HttpTransport:
             async with self._until_given_up(), asking as response:
                 body = await response.read()
                 self._reached = True
+                self._connection_log.connected()
                 if response.ok:
                     return self._answer(body)
                 raise _refusal(response.status, body)

@@ -78,6 +78,7 @@ class Running:
         self._slot = slot
         self._policy = policy
         self._work: asyncio.Task[Any] | None = None
+        self._began = lease.now()
 
     @property
     def lost(self) -> bool:
@@ -108,6 +109,8 @@ class Running:
         async with self._slot:
             if self.lost:
                 return
+            self._began = self.lease.now()
+            _LOG.info("%s started: attempt %d", self.task.ref, self.task.attempt)
             operation, fields = await self._handled(self._handler)
         if operation is None:
             return
@@ -156,6 +159,7 @@ class Running:
             case None:
                 return "complete", {"result": work.result()}
             case Parked():
+                _LOG.info("%s parked: it goes on when its question is answered", self.task.ref)
                 return None, {}
             case Reject() as ending:
                 return "reject", given(reason=_words(ending.reason))
@@ -176,7 +180,7 @@ class Running:
         try:
             await self._told(operation, fields)
         except _GONE as error:
-            _LOG.info("%s went on without us: %s", self.task.ref, error)
+            _LOG.info("%s: %s came too late: %s", self.task.ref, operation, error)
             self.lease.lost = True
         except (CallerError, UnansweredError) as error:
             if operation == "ack" or fields.get("code") == error.code:
@@ -191,7 +195,26 @@ class Running:
                 return await self._report(
                     "fail", code=error.code, reason=reason, retryable=retryable
                 )
+        else:
+            self._log_ending(operation, fields)
         return not self.lost
+
+    def _log_ending(self, operation: str, fields: dict[str, Any]) -> None:
+        """Tell how the work ended, without its result: that is nobody's who reads the log."""
+        took = self.lease.now() - self._began
+        match operation:
+            case "complete":
+                _LOG.info("%s completed in %.1f s", self.task.ref, took)
+            case "fail":
+                said = ": ".join(
+                    given(code=fields.get("code"), reason=fields.get("reason")).values()
+                )
+                then = "the relay may try it again" if fields["retryable"] else "it stays failed"
+                _LOG.info("%s failed in %.1f s (%s); %s", self.task.ref, took, said, then)
+            case "reject":
+                _LOG.info("%s rejected (%s)", self.task.ref, fields.get("reason", "no reason"))
+            case _:
+                _LOG.debug("%s: %s told", self.task.ref, operation)
 
     async def _told(self, operation: str, fields: dict[str, Any]) -> None:
         # Made here, so that a repeat is known as one.

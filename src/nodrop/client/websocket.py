@@ -19,6 +19,7 @@ import msgspec
 
 from nodrop.client import retrying, trust
 from nodrop.client.channel import TOO_BIG, Channel, Message, pings_every
+from nodrop.client.connection_log import ConnectionLog
 from nodrop.client.retrying import Retrying
 from nodrop.client.tokens import Tokens
 from nodrop.client.transport import Ended, Stored
@@ -103,6 +104,7 @@ class WebSocketTransport:
         self._trusted = trust.context(ca)
         self._first_seconds_max = first_seconds_max
         self._policy = policy
+        self._connection_log = ConnectionLog(url, now=policy.now)
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
         self._followed: dict[int, asyncio.Future[Ended | None]] = {}
@@ -322,6 +324,8 @@ class WebSocketTransport:
         while True:
             try:
                 code = await channel.read(self._take)
+                if not channel.closed:
+                    self._connection_log.lost("no close frame" if code is None else f"code {code}")
             finally:
                 self._channel = None
                 self._follow_no_more()
@@ -337,18 +341,24 @@ class WebSocketTransport:
 
     async def _connect(self, delays: Iterator[float], *, within: float | None) -> Channel:
         give_up_at = None if within is None else self._policy.now() + within
+        delay = next(delays)
         while True:
-            delay = next(delays)
             if delay:
                 await self._policy.sleep(delay)
             try:
                 async with asyncio.timeout(within or CONNECT_SECONDS_MAX):
-                    return await self._connect_once()
+                    channel = await self._connect_once()
             except _UNREACHED as error:
                 if give_up_at is not None and (
                     trust.is_distrust(error) or self._policy.now() >= give_up_at
                 ):
                     raise trust.unreached(self._url, error) from error
+                delay = next(delays)
+                patient = give_up_at is None
+                self._connection_log.failed(error, again_in=delay, patient=patient)
+            else:
+                self._connection_log.connected(channel.agent)
+                return channel
 
     async def _connect_once(self) -> Channel:
         if self._session is None:
@@ -465,6 +475,8 @@ class WebSocketTransport:
             return
         error = task.exception()
         assert error is not None, "a connection is kept until it is cancelled or refused"
+        if isinstance(error, NodropError):
+            self._connection_log.refused(error)
         self._end(error)
 
     def _end(self, error: BaseException) -> None:

@@ -105,6 +105,12 @@ class Worker:
             lambda: self._client.register(self._able.manifest()), what="register"
         )
         self._version = published.version
+        _LOG.info(
+            "%s works for the relay now: manifest version %d, %d handoffs at a time",
+            published.agent_id,
+            published.version,
+            self._able.slots,
+        )
         self._stream = stream = await self._client.transport.deliveries(
             process=self._process,
             heartbeat_seconds=self._pace.heartbeat_seconds,
@@ -173,7 +179,7 @@ class Worker:
             try:
                 held = await self._keep()
             except UnavailableError as error:
-                _LOG.warning("no heartbeat: %s", error)
+                _LOG.warning("a heartbeat was not answered, the next one follows: %s", error)
                 self._stirred = True
                 continue
             # What is merely on its way is here by the next time.
@@ -196,7 +202,11 @@ class Worker:
             if running.key in held:
                 running.lease.confirmed(asked_at)
             elif not running.reporting:
-                _LOG.info("%s is no longer ours", running.task.ref)
+                _LOG.info(
+                    "%s: the lease of attempt %d lapsed or was ended; its handler is cancelled",
+                    running.task.ref,
+                    running.task.attempt,
+                )
                 running.lose()
         return held
 
