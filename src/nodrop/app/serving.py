@@ -41,7 +41,7 @@ from nodrop.engine.relay import Caller, Relay, operator_of
 from nodrop.wire.key_views import LinkAnswer
 from nodrop.wire.requests import CreateLink
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("nodrop.relay")
 
 PORT: Final = 6377
 """N-D-R-P on a phone."""
@@ -158,6 +158,7 @@ async def serve(
                 _memory_given_back(),
             ):
                 prepared.set()
+                log.info("serving %s at %s", served.database, served.url)
                 ready(served)
                 await stop.wait()
 
@@ -323,7 +324,7 @@ def _signals_set(stop: asyncio.Event) -> Generator[None]:
             loop.remove_signal_handler(number)
 
     def asked() -> None:
-        log.info("asked to stop")
+        log.info("stopping: a signal asked for it")
         restore()
         stop.set()
 

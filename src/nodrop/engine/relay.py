@@ -20,6 +20,7 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.names import ANONYMOUS
+from nodrop.engine import activity
 from nodrop.engine.agents import Agents
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
@@ -580,6 +581,7 @@ class Relay:
         return stop_both
 
     def _committed(self, committed: Committed) -> None:
+        activity.tell(committed)
         self._room.note(committed.changed)
         self._figures.note(committed)
         for agent, manifest in committed.changes.agents:

@@ -134,6 +134,16 @@ class Connection:
         self._used = relay.shares.used
         outbox.count(partial(relay.outgoing.add, key), partial(relay.outgoing.has_room, key))
 
+    @property
+    def process(self) -> str:
+        """The process that the client is, or was given."""
+        return self._process
+
+    @property
+    def works(self) -> bool:
+        """Whether it is a worker's: it promised heartbeats."""
+        return self._hello.heartbeat_seconds is not None
+
     async def receive(self, data: bytes) -> None:
         """Begin what a WebSocket message asks for. Whatever it is, its process is alive.
 

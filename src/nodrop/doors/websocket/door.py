@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
@@ -24,6 +24,7 @@ from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.routes import split_team
 
 log = logging.getLogger(__name__)
+RELAY_LOG: Final = logging.getLogger("nodrop.relay")
 
 HELLO_SECONDS_MAX: Final = 10.0
 _CLOSE_SECONDS_MAX: Final = 2.0
@@ -76,7 +77,8 @@ class WebSocketDoor:
         )
         try:
             connection, said = await self._greet(scope, receive, outbox, team)
-            await self._serve(connection, said, receive, outbox)
+            with _logged(connection, address_of(scope)):
+                await self._serve(connection, said, receive, outbox)
         except _EndedError as ended:
             if ended.code is not None:
                 await _close(send, ended.code)
@@ -181,6 +183,18 @@ class WebSocketDoor:
         if len(data) > self._relay.limits.frame_bytes_max:
             raise _EndedError(TOO_BIG)
         return data
+
+
+@contextmanager
+def _logged(connection: Connection, address: str | None) -> Generator[None]:
+    """Log that a connection began and ended: those of workers at INFO, short visits at DEBUG."""
+    level = logging.INFO if connection.works else logging.DEBUG
+    agent, process = connection.caller.agent, connection.process
+    RELAY_LOG.log(level, "%s connected from %s (process %s)", agent, address, process)
+    try:
+        yield
+    finally:
+        RELAY_LOG.log(level, "%s disconnected (process %s)", agent, process)
 
 
 def _why(reader: asyncio.Task[None]) -> _EndedError:
