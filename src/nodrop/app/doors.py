@@ -14,6 +14,7 @@ from nodrop.app.machine import KeyFile, SystemIds, open_files_max
 from nodrop.app.relay import TEAM
 from nodrop.client import key_files
 from nodrop.doors.a2a.door import A2ADoor
+from nodrop.doors.access import AccessLog
 from nodrop.doors.gate import LOOPBACK, Gate
 from nodrop.doors.http.door import HTTPDoor
 from nodrop.doors.inprocess import InProcessTransport
@@ -62,13 +63,14 @@ async def listening(
     new_id: Callable[[], str] | None = None,
     a2a: A2A | None = None,
     dashboard: bool = True,
+    access_log: bool = False,
     prepared: asyncio.Event | None = None,
 ) -> AsyncGenerator[str]:
     """Open the networked doors of `relay`; yields the address. Port 0 is any free one.
 
     `hosts` are further names that the relay is reached by, `origins` further sites whose pages may
-    call it, `a2a` what its agents are to the world outside. Without `dashboard` nothing is at `/`. Until
-    `prepared` is set, where it is given, `/readyz` says that the relay is starting.
+    call it, `a2a` what its agents are to the world outside. Without `dashboard` nothing is at `/`. With
+    `access_log` each request is a line of `nodrop.access`. Until `prepared` is set, where it is given, `/readyz` says that the relay is starting.
 
     Raises:
         UnavailableError: the address cannot be listened on.
@@ -104,7 +106,7 @@ async def listening(
         agents.running(),
         _grpc(agents, a2a, host, tls),
         listen(
-            gate,
+            AccessLog(gate) if access_log else gate,
             host=host,
             port=port,
             tls=tls,

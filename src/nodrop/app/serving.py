@@ -91,6 +91,7 @@ async def serve(
     grpc_port: int | None = None,
     dashboard: bool = True,
     watch: bool = True,
+    access_log: bool = False,
     ready: Callable[[Served], None] = lambda _: None,
     stop: asyncio.Event | None = None,
 ) -> None:
@@ -100,7 +101,7 @@ async def serve(
     rules that a file holds; None leaves all rules as they are. `checkpoints` are sent away there.
     `allowed` are addresses that are not public and may be called all the same; on `grpc_port` A2A is
     spoken too. Without `dashboard` nothing is served at `/`; without `watch` the person is not told of
-    loops, storms and orphaned work.
+    loops, storms and orphaned work. With `access_log` each request is logged.
 
     Raises:
         StoreInUseError: another relay serves it; `address` says where.
@@ -128,6 +129,7 @@ async def serve(
                 new_id=ids.new,
                 a2a=A2A(team=team, home=home, allowed=allowed, grpc_port=grpc_port),
                 dashboard=dashboard,
+                access_log=access_log,
                 prepared=prepared,
             ) as url,
             Sender(relay, clock=SystemClock()).running(),

@@ -1,6 +1,5 @@
 """`nodrop up`: run a relay, and tell a person what to do with it."""
 
-import logging
 import textwrap
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -13,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nodrop.cli import screen, values
+from nodrop.cli import logs, screen, values
 from nodrop.cli.screen import line, styled
 from nodrop.cli.service import Manager, service
 from nodrop.cli.session import Session
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from nodrop.doors.outlets.checkpoints import Checkpoints
 
 _NEVER: Final = "never"
-_LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 async def up(
@@ -113,6 +111,13 @@ async def up(
         str | None,
         typer.Option(parser=text, metavar="DURATION", help="How often; every hour by default."),
     ] = None,
+    log_level: logs.Level = logs.LogLevel.INFO,
+    log_format: logs.Format = logs.LogFormat.TEXT,
+    log_file: logs.File = None,
+    access_log: Annotated[
+        bool,
+        typer.Option("--access-log", help="Log every request too.", rich_help_panel="Log"),
+    ] = False,
     as_service: Annotated[
         bool,
         typer.Option("--service", help="Write a service file for this user instead of running."),
@@ -126,6 +131,7 @@ async def up(
     ] = False,
 ) -> None:
     """Start a relay: on 127.0.0.1:6377, with everything it needs in your home directory."""
+    log = logs.Logs(level=log_level, form=log_format, file=log_file)
     if as_service:
         options = _spelled(
             {
@@ -147,11 +153,14 @@ async def up(
             options.append("--no-dashboard")
         if not watch:
             options.append("--no-watch")
+        if access_log:
+            options.append("--access-log")
+        options += log.options()
         _as_service(session, manager, options, dry_run=dry_run)
         return
     from nodrop import app  # noqa: PLC0415  # the relay itself: nothing else needs it loaded
 
-    logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
+    log.begin()
     home = session.settings.home
     kept = retention or written_retention() or app.RETENTION
     keep_ms = None if kept == _NEVER else values.duration_ms(kept, path="--retention")
@@ -168,6 +177,7 @@ async def up(
             grpc_port=grpc,
             dashboard=dashboard,
             watch=watch,
+            access_log=access_log,
             keep_ms=keep_ms,
             triggers=written_triggers(),
             checkpoints=_checkpoints(checkpoints, checkpoints_every),

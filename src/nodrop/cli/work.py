@@ -1,7 +1,6 @@
 """`nodrop work NAME --exec 'CMD'`: any command is an agent."""
 
 import asyncio
-import logging
 import os
 import signal
 import time
@@ -11,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from nodrop.cli import picture, screen
+from nodrop.cli import logs, screen
 from nodrop.cli.execution import Execution
-from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, waiting
 from nodrop.client.agent import Agent
@@ -54,6 +52,9 @@ async def work(
         ),
     ] = DEFAULT.heartbeat_seconds,
     description: Annotated[str | None, typer.Option(help="What others read about it.")] = None,
+    log_level: logs.Level = logs.LogLevel.INFO,
+    log_format: logs.Format = logs.LogFormat.TEXT,
+    log_file: logs.File = None,
 ) -> None:
     """Work as an agent: run a command for each handoff.
 
@@ -77,18 +78,17 @@ async def work(
             ),
         },
     )
-    reports = _Reports(as_json=session.as_json)
+    reports = _Reports()
 
     async def handle(task: Task) -> Any:
-        return await reports.around(task, execution)
+        return await (reports.around(task, execution) if session.as_json else execution.run(task))
 
     agent = Agent(name, description=description, concurrency=concurrency)
     if capability is None:
         agent.handler(handle)
     else:
         agent.capability(capability, timeout=longest, concurrency=concurrency)(handle)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    reports.begin(name, session.settings.address)
+    logs.Logs(level=log_level, form=log_format, file=log_file).begin()
     serving = agent.serve(
         session.settings.address,
         token=session.settings.token,
@@ -115,46 +115,29 @@ async def _until_signalled(serving: asyncio.Future[None], stop: Callable[[], Non
 
 
 class _Reports:
-    """One line for each handoff that begins or ends, on stderr: stdout is nobody's here."""
+    """One JSON document for each handoff that begins or ends, for `--json`."""
 
-    def __init__(self, *, as_json: bool, now: Callable[[], float] = time.monotonic) -> None:
-        self._as_json = as_json
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-
-    def begin(self, name: str, address: str) -> None:
-        """Tell that work is waited for."""
-        if not self._as_json:
-            self._print(line(("● ", "green"), (name, "bold"), f" works for {address}"))
 
     async def around(self, task: Task, execution: Execution) -> Any:
         """Run the command for a delivery, telling how it begins and ends."""
         began = self._now()
-        self._tell(task, "▶", "cyan", "started", attempt=task.attempt, title=task.title)
+        self._tell(task, "started", attempt=task.attempt, title=task.title)
         try:
             result = await execution.run(task)
         except Fail as ending:
-            state = "try again" if ending.retryable else "failed"
-            self._tell(task, "✗", "red", state, took=self._took(began), reason=ending.reason)
+            event = "try again" if ending.retryable else "failed"
+            self._tell(task, event, took=self._took(began), reason=ending.reason)
             raise
         except BaseException:
-            self._tell(task, "■", "yellow", "stopped", took=self._took(began))
+            self._tell(task, "stopped", took=self._took(began))
             raise
-        self._tell(task, "✓", "green", "done", took=self._took(began), result=result)
+        self._tell(task, "done", took=self._took(began), result=result)
         return result
 
     def _took(self, began: float) -> str:
         return spell_duration(round((self._now() - began) * SECOND))
 
-    def _tell(self, task: Task, mark: str, style: str, event: str, **said: Any) -> None:
-        if self._as_json:
-            screen.document({"event": event, "handoff_id": task.id, "ref": task.ref, **said})
-            return
-        told = line((f"{mark} {event:<9} ", style), (task.ref, "bold"))
-        for name, value in said.items():
-            if value is not None:
-                label = f"{name} " if name == "attempt" else ""
-                told.append_text(line("  ", (f"{label}{picture.brief(value)}", "bright_black")))
-        self._print(told)
-
-    def _print(self, told: Any) -> None:
-        screen.console(stderr=True).print(told, soft_wrap=True)
+    def _tell(self, task: Task, event: str, **said: Any) -> None:
+        screen.document({"event": event, "handoff_id": task.id, "ref": task.ref, **said})

@@ -130,7 +130,10 @@ class Running:
                 self._work.cancel()
             raise
         ending = self._ending(self._work)
-        return (None, {}) if self.lost else ending
+        if self.lost:
+            _LOG.info("%s stopped: this process no longer holds it", self.task.ref)
+            return None, {}
+        return ending
 
     async def _call(self, handler: Handler) -> Any:
         with tracing.handling(self.task):
