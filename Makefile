@@ -178,7 +178,7 @@ $(PAGE): $(PAGE_SOURCES) $(NODE)
 
 $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing Nodrop ..."
-	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e .
+	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[relay]'
 	@touch $@
 
 # Restate's server is on npm; where there is no npm, Restate counts as not installed. Without scripts:

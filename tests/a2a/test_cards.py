@@ -272,7 +272,7 @@ async def test_without_the_extra_a_relay_says_what_to_install(
     monkeypatch.setattr("nodrop.doors.a2a.door._import", missing)
     answer = await (await office.http("planner")).get(CARD)
     assert (answer.status_code, answer.json()["code"]) == (501, "not_installed")
-    assert "nodrop[a2a]" in answer.json()["next"]
+    assert "nodrop[relay]" in answer.json()["next"]
     assert (await (await office.http("planner")).get("/v1/agents")).status_code == 200
 
 

@@ -377,7 +377,7 @@ async def test_a_relay_without_the_extra_says_what_to_install(
     telling = door.telling(office.relay, team="default", clock=office.clock, environment=variables)
     async with telling as notes:
         [note] = notes
-    assert "pip install 'nodrop[otel]'" in note
+    assert "pip install 'nodrop[relay]'" in note
 
 
 async def test_a_relay_says_that_it_does_not_speak_grpc(office: Office) -> None:

@@ -194,7 +194,7 @@ async def test_without_the_extra_it_says_which_to_install(
     answer = await web.post("/mcp", json=HANDSHAKE, headers=MINE)
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (501, "not_installed")
-    assert "nodrop[mcp]" in problem["next"]
+    assert "nodrop[relay]" in problem["next"]
 
 
 @pytest.mark.parametrize("path", ["/skill.md", "/llms.txt"])

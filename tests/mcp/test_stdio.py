@@ -181,4 +181,4 @@ def test_without_the_extra_the_command_says_which_to_install(tmp_path: Path) -> 
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
-    assert "pip install 'nodrop[mcp]'" in done.stderr
+    assert "pip install 'nodrop[relay]'" in done.stderr

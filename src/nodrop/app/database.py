@@ -9,11 +9,12 @@ import msgspec
 
 from nodrop.app.machine import SteeredClock
 from nodrop.client import private_file
-from nodrop.core.errors import StoreInUseError, StoreUnavailableError
+from nodrop.core.errors import StoreInUseError
 from nodrop.engine.ports import Clock
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.stores.sqlite import SQLiteStore, SQLiteTables
+from nodrop.wire import extras
 
 if TYPE_CHECKING:  # an extra: loaded when an address asks for it
     from nodrop.stores.postgres import PostgresFleet, PostgresStore
@@ -50,9 +51,7 @@ async def open_shared(address: str, *, node: str) -> "tuple[PostgresStore, Postg
     try:
         from nodrop.stores.postgres import PostgresFleet, PostgresStore  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
-        raise StoreUnavailableError(
-            "the PostgreSQL driver is not installed", next_step="pip install 'nodrop[postgres]'"
-        ) from error
+        raise extras.missing_here("the PostgreSQL driver (asyncpg)", extras.RELAY) from error
     store = await PostgresStore.open(address)
     database_ns = await store.now_ns()
     clock = SteeredClock(wall_ns=lambda: database_ns)

@@ -38,6 +38,7 @@ from nodrop.doors.telemetry.door import telling
 from nodrop.engine import rule_file
 from nodrop.engine.ports import Ids
 from nodrop.engine.relay import Caller, Relay, operator_of
+from nodrop.wire import extras
 from nodrop.wire.key_views import LinkAnswer
 from nodrop.wire.requests import CreateLink
 
@@ -149,7 +150,7 @@ async def serve(
                 database=without_password(database),
                 credentials=credentials.path,
                 sign_in=await _sign_in_address(relay, url=url, team=team),
-                warnings=(*in_clear, *untold, *restored, *begun_anew),
+                warnings=(*in_clear, *untold, *restored, *begun_anew, *extras.not_served()),
             )
             file = AddressFile(home / DATABASE) if store is None else None
             with (

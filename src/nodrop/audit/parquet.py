@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.audit.rows import Row
-from nodrop.core.errors import NotInstalledError
+from nodrop.wire import extras
 
 _ROWS_TOGETHER: Final = 10_000
 
@@ -24,9 +24,7 @@ def write(path: Path, rows: Iterable[Row]) -> int:
         pa: Any = import_module("pyarrow")  # an extra, and a large one, without types
         pq: Any = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise NotInstalledError(
-            "Parquet files need pyarrow", next_step="pip install 'nodrop[export]', or use jsonl."
-        ) from error
+        raise extras.missing_here("pyarrow", "export") from error
     texts = {
         name: pa.string() for name, kind in Row.__annotations__.items() if kind in {str, str | None}
     }

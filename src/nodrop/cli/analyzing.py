@@ -14,7 +14,8 @@ from nodrop.audit.verify.finding import Verdict
 from nodrop.audit.verify.verifier import Verifier
 from nodrop.cli import screen
 from nodrop.cli.session import Session
-from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
+from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.wire import extras
 from nodrop.wire.errors import EXIT_FAILED
 from nodrop.wire.times import parse_time
 
@@ -100,9 +101,7 @@ def _loaded() -> "tuple[Callable[..., Analysis], Record]":
         from nodrop.analysis.analyze import analyze as run  # noqa: PLC0415  # an extra
         from nodrop.analysis.record import Record  # noqa: PLC0415  # same
     except ImportError as error:
-        raise NotInstalledError(
-            f"nodrop analyze needs {error.name}", next_step="pip install 'nodrop[analyze]'"
-        ) from error
+        raise extras.missing_here(f"a part of the analysis ({error})", "analyze") from error
     return run, Record()
 
 

@@ -16,10 +16,11 @@ import typer
 
 from nodrop.cli.attempts import Attempts
 from nodrop.cli.session import Session
-from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
+from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.core.names import is_agent_id
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory
+from nodrop.wire import extras
 
 CLIENT: Final = "agent"
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -38,7 +39,7 @@ async def mcp(
         from nodrop.doors.mcp.lines import serve  # noqa: PLC0415  # needs the extra
         from nodrop.doors.mcp.server import Context, server  # noqa: PLC0415  # same
     except ImportError as error:
-        raise NotInstalledError(str(error)) from error
+        raise extras.missing_here(f"MCP ({error})", extras.RELAY) from error
     if not session.named:  # `me` is a person: an assistant is not that by default
         session.act_as(folder_name(client))
     check_name(session.settings.agent)

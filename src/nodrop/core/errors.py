@@ -480,7 +480,7 @@ class NotInstalledError(UnavailableError):
 
     code = "not_installed"
     title = "This takes a part of Nodrop that is not installed"
-    next = "Install it: pip install 'nodrop[mcp]'."
+    next = "Install it where it is missing: pip install 'nodrop[relay]'."
     retryable = False
 
 

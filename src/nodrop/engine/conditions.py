@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from nodrop.core.errors import InvalidRequestError, NotInstalledError, Problem
+from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.engine.condition_cost import Cost
+from nodrop.wire import extras
 
 ROOT: Final = "event"
 """What a condition, and a template, may refer to."""
@@ -74,9 +75,7 @@ class Condition:
         try:
             import cel  # noqa: PLC0415  # an extra: relays without triggers do without it
         except ImportError as error:
-            raise NotInstalledError(
-                "conditions need CEL", next_step="Install it: pip install 'nodrop[triggers]'"
-            ) from error
+            raise extras.missing_at_relay("CEL, which conditions are written in,") from error
         self._cost = Cost(source, ROOT)
         problems = tuple(Problem(path=path, message=why) for why in self._cost.problems)
         if problems:

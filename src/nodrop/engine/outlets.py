@@ -7,6 +7,7 @@ each item, in the log where an item was given up on. `doors.outlets` does the se
 import asyncio
 import base64
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -28,7 +29,7 @@ from nodrop.engine.people import draft
 from nodrop.engine.ports import Ids
 from nodrop.engine.shows import Caller
 from nodrop.store import Key, Mail, Record, Store, Wanted
-from nodrop.wire import bodies
+from nodrop.wire import bodies, extras
 from nodrop.wire.addresses import is_public
 from nodrop.wire.outlet_requests import (
     ListOutlets,
@@ -45,6 +46,8 @@ TESTED: Final = "outlet.tested.v1"
 WEBHOOK: Final = "webhook"
 NOTIFY: Final = "notify"
 _KINDS: Final = (WEBHOOK, NOTIFY)
+_SENDERS: Final = {WEBHOOK: "standardwebhooks", NOTIFY: "apprise"}
+"""The module that sends each kind: an outlet that nothing can send to is refused."""
 _SECRET: Final = "whsec_"  # noqa: S105  # the prefix that Standard Webhooks gives to secrets
 _URL_CHARS_MAX: Final = 2_000
 _WHICH: Final = "Check the name; `nodrop notify list` shows where inboxes are sent."
@@ -157,6 +160,8 @@ class Outlets:
             raise ForbiddenError(f"{caller.agent} cannot have the inbox of {agent} sent on")
         if (request.allow_private or request.kind == NOTIFY) and not caller.operator:
             raise ForbiddenError("only an operator may let the relay reach out there")
+        if find_spec(_SENDERS[request.kind]) is None:
+            raise extras.missing_at_relay(_SENDERS[request.kind])
         known = self.get(caller.team, name)
         if known is not None and not _may(caller, known.agent):
             raise ForbiddenError(f"{name} is the outlet of somebody else")

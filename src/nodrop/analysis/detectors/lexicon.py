@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from nodrop.core.errors import NotInstalledError
+from nodrop.wire import extras
 
 LANGUAGES: Final = ("en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "fi", "pl")
 _FUNCTION_WORDS: Final = 100
@@ -35,9 +35,7 @@ def lexicon() -> Lexicon:
     try:
         wordfreq: Any = import_module("wordfreq")  # an extra without types
     except ImportError as error:
-        raise NotInstalledError(
-            "the dictionaries need wordfreq", next_step="pip install 'nodrop[analyze]'"
-        ) from error
+        raise extras.missing_here("wordfreq", "analyze") from error
     words: set[str] = set()
     function_words: dict[str, frozenset[str]] = {}
     for language in LANGUAGES:

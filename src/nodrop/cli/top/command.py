@@ -8,7 +8,7 @@ from nodrop.cli import screen
 from nodrop.cli.session import Session
 from nodrop.cli.top.board import SECTIONS, Board
 from nodrop.cli.top.feed import Feed
-from nodrop.core.errors import NotInstalledError
+from nodrop.wire import extras
 
 
 async def top(session: Session) -> None:
@@ -27,9 +27,7 @@ async def top(session: Session) -> None:
     try:
         from nodrop.cli.top.app import Top  # noqa: PLC0415  # needs the extra
     except ModuleNotFoundError as error:
-        raise NotInstalledError(
-            "the live screen takes Textual", next_step="Run: pip install 'nodrop[top]'"
-        ) from error
+        raise extras.missing_here("Textual", "top") from error
     team = session.settings.team or (await session.call("checkpoints"))["team"]
     ended = await Top(board, feed, place=f"· {team}", now=session.now).run_async()
     if ended is not None:

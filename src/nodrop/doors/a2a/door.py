@@ -21,7 +21,6 @@ from nodrop.core.errors import (
     InvalidRequestError,
     NodropError,
     NotFoundError,
-    NotInstalledError,
     RelayFaultError,
     TooLargeError,
     UnavailableError,
@@ -31,6 +30,7 @@ from nodrop.core.names import AGENT_ID
 from nodrop.doors.a2a.pushers import Pushers
 from nodrop.doors.a2a.visit import Visit, WorkWay
 from nodrop.engine.relay import Caller, Relay
+from nodrop.wire import extras
 from nodrop.wire.asgi import Headers, address_of, bearer_in, prove, refuse
 from nodrop.wire.decoding import peek
 
@@ -148,8 +148,7 @@ class A2ADoor:
         try:
             self._service.set_result(await self._loaded())
         except ImportError as error:
-            wanted = "Install it: pip install 'nodrop[a2a]'."
-            refusal = NotInstalledError(f"this relay speaks no A2A: {error}", next_step=wanted)
+            refusal = extras.missing_at_relay(f"A2A ({error})")
             self._service.set_exception(refusal)
         except Exception:
             log.exception("A2A cannot be spoken")

@@ -17,13 +17,13 @@ from starlette.types import Message, Receive, Scope, Send
 from nodrop.core.errors import (
     InvalidRequestError,
     NodropError,
-    NotInstalledError,
     TooLargeError,
     UnavailableError,
 )
 from nodrop.doors.mcp.toolset import Answer, Toolset
 from nodrop.doors.mcp.way import ShortMemory, Way
 from nodrop.engine.relay import Caller, Relay
+from nodrop.wire import extras
 from nodrop.wire.asgi import Headers, address_of, bearer_in, prove, refuse
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class MCPDoor:
         try:
             from nodrop.doors.mcp.sessions import sessions  # noqa: PLC0415  # needs the extra
         except ImportError as error:
-            raise NotInstalledError(f"this relay speaks no MCP: {error}") from error
+            raise extras.missing_at_relay(f"MCP ({error})") from error
         return sessions(self._use, body_bytes_max=self._relay.limits.frame_bytes_max)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from aiohttp.resolver import ThreadedResolver
 
 from nodrop.core.errors import NotInstalledError
 from nodrop.core.limits import SECOND
+from nodrop.wire import extras
 from nodrop.wire.addresses import is_public
 
 SECONDS_MAX: Final = 15.0
@@ -83,9 +84,7 @@ class Webhook:
         try:
             webhooks: Any = import_module("standardwebhooks")
         except ImportError as error:
-            raise NotInstalledError(
-                "webhooks need standardwebhooks", next_step="pip install 'nodrop[webhooks]'"
-            ) from error
+            raise extras.missing_at_relay("standardwebhooks") from error
         self._url = url
         self._signer = webhooks.Webhook(secret)
         self._allow_private = allow_private
@@ -144,9 +143,7 @@ class Notify:
         try:
             apprise: Any = import_module("apprise")
         except ImportError as error:
-            raise NotInstalledError(
-                "notifying people needs Apprise", next_step="pip install 'nodrop[notify]'"
-            ) from error
+            raise extras.missing_at_relay("Apprise") from error
         # A service that sends on elsewhere would have the relay call what no operator named.
         self._way = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
         if not self._way.add(url):

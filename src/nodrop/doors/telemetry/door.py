@@ -9,7 +9,8 @@ from nodrop.engine.ports import Clock
 from nodrop.engine.relay import Relay
 
 _MISSING: Final = (
-    "The variables of OpenTelemetry are set, and nothing is exported: pip install 'nodrop[otel]'"
+    "The variables of OpenTelemetry are set, and nothing is exported. In the environment of this relay: "
+    "pip install 'nodrop[relay]'"
 )
 
 
