@@ -2,19 +2,36 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nodrop.cli.mcp import folder_name
+from nodrop.cli.setup import start
 from nodrop.cli.setup.edits import Block, Entry, JsonFile, OwnFile
 
 Run = Callable[..., Any]
 CLIENTS = ("claude", "codex", "cursor", "openclaw")
 ABSENT = Path("/nonexistent")
+
+
+@pytest.fixture(autouse=True)
+def starts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is configured starts; tests about that start it for real."""
+
+    async def why_not(_command: Sequence[str]) -> None: ...
+
+    if "for_real" not in request.fixturenames:
+        monkeypatch.setattr(start, "why_not", why_not)
+
+
+@pytest.fixture
+def for_real() -> None:
+    """Have `starts` leave everything as it is."""
 
 
 @pytest.fixture
@@ -326,3 +343,48 @@ def test_adding_twice_is_adding_once_and_can_be_undone(edit: Any, text: str) -> 
     added = edit.added(text)
     assert edit.added(added) == added
     assert edit.removed(added) == (None if isinstance(edit, OwnFile) else text)
+
+
+# --- what was configured is started once ---------------------------------------------------------
+
+
+@pytest.mark.usefixtures("for_real")
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_what_was_configured_is_started_once(nodrop: Run, project: Path, client: str) -> None:
+    assert project.is_dir()
+    done = nodrop("setup", client)
+    assert done.code == 0
+    assert "started it once: it answers" in done.err
+
+
+@pytest.mark.usefixtures("for_real")
+def test_a_server_that_does_not_start_is_said_not_to(
+    nodrop: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an environment without the extra: its modules cannot be imported."""
+    (tmp_path / "mcp_types.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'mcp_types'\")"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = nodrop("setup", "claude")
+    assert done.code == 1
+    assert (project / ".mcp.json").exists()
+    assert "it is written, and does not start:" in done.err
+    assert "No module named 'mcp_types'" in done.err
+    assert f"{sys.executable} -m pip install 'nodrop[relay]'" in done.err
+    told = nodrop("setup", "claude", "--json")
+    assert (told.code, told.json["starts"]) == (1, False)
+
+
+@pytest.mark.usefixtures("for_real")
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ([str(ABSENT)], "No such file or directory"),
+        ([sys.executable, "-c", "print('hello')"], "it answered"),
+        ([sys.executable, "-c", "pass"], "it ended in silence"),
+        ([sys.executable, "-c", "input(); input()"], "it did not answer within"),
+    ],
+)
+async def test_what_is_no_mcp_server_is_told_from_one(command: list[str], why: str) -> None:
+    assert why in (await start.why_not(command, seconds_max=5) or "")

@@ -39,6 +39,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """The command that serves the tools to this agent."""
         return [*self.command, "mcp", "--agent", self.agent, *self.options]
 
+    def server(self, client: str) -> list[str]:
+        """Return the command that is written for a client."""
+        if client == "codex" and not self.named:
+            # The same lines serve every folder, and the folder makes the name.
+            return [*self.command, "mcp", "--client", "codex", *self.options]
+        return self.mcp
+
     def doorbell(self, *more: str) -> str:
         """Return the command that a hook runs: whatever becomes of it, the host goes on."""
         words = [*self.command, *DOORBELL.split(), "--agent", self.agent, *self.options, *more]
@@ -61,9 +68,7 @@ def codex(place: Place) -> list[Edit]:
     The hooks are the folder's own, because they name the agent. Codex asks before it trusts them.
     """
     home = Path(place.environment.get("CODEX_HOME") or place.user_home / ".codex")
-    command, *arguments = place.mcp
-    if not place.named:  # the same lines serve every folder, and the folder makes the name
-        arguments = [*place.command[1:], "mcp", "--client", "codex", *place.options]
+    command, *arguments = place.server("codex")
     table = {
         "command": command,
         "args": arguments,

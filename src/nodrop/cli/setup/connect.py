@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,9 +16,11 @@ from nodrop.cli import screen
 from nodrop.cli.mcp import check_name, folder_name
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
+from nodrop.cli.setup import start
 from nodrop.cli.setup.clients import CLIENTS, Place
 from nodrop.cli.setup.files import Change, Files
 from nodrop.client.settings import find_home
+from nodrop.wire.errors import EXIT_FAILED
 
 
 class Client(StrEnum):
@@ -56,6 +59,7 @@ async def setup(
     changes = files.removing(edits) if remove else files.adding(edits)
     if not dry_run:
         files.apply(changes)
+    started = None if dry_run or remove else await start.why_not(place.server(client.value)) or ""
     if session.as_json:
         screen.document(
             {
@@ -64,14 +68,21 @@ async def setup(
                 "command": place.mcp,
                 "files": [{"path": str(c.path), "did": c.did} for c in changes],
                 "written": not dry_run,
+                "starts": None if started is None else not started,
+                "why_not": started or None,
             }
         )
     elif dry_run:
         _show_difference(changes)
     else:
         _tell(changes)
-        if not remove:
+        if started:
+            _tell_broken(place.server(client.value), started)
+        elif not remove:
+            screen.success("started it once: it answers")
             _tell_next(client.value, place, token=session.settings.token is not None)
+    if started:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _place(session: Session, client: str) -> Place:
@@ -118,6 +129,12 @@ def _tell(changes: Sequence[Change]) -> None:
     for change in changes:
         mark = ("- ", "bright_black") if change.did in {"unchanged", "kept"} else ("✓ ", "green")
         out.print(line(mark, f"{change.did} ", (_short(change.path), "bold")), soft_wrap=True)
+
+
+def _tell_broken(command: Sequence[str], why: str) -> None:
+    out = screen.console(stderr=True)
+    out.print(line(("✗ ", "red"), f"it is written, and does not start: {why}"), soft_wrap=True)
+    screen.hint(f"{shlex.join(command)}    # shows it again; once it starts, nothing else is to do")
 
 
 def _tell_next(client: str, place: Place, *, token: bool) -> None:
