@@ -5,6 +5,7 @@ one runs inside `attempt()`, which undoes its part. Nothing here is durable yet,
 talks to a store: `engine.engine` loads what is wanted before and writes what came of it after.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -75,6 +76,8 @@ class Batch:
         self._held = {key: [row.id for row in rows] for key, rows in loaded.held.items()}
         self._undo: list[tuple[Key, Handoff | None]] = []
         self._before: dict[Key, Handoff | None] = {}
+        self._placed: Counter[Key] = Counter()
+        self._reserved: set[Key] = set()
         self.stated: list[tuple[str, dict[str, Any]]] = []
         """(team, what the relay adds to what others signed), to be signed with the batch."""
 
@@ -159,8 +162,12 @@ class Batch:
         by: Actor,
         around: Surroundings,
         command_id: str | None = None,
+        reserved: bool = False,
     ) -> Handoff:
-        """Decide `command` and take what comes of it into the working set."""
+        """Decide `command` and take what comes of it into the working set.
+
+        An offer that is `reserved` is counted by `Room` until its commit, and not by `placed`.
+        """
         handoff = self.find(team, handoff_id)
         facts = machine.decide(handoff, command, by=by, now=self.now, around=around)
         for fact in facts:
@@ -174,9 +181,27 @@ class Batch:
             key = (team, handoff_id)
             self._before.setdefault(key, self._handoffs.get(key))
             self._undo.append((key, self._handoffs.get(key)))
+            if reserved:
+                self._reserved.add(key)
+            self._count(key, self._handoffs.get(key), handoff)
             self._handoffs[key] = handoff
             self._touched[key] = None
         return handoff
+
+    def placed(self, team: str, agent: str) -> int:
+        """Return how many more unfinished handoffs an agent has by this batch; may be negative."""
+        return self._placed[team, agent]
+
+    def _count(self, key: Key, before: Handoff | None, after: Handoff | None) -> None:
+        """Keep `placed` right while one handoff changes, or a change of it is undone."""
+        was = None if before is None or before.outcome is not None else before.recipient
+        is_ = None if after is None or after.outcome is not None else after.recipient
+        if was == is_ or (key in self._reserved and (before is None or after is None)):
+            return
+        if was is not None:
+            self._placed[key[0], was] -= 1
+        if is_ is not None:
+            self._placed[key[0], is_] += 1
 
     def _record(
         self,
@@ -306,8 +331,10 @@ class Batch:
             raise
 
     def _restore(self, key: Key, before: Handoff | None) -> None:
+        self._count(key, self._handoffs[key], before)
         if before is None:
             del self._handoffs[key]
+            self._reserved.discard(key)
         else:
             self._handoffs[key] = before
         if before is None or before is self._loaded.handoffs.get(key):

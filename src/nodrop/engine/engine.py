@@ -114,6 +114,8 @@ class Engine:
         self._fetching: dict[asyncio.Task[None], Job[Any]] = {}
         """Jobs on their way back into the queue. Only the committer puts some here."""
         self._stopping = False
+        self._batch: Batch | None = None
+        """What is being decided and committed right now."""
 
     # --- life ---
 
@@ -171,6 +173,10 @@ class Engine:
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""
         return Surroundings(up_since=self._up_since, limits=self.limits, **known)
+
+    def placed(self, team: str, agent: str) -> int:
+        """Return how many more unfinished handoffs an agent has by the commit under way."""
+        return 0 if self._batch is None else self._batch.placed(team, agent)
 
     def retrying(self, handoff: Handoff, now: int, **known: Any) -> Surroundings:
         """Return the same for what may give `handoff` another try: how long that must wait."""
@@ -300,6 +306,8 @@ class Engine:
                 served.clear()  # nothing of it was kept
                 if self.on_conflict is not None:
                     await self.on_conflict()
+            finally:
+                self._batch = None
         raise StoreUnavailableError("others write to this team at the same time")
 
     async def _transact(
@@ -312,6 +320,7 @@ class Engine:
     ) -> None:
         async with self._store.transaction() as tx:
             batch = Batch(await tx.load(self._wanted(jobs, silent)), now=now, salt=self._ids.salt)
+            self._batch = batch
             if self.on_conflict is not None:  # another engine may have heard of them since
                 self.leases.learn(batch.processes, up_since=self._up_since)
             self._look_after(silent, batch)

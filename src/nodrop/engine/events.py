@@ -5,6 +5,7 @@ follows from it are one commit, and what fired is remembered by the rule and the
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import msgspec
@@ -89,51 +90,52 @@ class Events:
         asked = None if request.event_id or command_id is None else request_digest(request)
         now = self._clock.now()
         event = _event(event_id, request.type, request.source, now, request.data)
-        plans, unmet = await self._plans(caller, event)
-        body = self._intake.bounded(bodies.data("data", request.data))
-        data = {"id": event_id, "type": request.type}
-        data |= {"source": request.source} if request.source else {}
+        with ExitStack() as reserved:
+            plans, unmet = await self._plans(caller, event, reserved)
+            body = self._intake.bounded(bodies.data("data", request.data))
+            data = {"id": event_id, "type": request.type}
+            data |= {"source": request.source} if request.source else {}
 
-        def run(batch: Batch) -> Callable[[Sequence[int]], tuple[int, tuple[Fired, ...]]]:
-            if places := done_before(
-                batch, caller, command_id, leaves=frozenset({EMITTED}), request=asked
-            ):
-                before, known = places[0].seq, self._known(batch, caller.team, plans)
-                return lambda _: (before, known)
-            if (index := batch.written(caller.team, caller.agent, command_id)) is not None:
-                known = self._known(batch, caller.team, plans)
-                return lambda seqs: (seqs[index], known)
-            fired = tuple(self._fire(batch, caller.team, plan) for plan in plans)
-            told = {"fired": [f.rule for f in fired if not f.before]} if fired else {}
-            index = batch.write(
-                Draft(
-                    team=caller.team,
-                    at=batch.now,
-                    type=EMITTED,
-                    actor=caller.agent,
-                    command_id=command_id,
-                    data=msgspec.Raw(canonical.dumps({**data, **told})),
-                    body=body,
+            def run(batch: Batch) -> Callable[[Sequence[int]], tuple[int, tuple[Fired, ...]]]:
+                if places := done_before(
+                    batch, caller, command_id, leaves=frozenset({EMITTED}), request=asked
+                ):
+                    before, known = places[0].seq, self._known(batch, caller.team, plans)
+                    return lambda _: (before, known)
+                if (index := batch.written(caller.team, caller.agent, command_id)) is not None:
+                    known = self._known(batch, caller.team, plans)
+                    return lambda seqs: (seqs[index], known)
+                fired = tuple(self._fire(batch, caller.team, plan) for plan in plans)
+                told = {"fired": [f.rule for f in fired if not f.before]} if fired else {}
+                index = batch.write(
+                    Draft(
+                        team=caller.team,
+                        at=batch.now,
+                        type=EMITTED,
+                        actor=caller.agent,
+                        command_id=command_id,
+                        data=msgspec.Raw(canonical.dumps({**data, **told})),
+                        body=body,
+                    )
                 )
-            )
-            return lambda seqs: (seqs[index], fired)
+                return lambda seqs: (seqs[index], fired)
 
-        wanted = Wanted(
-            commands=frozenset({(caller.team, caller.agent, command_id)})
-            if command_id
-            else frozenset[Any](),
-            keys=frozenset((caller.team, _SENDER, plan.key) for plan in plans),
-        )
-        job: Job[Any] = Job(wanted, run)
-        seq, fired = await self._engine.submit(job)
-        return trigger_views.EmittedAnswer(seq=seq, event_id=event_id, fired=(*fired, *unmet))
+            wanted = Wanted(
+                commands=frozenset({(caller.team, caller.agent, command_id)})
+                if command_id
+                else frozenset[Any](),
+                keys=frozenset((caller.team, _SENDER, plan.key) for plan in plans),
+            )
+            job: Job[Any] = Job(wanted, run)
+            seq, fired = await self._engine.submit(job)
+            return trigger_views.EmittedAnswer(seq=seq, event_id=event_id, fired=(*fired, *unmet))
 
     def _fire(self, batch: Batch, team: str, plan: _Plan) -> Fired:
         use = batch.key_use(team, _SENDER, plan.key)
         if use is not None:
             return Fired(rule=plan.rule, handoff_id=use.handoff_id, before=True)
         around = self._engine.surroundings()
-        batch.apply(team, plan.handoff_id, plan.offer, by=RELAY, around=around)
+        batch.apply(team, plan.handoff_id, plan.offer, by=RELAY, around=around, reserved=True)
         self._engine.retries.earn(team, plan.offer.origin)
         batch.use_key(
             KeyUse(
@@ -155,7 +157,7 @@ class Events:
         )
 
     async def _plans(
-        self, caller: Caller, event: dict[str, Any]
+        self, caller: Caller, event: dict[str, Any], reserved: ExitStack
     ) -> tuple[list[_Plan], list[Fired]]:
         plans: list[_Plan] = []
         unmet: list[Fired] = []
@@ -171,6 +173,7 @@ class Events:
                 continue
             handoff_id = self._ids.new()
             offer = await self._offer(caller, trigger, event, handoff_id)
+            reserved.enter_context(self._writing.offers.reserved(caller.team, offer))
             key = canonical.sha256(canonical.dumps([rule.name, event["id"]]))
             plans.append(_Plan(rule=rule.name, handoff_id=handoff_id, key=key, offer=offer))
         return plans, unmet

@@ -84,7 +84,18 @@ class Groups:
         self._intake.name(request.idempotency_key, "idempotency_key")
         self._intake.traceparent(request.traceparent)
         group_id = self._ids.new()
-        offers = await self._members(caller, request, group_id)
+        with ExitStack() as reserved:
+            return await self._offer(caller, request, group_id, needed, reserved)
+
+    async def _offer(
+        self,
+        caller: Caller,
+        request: requests.OfferGroup,
+        group_id: str,
+        needed: int,
+        reserved: ExitStack,
+    ) -> tuple[str, bool]:
+        offers = await self._members(caller, request, group_id, reserved)
         head = self._head(caller, request, group_id, offers, needed)
         content = _digest(request)
         said = None if request.command_id is None else request_digest(request)
@@ -113,13 +124,7 @@ class Groups:
             else frozenset[Any](),
             keys=frozenset({(caller.team, caller.agent, key)}) if key else frozenset[Any](),
         )
-        with ExitStack() as reserved:
-            for _, offer in offers.values():
-                to = offer.to.agent
-                if full := self._room.why_full(caller.team, caller.agent, to):
-                    raise full
-                reserved.enter_context(self._room.reserved(caller.team, caller.agent, to))
-            found, before = await self._engine.submit(Job(wanted, run))
+        found, before = await self._engine.submit(Job(wanted, run))
         if not before:
             return found, False
         handoff = await self._reading.find(caller, found)
@@ -145,6 +150,7 @@ class Groups:
                 by=RELAY if is_group else itself,
                 around=around,
                 command_id=None if is_group else request.command_id,
+                reserved=not is_group,
             )
             self._engine.retries.earn(caller.team, caller.agent)
         # From now on the relay owes the join.
@@ -162,9 +168,12 @@ class Groups:
             )
 
     async def _members(
-        self, caller: Caller, request: requests.OfferGroup, group_id: str
+        self, caller: Caller, request: requests.OfferGroup, group_id: str, reserved: ExitStack
     ) -> dict[str, tuple[str, commands.Offer]]:
-        """Return each member's id and offer, by its label."""
+        """Return each member's id and offer, by its label.
+
+        Each is counted before the next one is read, so that members are spread over candidates.
+        """
         offers: dict[str, tuple[str, commands.Offer]] = {}
         context = traces.own(
             caller.team,
@@ -193,6 +202,10 @@ class Groups:
                     Problem(path=f"{path}.{p.path}", message=p.message) for p in error.errors
                 ) or (Problem(path=path, message=error.detail),)
                 raise
+            to = offer.to.agent
+            if full := self._room.why_full(caller.team, caller.agent, to):
+                raise full
+            reserved.enter_context(self._room.reserved(caller.team, caller.agent, to))
             offers[label] = (
                 member_id,
                 replace(

@@ -7,6 +7,7 @@ offer on somebody's behalf (groups, triggers).
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -192,10 +193,15 @@ class Offers:
         """Return the command that an offer means; refuse what is wrong with it."""
         draft = self._drafted(team, sender, request, handoff_id, parent=parent, proved=proved)
         if len(draft.body) > OFF_THE_LOOP_BYTES:
-            problems = await asyncio.to_thread(self._problems, draft)
+            with self._room.reserved(team, sender, draft.target.candidate.agent):
+                problems = await asyncio.to_thread(self._problems, draft)
         else:
             problems = self._problems(draft)
         return self._meant(draft, problems)
+
+    def reserved(self, team: str, offer: commands.Offer) -> AbstractContextManager[None]:
+        """Count an offer that was read until its commit is counted, or it came to nothing."""
+        return self._room.reserved(team, offer.origin, offer.to.agent)
 
     def _asked(self, caller: Caller, request: requests.Offer) -> Asked:
         sender = request.from_ or caller.agent
@@ -324,6 +330,7 @@ class Offers:
                 by=Actor(agent=caller.agent, operator=caller.operator),
                 around=self._engine.surroundings(),
                 command_id=request.command_id,
+                reserved=True,
             )
             if proved is not None:
                 state(batch, made, signature=proved.digest, within=None)

@@ -127,7 +127,12 @@ class Relay:
         self._shows = Shows(store, self._bodies, self._engine.leases, limits)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
         self._standings = Standings(
-            self._engine, store, register=self._register, clock=clock, limits=limits
+            self._engine,
+            store,
+            register=self._register,
+            room=self._room,
+            clock=clock,
+            limits=limits,
         )
         self._register.order = self._standings.order
         discovery = Discovery(

@@ -85,6 +85,10 @@ class Room:
         """Whether an inbox has no room for one more."""
         return self._inboxes[team, candidate.agent] >= self._limits.inbox_handoffs_max
 
+    def queued(self, team: str, agent: str) -> int:
+        """Return how many unfinished handoffs an agent has, with offers on their way to a commit."""
+        return self._inboxes[team, agent]
+
     def waiting(self, team: str) -> dict[str, int]:
         """Return how many unfinished handoffs each agent of a team is the recipient of."""
         return {

@@ -18,6 +18,7 @@ from nodrop.engine.jobs import Committed, Job
 from nodrop.engine.observations import KIND, OUTCOMES, Observations
 from nodrop.engine.ports import Clock
 from nodrop.engine.register import Offering, Register
+from nodrop.engine.room import Room
 from nodrop.engine.workloads import Workloads
 from nodrop.store import Key, Store, Wanted
 
@@ -28,11 +29,19 @@ class Standings:
     """What is known about the agents of every team besides what they say themselves."""
 
     def __init__(
-        self, engine: Engine, store: Store, *, register: Register, clock: Clock, limits: Limits
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        register: Register,
+        room: Room,
+        clock: Clock,
+        limits: Limits,
     ) -> None:
         self._engine = engine
         self._store = store
         self._register = register
+        self._room = room
         self._clock = clock
         self._limits = limits
         self.workloads = Workloads()
@@ -131,13 +140,16 @@ class Standings:
         return [o for o in best if offered.get(o.agent.id) is o]
 
     def place(self, offering: Offering, now: int) -> Place:
-        """Return how early an agent is asked: the smallest first."""
+        """Return how early an agent is asked: the smallest first.
+
+        Offers on their way to a commit count as queued, so that a burst is spread.
+        """
         agent = offering.agent
         record = self.record(offering)
-        queued = self.workloads.queued(agent.team, agent.id)
+        queued = self._room.queued(agent.team, agent.id) + self._engine.placed(agent.team, agent.id)
         return (
             self.attendance.state(agent, now).place,
-            cost(queued, record.score(self._limits)),
+            cost(max(queued, 0), record.score(self._limits)),
             seconds(record.duration_ms),
             agent.id,
         )
