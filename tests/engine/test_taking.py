@@ -231,3 +231,24 @@ async def test_a_relay_that_forgets_what_it_did_not_assign_is_found_out(
     monkeypatch.setattr(Takers, "recheck", not_these)
     with pytest.raises(AssertionError, match="waits beside a consumer"):
         await leaves_while_the_store_is_read(relay, monkeypatch)
+
+
+async def test_what_a_commit_gives_to_another_agent_is_not_delivered_by_it_to_the_first(
+    relay: Relay, store: FaultyStore
+) -> None:
+    await offer(relay)
+    listed = await soon(relay.call(SENDER, "list_handoffs", requests.ListHandoffs()))
+    [handoff] = listed.answer.handoffs  # pyright: ignore[reportAttributeAccessIssue]
+    store.gate.clear()
+    busy = asyncio.ensure_future(relay.call(SENDER, "offer", requests.Offer(to="somebody")))
+    await turns()
+    request = requests.Reassign(to="other")
+    moving = relay.call(SENDER, "reassign", request, reference=handoff.id)
+    moved = asyncio.ensure_future(moving)
+    taking = take(relay, wait="0s")
+    await turns()
+    store.gate.set()
+    await soon(asyncio.gather(busy, moved))
+    assert taken(await soon(taking)) == []
+    other = Caller(team="default", agent="other")
+    assert taken(await soon(relay.call(other, "take", requests.Take()))) == [1]

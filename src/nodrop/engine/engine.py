@@ -445,7 +445,9 @@ class Engine:
             if (team, agent) in looked_through:
                 most = limit + batch.touches
                 stored = batch.admit(await tx.claimable(team, agent, limit=most))
-                queue = list({h.id: h for h in (*queue, *filter(takeable, stored))}.values())
+                # The batch may have given one of them to another agent, which the store ignores.
+                mine = [h for h in stored if takeable(h) and h.recipient == agent]
+                queue = list({h.id: h for h in (*queue, *mine)}.values())
                 if len(stored) < most:
                     self.takers.emptied(team, agent)
             queue = sorted(queue, key=lambda h: (rank(h), h.id))
