@@ -274,3 +274,20 @@ async def test_nobody_can_be_the_relay_that_holds_a_group(office: Any) -> None:
     me = await office.person()
     with pytest.raises(InvalidRequestError):
         await me("create_token", agent="relay")
+
+
+async def test_a_member_that_does_not_fit_its_late_recipient_counts_as_ended(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offers = {"a": {"to": "worker_a", "payload": "words"}, "b": {"to": "worker_b"}}
+    group = await fan_out(inbox_monitor, offers=offers)
+    worker = await office.join("worker_a")
+    capability = {"name": "count", "input_schema": {"n": "int"}}
+    manifest = {"agent_id": "worker_a", "capabilities": [capability]}
+    await worker("register", named="worker_a", manifest=manifest)
+    await work(office, "b")
+    assert (await worker("take"))["deliveries"] == []
+    closed = (await inbox_monitor("get_group", named=group["id"]))["group"]
+    assert (closed["state"], closed["members"]["b"]["state"]) == ("failed", "completed")
+    ended = closed["members"]["a"]
+    assert (ended["state"], ended["code"]) == ("rejected", "payload_invalid")

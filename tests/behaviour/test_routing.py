@@ -190,3 +190,106 @@ async def test_a_handoff_is_not_reassigned_by_capability_to_who_was_asked(
         await inbox_monitor("reassign", offered["id"], capability="bug_triage")
     back = (await inbox_monitor("reassign", offered["id"], to="busy"))["handoff"]
     assert back["to"] == "busy", "whoever is named is asked again"
+
+
+def counting(agent: Any, **more: Any) -> dict[str, Any]:
+    capability = {"name": "count", "input_schema": {"n": "int"}, "timeout_seconds": 2}
+    return {"agent_id": agent.name, "capabilities": [{**capability, **more}]}
+
+
+async def test_a_contract_holds_for_what_was_offered_before_its_agent_registered(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="late", payload={"n": 1}, attempts_max=1))["handoff"]
+    assert (offered["capability"], offered["timeout"]) == (None, None)
+    late = await office.join("late")
+    manifest = counting(late, output_schema={"n": "int"})
+    await late("register", named="late", manifest=manifest)
+    [delivery] = (await late("take"))["deliveries"]
+    bound = delivery["handoff"]
+    assert (bound["capability"], bound["timeout"]) == ("count", "2s")
+    log = (await inbox_monitor("log", handoff_id=offered["id"]))["entries"]
+    [entry] = [e for e in log if e["type"] == "handoff.delivered.v1"]
+    told = {name: entry["data"][name] for name in ("capability", "manifest_version", "timeout_ms")}
+    assert told == {"capability": "count", "manifest_version": 1, "timeout_ms": 2000}
+    await late("ack", offered["id"], attempt=1)
+    with pytest.raises(ResultInvalidError):
+        await late("complete", offered["id"], attempt=1, result={"n": "one"})
+    await office.restart()
+    ended = await office.pass_time(3_000, of=offered, then={"state": "failed"})
+    assert ended["outcome"]["code"] == "attempts_exhausted"
+
+
+async def test_a_contract_is_bound_when_an_early_offer_is_acknowledged_directly(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="late", payload={"n": 1}))["handoff"]
+    late = await office.join("late")
+    await late("register", named="late", manifest=counting(late))
+    accepted = (await late("ack", offered["id"]))["handoff"]
+    assert (accepted["state"], accepted["capability"]) == ("accepted", "count")
+    assert accepted["timeout"] == "2s"
+
+
+@pytest.mark.parametrize("by", ["take", "ack"])
+async def test_an_early_offer_whose_payload_does_not_fit_is_rejected_with_code_and_path(
+    office: Any, inbox_monitor: Any, by: str
+) -> None:
+    then = [{"to": "code_agent", "on": "failed"}]
+    wrong = await inbox_monitor("offer", to="late", payload={"n": "one"}, then=then)
+    right = await inbox_monitor("offer", to="late", payload={"n": 1})
+    late = await office.join("late")
+    await late("register", named="late", manifest=counting(late))
+    if by == "ack":
+        shown = (await late("ack", wrong["handoff"]["id"]))["handoff"]
+        assert shown["state"] == "rejected"
+    [delivery] = (await late("take"))["deliveries"]
+    assert delivery["handoff"]["id"] == right["handoff"]["id"]
+    ended = (await inbox_monitor("get_handoff", wrong["handoff"]["id"]))["handoff"]
+    assert (ended["state"], ended["outcome"]["code"]) == ("rejected", "payload_invalid")
+    assert ended["outcome"]["reason"].startswith("payload.n: ")
+    assert ended["attempt"] == 0
+    fallback = (await inbox_monitor("get_handoff", ended["next_leg"]))["handoff"]
+    assert (fallback["to"], fallback["state"]) == ("code_agent", "offered")
+
+
+async def test_an_early_offer_of_a_capability_that_is_not_there_is_rejected(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="late", capability="cooking"))["handoff"]
+    late = await office.join("late")
+    await publish(late, "count", "review")
+    assert (await late("take"))["deliveries"] == []
+    ended = (await inbox_monitor("get_handoff", offered["id"]))["handoff"]
+    assert (ended["state"], ended["outcome"]["code"]) == ("rejected", "no_match")
+    assert ended["outcome"]["reason"].startswith("capability: ")
+
+
+async def test_an_early_offer_to_an_agent_with_several_capabilities_stays_untyped(
+    office: Any, inbox_monitor: Any
+) -> None:
+    unnamed = (await inbox_monitor("offer", to="late", payload="anything"))["handoff"]
+    named = (await inbox_monitor("offer", to="late", capability="review"))["handoff"]
+    late = await office.join("late")
+    await publish(late, "count", "review")
+    deliveries = (await late("take", max=2))["deliveries"]
+    capabilities = {d["handoff"]["id"]: d["handoff"]["capability"] for d in deliveries}
+    assert capabilities == {unnamed["id"]: None, named["id"]: "review"}
+    # Its first delivery decides: what the agent publishes later does not bind it.
+    await late("ack", unnamed["id"], attempt=1)
+    await late("release", unnamed["id"], attempt=1)
+    await publish(late, "count")
+    [delivery] = (await late("take"))["deliveries"]
+    assert delivery["handoff"]["capability"] is None
+
+
+async def test_a_rule_that_covers_no_capability_is_not_passed_by_an_early_offer(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="late"))["handoff"]
+    await (await office.person())("set_policy", allow=[{"to": "late", "capability": "review"}])
+    late = await office.join("late")
+    await publish(late, "count")
+    assert (await late("take"))["deliveries"] == []
+    ended = (await inbox_monitor("get_handoff", offered["id"]))["handoff"]
+    assert (ended["state"], ended["outcome"]["code"]) == ("rejected", "forbidden")

@@ -29,6 +29,7 @@ from nodrop.core.model import FINAL, ClockName, Handoff, State
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine import batch, engine, repeats
 from nodrop.engine.batch import Batch
+from nodrop.engine.binding import Binder
 from nodrop.engine.engine import Engine
 from nodrop.engine.leases import Leases
 from nodrop.engine.waiters import Takers
@@ -105,6 +106,13 @@ def clocks_out_of_order() -> Generator[None]:
 
     stack = SimpleNamespace(heapify=sorted, heappush=at_the_end, heappop=last)
     with mock.patch.object(engine, "heapq", stack):
+        yield
+
+
+@contextmanager
+def never_bound() -> Generator[None]:
+    """What was offered before its agent registered is delivered without a contract."""
+    with mock.patch.object(Binder, "_recipient", return_value=None):
         yield
 
 

@@ -48,7 +48,11 @@ STEPS: Final = int(os.environ.get("NODROP_MODEL_STEPS", "50"))
 REQUESTERS: Final = ("ina", "otto")
 CAPABLE: Final = {"ann": "triage", "bob": "triage", "cy": "triage", "eve": "review"}
 PLAIN: Final = ("dan", "fay")
-RECIPIENTS: Final = (*CAPABLE, *PLAIN)
+LATE: Final = "gus"
+"""Says what it can do when it likes, and is asked before."""
+LATE_CAPABILITY: Final = "audit"
+LATE_TIMEOUT: Final = 9 * MINUTE + 23
+RECIPIENTS: Final = (*CAPABLE, *PLAIN, LATE)
 EVERYBODY: Final = (*REQUESTERS, *RECIPIENTS, "stranger", "me")
 TIMEOUTS: Final = {"cy": 7 * MINUTE}
 
@@ -96,13 +100,20 @@ FITTING: Final[Mapping[str, Sequence[str]]] = {
 
 @st.composite
 def an_offer(draw: st.DrawFn) -> dict[str, Any]:
-    to = draw(st.sampled_from((*RECIPIENTS, None, None, None)))
+    to = draw(st.sampled_from((*RECIPIENTS, LATE, None, None, None)))
+    of_late = st.sampled_from((None, LATE_CAPABILITY, "cooking"))
     capability = st.sampled_from(("triage", "triage", "review", "cooking"))
-    legs = (Leg(to="dan"), Leg(to="ann"), Leg(capability="triage"), Leg(capability="cooking"))
+    legs = (
+        Leg(to="dan"),
+        Leg(to="ann"),
+        Leg(to=LATE),
+        Leg(capability="triage"),
+        Leg(capability="cooking"),
+    )
     return {
         "by": draw(st.sampled_from(REQUESTERS)),
         "to": to,
-        "capability": None if to else draw(capability),
+        "capability": draw(of_late if to == LATE else st.none() if to else capability),
         "key": draw(st.sampled_from((None, None, "k1", "k2"))),
         "deadline": draw(st.sampled_from(DEADLINES)),
         "accept_within": draw(st.sampled_from(ACCEPTS)),
@@ -305,13 +316,30 @@ class Team(RuleBasedStateMachine):
         )
         deliveries = self.ask(by, "take", request).answer.deliveries
         taken = [d.handoff.id for d in deliveries]
-        assert set(taken) <= self.model.takeable(by)
-        assert len(taken) == min(most, len(self.model.takeable(by)))
+        takeable = self.model.takeable(by)
+        unfit = {id_ for id_ in takeable if self.model.unfit(self.model.handoffs[id_])}
+        assert set(taken) <= takeable - unfit
+        assert len(taken) == min(most, len(takeable - unfit))
+        # In which order it looks through an inbox is for the relay to choose.
+        rejected = {id_ for id_ in unfit if self.view(id_).state == "rejected"}
+        assert rejected == unfit or len(taken) == most
+        for id_ in rejected:
+            self.model.reject_unfit(id_)
         self.model.take(by, taken, process, beat)
         again = self.ask(by, "take", request)
         if taken:
             assert [d.handoff.id for d in again.answer.deliveries] == taken
             assert again.replayed
+
+    @precondition(lambda self: LATE not in self.model.rules.capabilities)
+    @rule()
+    def register_late(self) -> None:
+        """An agent registers that was asked before: its contract binds at a first delivery."""
+        offered = {"name": LATE_CAPABILITY, "timeout_seconds": LATE_TIMEOUT / SECOND}
+        manifest = msgspec.json.encode({"agent_id": LATE, "capabilities": [offered]})
+        request = requests.Register(agent=LATE, manifest=msgspec.Raw(manifest))
+        self.ask(LATE, "register", request, named=LATE)
+        self.model.register(LATE, LATE_CAPABILITY, LATE_TIMEOUT)
 
     @precondition(lambda self: self.model.handoffs)
     @rule(data=st.data(), process=st.sampled_from(("p", "q")))
@@ -568,6 +596,7 @@ def test_the_relay_answers_as_the_model_does() -> None:
         mutations.no_keys,
         mutations.two_attempts,
         mutations.two_outcomes,
+        mutations.never_bound,
         unfenced,
     ],
 )

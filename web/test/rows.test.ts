@@ -22,6 +22,10 @@ describe("an offer", () => {
     expect(fold(row, entry("delivered", 2, { attempt: 1 }))).toBe(row);
   });
 
+  test("made before its agent registered has the capability that its first delivery bound", () => {
+    expect(follow({ ...OFFERED, data: { ...(OFFERED.data as object), capability: undefined } } as Entry, entry("delivered", 2, { attempt: 1, capability: "triage", manifest_version: 1 })).capability).toBe("triage");
+  });
+
   test("whose words are not for the reader has no title", () => {
     expect(fold(undefined, { ...OFFERED, body: null } as Entry)!.title).toBeNull();
   });

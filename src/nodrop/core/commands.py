@@ -38,6 +38,16 @@ class Candidate(Value, frozen=True, kw_only=True):
     timeout_ms: int | None = None
 
 
+class Binding(Value, frozen=True, kw_only=True):
+    """The contract of a recipient that registered after the offer, for the first delivery."""
+
+    to: Candidate
+    capability: str
+    refused: str | None = None
+    """The error code, if the contract cannot hold: the handoff is rejected instead of delivered."""
+    refusal: bytes | None = None
+
+
 class Offer(Value, frozen=True, kw_only=True):
     """Put a new handoff into somebody's inbox."""
 

@@ -8,7 +8,7 @@ from typing import Any, Never, assert_never
 from msgspec.structs import replace
 
 from nodrop.core import clocks, commands, events
-from nodrop.core.commands import Actor, Candidate, Command
+from nodrop.core.commands import Actor, Binding, Candidate, Command
 from nodrop.core.errors import (
     AlreadyBlockedError,
     AlreadyDecidedError,
@@ -50,7 +50,7 @@ def propose(
         raise NotFoundError
     match command:
         case commands.Deliver():
-            return _deliver(handoff, command)
+            return _deliver(handoff, command, around.binding)
         case commands.Acknowledge() | commands.Update():
             return _acknowledge_or_update(handoff, command, by, now, around)
         case commands.Block():
@@ -163,16 +163,28 @@ def _terms_for(terms: Terms, to: Candidate) -> Terms:
     return replace(terms, timeout_ms=terms.timeout_with(to.timeout_ms))
 
 
-def _deliver(handoff: Handoff, command: commands.Deliver) -> Facts:
-    return (
-        Fact(
-            event=events.Delivered(
-                attempt=handoff.attempt + 1,
-                process=command.process,
-                heartbeat_ms=command.heartbeat_ms,
-            )
-        ),
+def _deliver(handoff: Handoff, command: commands.Deliver, binding: Binding | None = None) -> Facts:
+    delivered = events.Delivered(
+        attempt=handoff.attempt + 1,
+        process=command.process,
+        heartbeat_ms=command.heartbeat_ms,
     )
+    if binding is None or not handoff.unbound:
+        return (Fact(event=delivered),)
+    if binding.refused is not None:
+        return (Fact(event=events.Rejected(code=binding.refused), body=binding.refusal),)
+    bound = replace(
+        delivered,
+        capability=binding.capability,
+        manifest_version=binding.to.manifest_version,
+        timeout_ms=handoff.terms.timeout_with(binding.to.timeout_ms),
+    )
+    return (Fact(event=bound),)
+
+
+def _refused(entered: Facts) -> bool:
+    """Whether a direct take ended the handoff, because the recipient's contract does not hold."""
+    return any(isinstance(fact.event, events.Rejected) for fact in entered)
 
 
 # --- who may act --------------------------------------------------------------------------------
@@ -191,10 +203,12 @@ def _fence(handoff: Handoff, attempt: int | None, by: Actor) -> Facts:
     return () if handoff.live else _revived(handoff)
 
 
-def _take_directly_or_fence(handoff: Handoff, attempt: int | None, by: Actor) -> Facts:
+def _take_directly_or_fence(
+    handoff: Handoff, attempt: int | None, by: Actor, binding: Binding | None = None
+) -> Facts:
     """Without an attempt, something merely offered is taken and acted on in one commit."""
     if attempt is None and handoff.state is State.OFFERED and by.agent == handoff.recipient:
-        return _deliver(handoff, commands.Deliver(process=by.agent, heartbeat_ms=None))
+        return _deliver(handoff, commands.Deliver(process=by.agent, heartbeat_ms=None), binding)
     return _fence(handoff, attempt, by)
 
 
@@ -239,7 +253,12 @@ def _acknowledge_or_update(
     around: Surroundings,
 ) -> Facts:
     is_ack = isinstance(command, commands.Acknowledge)
-    entered = (_take_directly_or_fence if is_ack else _fence)(handoff, command.attempt, by)
+    if is_ack:
+        entered = _take_directly_or_fence(handoff, command.attempt, by, around.binding)
+    else:
+        entered = _fence(handoff, command.attempt, by)
+    if _refused(entered):
+        return entered
     promised = handoff.terms.update_every_ms
     if command.next_update_at is not None:
         promised = max(min(command.next_update_at - now, promised), 0)
@@ -282,7 +301,9 @@ def _block(handoff: Handoff, command: commands.Block, by: Actor, around: Surroun
 
 
 def _counter(handoff: Handoff, command: commands.Counter, by: Actor, around: Surroundings) -> Facts:
-    entered = _take_directly_or_fence(handoff, command.attempt, by)
+    entered = _take_directly_or_fence(handoff, command.attempt, by, around.binding)
+    if _refused(entered):
+        return entered
     if handoff.question is not None:
         raise AlreadyBlockedError
     if len(handoff.answers) >= around.limits.answers_max:

@@ -61,6 +61,10 @@ class Delivered(Value, frozen=True, kw_only=True):
     attempt: int
     process: str
     heartbeat_ms: int | None = None
+    capability: str | None = None
+    """With `manifest_version` and `timeout_ms`: the contract that this delivery bound."""
+    manifest_version: int | None = None
+    timeout_ms: int | None = None
 
 
 class Acknowledged(Value, frozen=True, kw_only=True):

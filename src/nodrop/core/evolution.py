@@ -177,7 +177,16 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
         )
     kept = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
     receipt = Receipt(rung=Rung.DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
+    terms, bound = h.terms, dict[str, Any]()
+    if event.manifest_version is not None:
+        terms = replace(h.terms, timeout_ms=event.timeout_ms)
+        bound = {
+            "capability": event.capability,
+            "manifest_version": event.manifest_version,
+            "terms": terms,
+        }
     return {
+        **bound,
         "attempt": event.attempt,
         "live": True,
         "revivable": False,
@@ -186,7 +195,7 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
         "accept_by": _accept_by(h),
         "ack": None,
         "timeout_left_ms": None,
-        "timers": _timeout_armed(timers, h.terms.timeout_ms, at),
+        "timers": _timeout_armed(timers, terms.timeout_ms, at),
         "receipts": (*kept, receipt),
     }
 

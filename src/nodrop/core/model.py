@@ -389,6 +389,13 @@ class Handoff(Value, frozen=True, kw_only=True):
         return self.outcome is not None
 
     @property
+    def unbound(self) -> bool:
+        """Whether its recipient had no manifest when it was offered, and has not had it yet."""
+        return not self.manifest_version and not any(
+            r.rung is Rung.DELIVERED and r.by == self.recipient for r in self.receipts
+        )
+
+    @property
     def parked(self) -> bool:
         """Blocked with no process holding on: the answer brings it back to the inbox."""
         return self.state is State.BLOCKED and not self.live

@@ -1,6 +1,6 @@
 """What a decision may depend on besides the handoff and the command. Handed in, never looked up."""
 
-from nodrop.core.commands import Candidate
+from nodrop.core.commands import Binding, Candidate
 from nodrop.core.events import Fact
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import Value
@@ -11,6 +11,8 @@ class Surroundings(Value, frozen=True, kw_only=True):
 
     candidates: tuple[Candidate, ...] = ()
     """Who could be asked next for this handoff's capability, best first."""
+    binding: Binding | None = None
+    """The contract that a first delivery binds, where there was none at the offer."""
     position: int = 1
     """The place in the recipient's queue, where the recipient does not say."""
     retry_wait_ms: int = 0

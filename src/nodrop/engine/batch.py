@@ -78,6 +78,8 @@ class Batch:
         self._before: dict[Key, Handoff | None] = {}
         self._placed: Counter[Key] = Counter()
         self._reserved: set[Key] = set()
+        self.followed: set[tuple[Key, bool]] = set()
+        """(handoff, whether it had ended) for what consequences were looked after."""
         self.stated: list[tuple[str, dict[str, Any]]] = []
         """(team, what the relay adds to what others signed), to be signed with the batch."""
 

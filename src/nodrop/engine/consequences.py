@@ -26,7 +26,7 @@ from nodrop.engine.ports import Ids
 from nodrop.engine.register import Register, Target
 from nodrop.engine.room import Room
 from nodrop.engine.statements import state
-from nodrop.store import Transaction, Wanted
+from nodrop.store import Key, Transaction, Wanted
 from nodrop.wire import bodies as wire_bodies
 from nodrop.wire import canonical
 from nodrop.wire.bodies import Content, decode_content
@@ -140,23 +140,22 @@ class Consequences:
 
     async def look_after(self, tx: Transaction, batch: Batch) -> None:
         """Do what follows from everything that ended in this batch."""
-        done: set[tuple[str, str]] = set()
         try:
-            await self._in_rounds(tx, batch, done)
+            await self._in_rounds(tx, batch)
         finally:
             self._promised.clear()
 
-    async def _in_rounds(self, tx: Transaction, batch: Batch, done: set[tuple[str, str]]) -> None:
+    async def _in_rounds(self, tx: Transaction, batch: Batch) -> None:
         for _ in range(_ROUNDS_MAX):
             fresh = [
                 (before, after)
                 for before, after in batch.changed
-                if (after.team, after.id) not in done and _matters(before, after)
+                if _place(after) not in batch.followed and _matters(before, after)
             ]
             if not fresh:
                 return
             for before, after in fresh:
-                done.add((after.team, after.id))
+                batch.followed.add(_place(after))
                 await self._consider(tx, batch, before, after)
 
     async def _consider(
@@ -346,6 +345,10 @@ class Consequences:
 def covering(content: Content, handoff: Handoff) -> str | None:
     """Return the handoff whose signed request covers what follows from `handoff`, if any."""
     return content.within or (handoff.id if content.signed else None)
+
+
+def _place(handoff: Handoff) -> tuple[Key, bool]:
+    return (handoff.team, handoff.id), handoff.final
 
 
 def _ended(before: Handoff | None, after: Handoff) -> bool:

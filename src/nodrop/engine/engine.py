@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from nodrop.core import commands
 from nodrop.core.clocks import due_at, ran_out, rank
-from nodrop.core.commands import RELAY, Actor
+from nodrop.core.commands import RELAY, Actor, Binding
 from nodrop.core.errors import (
     NodropError,
     QueueFullError,
@@ -93,6 +93,8 @@ class Engine:
         """Reads together, as far as it can be kept, what the clocks of these need to know."""
         self.on_step: Callable[[Batch, Handoff, Timer], Awaitable[dict[str, Any]]] = _nothing_known
         """What a clock that ran out must know: whom its handoff may be given to."""
+        self.on_delivery: Callable[[Batch, Handoff], Awaitable[Binding | None]] = _no_contract
+        """Finds the contract that a first delivery binds, or why it cannot hold."""
         self.on_decided: Callable[[Transaction, Batch], Awaitable[None]] = _nothing
         """Does what follows from what a batch has decided, in the same transaction."""
         self.on_conflict: Callable[[], Awaitable[None]] | None = None
@@ -329,7 +331,9 @@ class Engine:
             await self._tick(tx, batch)
             answers = [self._decide(job, batch) for job in jobs]
             await self.on_decided(tx, batch)
-            await self._serve(tx, batch, to_check, served)
+            if await self._serve(tx, batch, to_check, served):
+                await self.on_decided(tx, batch)
+                self.feed(batch.takeable_by_recipient())  # what follows is delivered next
             self._mark_outcomes(batch)
             if batch.stated:
                 self.on_stated(batch)
@@ -425,12 +429,14 @@ class Engine:
         batch: Batch,
         to_check: list[Key],
         served: dict[int, tuple[Taker, list[Handoff]]],
-    ) -> None:
+    ) -> bool:
         """Deliver what waits to whom waits, in the commit that made it possible.
 
         `to_check` are the agents whose inboxes must be read. The others were given all there was, or can
-        have nothing: only what this batch put into their inboxes is looked at.
+        have nothing: only what this batch put into their inboxes is looked at. Returns whether
+        something was rejected instead, because it does not fit the contract of its recipient.
         """
+        rejected = False
         for handoff in batch.touched:
             self._note_lapsed(handoff)
         fresh = batch.takeable_by_recipient()
@@ -442,25 +448,52 @@ class Engine:
                 continue
             limit = min(free, self.limits.deliveries_max)
             queue = fresh.get((team, agent), [])
-            if (team, agent) in looked_through:
-                most = limit + batch.touches
-                stored = batch.admit(await tx.claimable(team, agent, limit=most))
-                # The batch may have given one of them to another agent, which the store ignores.
-                mine = [h for h in stored if takeable(h) and h.recipient == agent]
-                queue = list({h.id: h for h in (*queue, *mine)}.values())
-                if len(stored) < most:
-                    self.takers.emptied(team, agent)
-            queue = sorted(queue, key=lambda h: (rank(h), h.id))
+            bindings: dict[str, Binding] = {}
+            while True:
+                if (team, agent) in looked_through:
+                    most = limit + batch.touches
+                    stored = batch.admit(await tx.claimable(team, agent, limit=most))
+                    # The batch may have given one of them to another agent, which the store ignores.
+                    mine = [h for h in stored if takeable(h) and h.recipient == agent]
+                    queue = list({h.id: h for h in (*queue, *mine)}.values())
+                    if len(stored) < most:
+                        self.takers.emptied(team, agent)
+                queue = sorted(queue, key=lambda h: (rank(h), h.id))
+                unfit = await self._bind(batch, queue[:limit], bindings)
+                if not unfit:
+                    break
+                rejected = True
+                queue = [h for h in queue if h.id not in unfit]
             assigned = self.takers.assign(team, agent, queue[:limit], now=batch.now)
             for taker, handoff in assigned:
-                delivered = self._deliver(batch, taker, handoff)
+                delivered = self._deliver(batch, taker, handoff, bindings.get(handoff.id))
                 served.setdefault(id(taker), (taker, []))[1].append(delivered)
             if len(queue) > len(assigned):  # a consumer may have left while the store was read
                 self.takers.recheck([(team, agent)])
                 if free > limit:
                     self._wake.set()
+        return rejected
 
-    def _deliver(self, batch: Batch, taker: Taker, handoff: Handoff) -> Handoff:
+    async def _bind(
+        self, batch: Batch, handoffs: Sequence[Handoff], bindings: dict[str, Binding]
+    ) -> set[str]:
+        """Find the contracts of first deliveries; return what does not fit its own, rejected."""
+        unfit: set[str] = set()
+        for handoff in handoffs:
+            binding = await self.on_delivery(batch, handoff) if handoff.unbound else None
+            if binding is None:
+                continue
+            bindings[handoff.id] = binding
+            if binding.refused is not None:
+                unfit.add(handoff.id)
+                deliver = commands.Deliver(process=handoff.recipient, heartbeat_ms=None)
+                around = self.surroundings(binding=binding)
+                batch.apply(handoff.team, handoff.id, deliver, by=RELAY, around=around)
+        return unfit
+
+    def _deliver(
+        self, batch: Batch, taker: Taker, handoff: Handoff, binding: Binding | None
+    ) -> Handoff:
         if taker.heartbeat_ms is not None and not batch.sees(
             taker.team, taker.process, heartbeat_ms=taker.heartbeat_ms
         ):
@@ -481,7 +514,7 @@ class Engine:
             handoff.id,
             commands.Deliver(process=taker.process, heartbeat_ms=taker.heartbeat_ms),
             by=Actor(agent=taker.agent),
-            around=self.surroundings(),
+            around=self.surroundings(binding=binding),
             command_id=taker.command_id,
         )
 
@@ -607,6 +640,10 @@ class Engine:
 
 async def _nothing(*_: object) -> None:
     """Do nothing, where nobody has said what to do."""
+
+
+async def _no_contract(*_: object) -> None:
+    """Bind nothing, where nobody knows a manifest."""
 
 
 async def _nothing_known(*_: object) -> dict[str, Any]:

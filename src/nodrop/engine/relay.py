@@ -25,6 +25,7 @@ from nodrop.engine.agents import Agents
 from nodrop.engine.alarms import Alarms
 from nodrop.engine.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
 from nodrop.engine.backups import Backups
+from nodrop.engine.binding import Binder
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.checkpoints import checkpoint
 from nodrop.engine.consequences import Consequences
@@ -169,6 +170,7 @@ class Relay:
             ids=ids,
             signing=identity.signing,
             consequences=consequences,
+            binder=Binder(self._engine, register=self._register, bodies=self._bodies),
         )
         self._log_search = LogSearch(
             store, reading=self._reading, intake=intake, shows=self._shows, clock=clock

@@ -24,10 +24,10 @@ from nodrop.wire import events as wire_events
 from nodrop.wire.operations import OPERATIONS
 
 _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
-    requests.Ack: (events.Acknowledged, events.Updated),
+    requests.Ack: (events.Acknowledged, events.Updated, events.Rejected),
     requests.Update: (events.Acknowledged, events.Updated),
     requests.Reject: (events.Rejected, events.Reassigned),
-    requests.Counter: (events.Blocked,),
+    requests.Counter: (events.Blocked, events.Rejected),
     requests.Block: (events.Blocked,),
     requests.Complete: (events.Completed, events.LateResultKept),
     requests.Fail: (events.Failed, events.Returned),

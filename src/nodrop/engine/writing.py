@@ -18,10 +18,11 @@ from nodrop.core.errors import (
     ResultInvalidError,
     StaleQuestionError,
 )
-from nodrop.core.model import Handoff
+from nodrop.core.model import Handoff, State
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine import chains, erasing
 from nodrop.engine.batch import Batch
+from nodrop.engine.binding import Binder
 from nodrop.engine.bodies import Bodies
 from nodrop.engine.consequences import Consequences, covering
 from nodrop.engine.contracts import Contracts
@@ -73,6 +74,7 @@ class Writing:
         ids: Ids,
         signing: Signing,
         consequences: Consequences,
+        binder: Binder,
     ) -> None:
         self._engine = engine
         self._intake = intake
@@ -86,6 +88,7 @@ class Writing:
         self._ids = ids
         self._signing = signing
         self._consequences = consequences
+        self._binder = binder
         self.offers = Offers(
             engine,
             intake=intake,
@@ -133,6 +136,9 @@ class Writing:
                 body = with_signature(getattr(command, "body", None), proved.kept)
                 command = msgspec.structs.replace(command, body=body)
             around = self._around(handoff, moving=isinstance(command, commands.Reject))
+            if _takes_directly(command, handoff, caller):
+                binding = self._binder.at_hand(batch, handoff)
+                around = msgspec.structs.replace(around, binding=binding)
             if isinstance(command, commands.Fail | commands.Release):
                 wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
                 around = msgspec.structs.replace(around, retry_wait_ms=wait)
@@ -149,6 +155,8 @@ class Writing:
                 self._engine.hear(caller.team, handoff.process, batch.now)
             if handoff.revivable and done.live and done.process is not None:
                 self._holding.see(batch, caller, done.process, [done])  # it is back
+            if around.binding is not None and done.final:
+                return done  # rejected: what follows is looked after once all is decided
             return self._followed(batch, handoff, done, getattr(command, "body", None))
 
         return self._job_about(caller, handoff_id, request, decide)
@@ -469,6 +477,16 @@ class Writing:
         if before.final or not after.final:
             return after
         return self._consequences.follow(batch, after, outcome)
+
+
+def _takes_directly(command: commands.Command, handoff: Handoff, caller: Caller) -> bool:
+    """Whether a command takes what is merely offered, and acts on it."""
+    return (
+        isinstance(command, commands.Acknowledge | commands.Counter)
+        and command.attempt is None
+        and handoff.state is State.OFFERED
+        and caller.agent == handoff.recipient
+    )
 
 
 def _now(done: Done | DoneBefore) -> Handoff:

@@ -64,6 +64,8 @@ class Handoff:
     attempts_max: int
     stored_at: int
     capability: str | None = None
+    held: bool = False
+    """Whether it is held to what its recipient declared."""
     routed: bool = False
     key: str | None = None
     legs: tuple[Leg, ...] = ()

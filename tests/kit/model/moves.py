@@ -1,6 +1,7 @@
 """What happens to a handoff, by a command or by itself when its moment comes."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kit.model.facts import SECOND, Handoff, RefusedError, Rules
@@ -51,6 +52,7 @@ class Moves:
         """Keep a new handoff, in the inbox of its recipient."""
         self.handoffs[h.id] = h
         h.asked = [h.recipient]
+        h.held = h.held or h.recipient in self.rules.capabilities
         self.enter_inbox(h)
 
     def enter_inbox(self, h: Handoff, wait: int = 0) -> None:
@@ -60,8 +62,26 @@ class Moves:
         h.accept_at = self.now + wait + h.accept_within
         h.turn_at = h.timeout_at = None
 
+    def register(self, agent: str, capability: str, timeout: int) -> None:
+        """An agent says what it can do, from now on."""
+        capabilities = {**self.rules.capabilities, agent: capability}
+        timeouts = {**self.rules.timeouts, agent: timeout}
+        self.rules = replace(self.rules, capabilities=capabilities, timeouts=timeouts)
+
+    def unfit(self, h: Handoff) -> bool:
+        """Whether its first delivery would ask for what its recipient, who came later, has not."""
+        declared = self.rules.capabilities.get(h.recipient)
+        return self._binds(h) and h.capability not in {None, declared}
+
+    def _binds(self, h: Handoff) -> bool:
+        first = h.delivered_to != h.recipient
+        return first and not h.held and h.recipient in self.rules.capabilities
+
     def deliver(self, h: Handoff, process: str, heartbeat: int | None) -> None:
         """Begin the next attempt."""
+        if self._binds(h):
+            h.held, h.capability = True, self.rules.capabilities[h.recipient]
+            h.timeout = self.rules.timeouts.get(h.recipient)
         h.state, h.attempt, h.delivered_to = "delivered", h.attempt + 1, h.recipient
         h.live, h.revivable, h.acknowledged = True, False, False
         h.process, h.heartbeat, h.sign_at = process, heartbeat, self.now
@@ -113,6 +133,7 @@ class Moves:
         self.let_go(h)
         h.recipient, h.acknowledged, h.tries, h.releases = to, False, 0, 0
         h.timeout = self.rules.timeouts.get(to)
+        h.held = to in self.rules.capabilities
         h.asked += [] if to in h.asked else [to]
         self.enter_inbox(h)
 
@@ -162,10 +183,14 @@ class Moves:
         h.settled, h.onwards = True, opened.id
 
     def succeed(
-        self, dead: Handoff, made: Sequence[str], target: tuple[str, str | None, bool]
+        self,
+        dead: Handoff,
+        made: Sequence[str],
+        target: tuple[str, str | None, bool] | None = None,
     ) -> Handoff:
         """Return the handoff that carries on a dead one, with a fresh deadline."""
-        to, capability, routed = target
+        as_before = target is None
+        to, capability, routed = target or (dead.recipient, dead.capability, dead.routed)
         successor = Handoff(
             id=_id(made),
             sender=dead.sender,
@@ -181,9 +206,10 @@ class Moves:
             stored_at=self.now,
             answers=dead.answers,
             steps=set(dead.steps),
-            timeout=self.rules.timeouts.get(to),
+            timeout=dead.timeout if as_before else self.rules.timeouts.get(to),
         )
         self.store(successor)
+        successor.held = dead.held if as_before else successor.held
         dead.onwards = successor.id
         if dead.key is not None:
             sent, _ = self.keys[dead.sender, dead.key]

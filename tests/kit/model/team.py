@@ -107,6 +107,10 @@ class Model(Moves):
             if h.state == "offered" and h.recipient == agent and h.retry_at is None
         }
 
+    def reject_unfit(self, handoff_id: str) -> None:
+        """End what its recipient has not declared, instead of its first delivery."""
+        self.end(self.handoffs[handoff_id], "rejected", "no_match")
+
     def take(self, by: str, taken: Iterable[str], process: str, heartbeat: int | None) -> None:
         """Deliver to a process what it took."""
         for handoff_id in taken:
@@ -163,6 +167,9 @@ class Model(Moves):
 
     def _ack(self, h: Handoff, by: str, attempt: int | None) -> None:
         if self._directly(h, by, attempt):
+            if self.unfit(h):
+                self.reject_unfit(h.id)
+                return
             self.deliver(h, by, None)
         else:
             self._fence(h, by, attempt)
@@ -200,6 +207,9 @@ class Model(Moves):
 
     def _counter(self, h: Handoff, by: str, attempt: int | None, deadline: int) -> None:
         direct = self._directly(h, by, attempt)
+        if direct and self.unfit(h):
+            self.reject_unfit(h.id)
+            return
         if not direct:
             self._fence(h, by, attempt)
             if h.question is not None:
@@ -345,15 +355,14 @@ class Model(Moves):
         self._decides(h, by)
         if h.state not in DEAD:
             raise RefusedError("wrong_state")
-        target = (h.recipient, h.capability, h.routed)
-        self.succeed(h, made[:1], self.target(to, h.capability) if to else target)
+        self.succeed(h, made[:1], self.target(to, h.capability) if to else None)
         h.decision, h.settled = "redriven", True
 
     def _accept(self, h: Handoff, by: str, made: Sequence[str]) -> None:
         self._decides(h, by)
         if not h.late_result:
             raise RefusedError("wrong_state")
-        successor = self.succeed(h, made[:1], (h.recipient, h.capability, h.routed))
+        successor = self.succeed(h, made[:1])
         self.end(successor, "completed")
         self.follow(successor, made[1:])
         h.decision, h.settled = "accepted_late", True

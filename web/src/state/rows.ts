@@ -183,6 +183,7 @@ export function fold(row: Row | undefined, entry: Entry): Row | undefined {
       break;
     case "delivered":
       next.holder = row.to;
+      next.capability = data.capability ?? row.capability;
       break;
     case "reassigned":
       next.to = data.recipient;
