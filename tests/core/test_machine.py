@@ -5,7 +5,7 @@ from nodrop.core.machine import TRANSITIONS
 from nodrop.core.model import DEAD, FINAL, State
 
 STAYS = {
-    State.OFFERED: "Escalated Noted Nudged Ready Rearmed",
+    State.OFFERED: "Escalated Noted Nudged QueueLapsed Queued Ready Rearmed",
     State.DELIVERED: "Escalated Noted Nudged Rearmed",
     State.ACCEPTED: "Checkpointed Escalated MemberMoved Noted Nudged Rearmed StepRecorded Updated",
     State.BLOCKED: (

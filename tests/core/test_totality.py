@@ -33,6 +33,12 @@ commands_of_all_kinds = st.one_of(
         heartbeat_ms=st.none() | st.just(10_000),
     ),
     st.builds(commands.Acknowledge, attempt=attempts, next_update_at=st.none() | st.just(T0 + 1)),
+    st.builds(
+        commands.Acknowledge,
+        attempt=st.none(),
+        queued=st.just(value=True),
+        next_update_at=st.none() | st.just(T0 + 1),
+    ),
     st.builds(commands.Update, attempt=attempts),
     st.builds(commands.Block, attempt=attempts, park=st.booleans(), body=st.just(b"{}")),
     st.builds(
@@ -73,6 +79,7 @@ commands_of_all_kinds = st.one_of(
     st.builds(commands.Erase),
     st.builds(commands.Note, body=st.just(b"{}")),
     st.builds(commands.LapseLease, process=st.sampled_from(("p1", "p2"))),
+    st.builds(commands.LapseQueue),
     st.builds(commands.Revive, process=st.sampled_from(("p1", "p2"))),
     st.builds(commands.Tick),
     st.builds(commands.CountAnew),
@@ -113,6 +120,8 @@ def test_any_script_keeps_every_promise(
 def _made_right(command: Command, play: Play) -> Command:
     """Name the attempt and the question that are current: wrong ones test a single branch."""
     fields = command.__struct_fields__
+    if isinstance(command, commands.Acknowledge) and command.queued:
+        return command
     if "attempt" in fields:
         return replace(command, attempt=play.h.attempt)
     question = play.h.question or play.h.withdrawn
@@ -176,6 +185,7 @@ EVERY_COMMAND: tuple[Command, ...] = (
     commands.Deliver(process="p1", heartbeat_ms=None),
     commands.Acknowledge(attempt=1),
     commands.Acknowledge(attempt=None),
+    commands.Acknowledge(attempt=None, queued=True),
     commands.Update(attempt=1),
     commands.Block(attempt=1, body=b"{}"),
     commands.Counter(attempt=1, proposal=Proposal(update_every_ms=1)),
@@ -202,6 +212,7 @@ EVERY_COMMAND: tuple[Command, ...] = (
     commands.Erase(),
     commands.Note(body=b"{}"),
     commands.LapseLease(process="p1"),
+    commands.LapseQueue(),
     commands.Revive(process="p1"),
     commands.Tick(),
     commands.CountAnew(),
@@ -248,6 +259,7 @@ def _does(state: State, command: Command, actor: Actor) -> bool:
 
 RECIPIENTS = {
     "ack": commands.Acknowledge(attempt=1),
+    "queued": commands.Acknowledge(attempt=None, queued=True),
     "update": commands.Update(attempt=1),
     "block": commands.Block(attempt=1, body=b"{}"),
     "counter": commands.Counter(attempt=1, proposal=Proposal(update_every_ms=1)),
@@ -258,7 +270,7 @@ RECIPIENTS = {
     "step": commands.RecordStep(attempt=1, name="a", body=b"1"),
 }
 ADMITTED = {
-    State.OFFERED: set[str](),
+    State.OFFERED: {"queued"},
     State.DELIVERED: {"ack", "counter", "reject", "release"},
     State.ACCEPTED: {
         "ack", "update", "block", "counter", "reject", "complete", "fail", "release", "step",

@@ -20,7 +20,7 @@ from unittest import mock
 from msgspec.structs import replace
 
 from nodrop import store
-from nodrop.core import decisions, events, evolution, machine
+from nodrop.core import decisions, events, evolution, machine, ticking
 from nodrop.core.commands import Actor
 from nodrop.core.decisions import Facts
 from nodrop.core.events import Event, Fact
@@ -195,6 +195,24 @@ def restarted_episodes() -> Generator[None]:
         return reassigned
 
     with _changed(evolution, "_reassigned", anew):
+        yield
+
+
+@contextmanager
+def never_void() -> Generator[None]:
+    """A recipient is held to its queued acknowledgement whatever becomes of it."""
+
+    async def look_after(self: Engine, process: Process, tx: Transaction, batch: Batch) -> None:
+        del tx, batch
+        self.leases.see(replace(process, seen_at=self.now()))
+
+    def only_remind(break_promise: Callable[..., Facts]) -> Callable[..., Facts]:
+        return lambda *args: break_promise(*args)[:1]
+
+    with (
+        mock.patch.object(Engine, "_look_after_queue", look_after),
+        _changed(ticking, "_break_promise", only_remind),
+    ):
         yield
 
 

@@ -278,6 +278,8 @@ class Script:
             direct = view["state"] == "offered" and (not view["attempt"] or r.random() < 0.3)
             fields["attempt"] = r.choice((None if direct else view["attempt"],) * 9 + (1,))
         fields |= self._said(operation, view)
+        if operation == "ack" and view["state"] == "offered" and r.random() < 0.5:
+            fields |= {"attempt": None, "queued": True}
         named = f"step {r.randint(1, 4)}" if operation == "step" else None
         await self.ask(by, operation, REQUESTS[operation](**fields), view["id"], named)
 

@@ -56,9 +56,14 @@ RECIPIENTS: Final = (*CAPABLE, *PLAIN, LATE)
 EVERYBODY: Final = (*REQUESTERS, *RECIPIENTS, "stranger", "me")
 TIMEOUTS: Final = {"cy": 7 * MINUTE}
 
-LIMITS: Final = Limits(releases_free_max=2, answers_max=3, steps_max=2)
+LIMITS: Final = Limits(releases_free_max=2, answers_max=3, steps_max=2, queued_acks_max=2)
 RULES: Final = Rules(
-    capabilities=CAPABLE, timeouts=TIMEOUTS, releases_free=2, answers_max=3, steps_max=2
+    capabilities=CAPABLE,
+    timeouts=TIMEOUTS,
+    releases_free=2,
+    answers_max=3,
+    steps_max=2,
+    queued_acks_max=2,
 )
 
 # Times that hardly ever meet: what happens first when two do is not the protocol's to say.
@@ -67,9 +72,12 @@ SPANS: Final = (SECOND, 13_007, 47_017, 3 * MINUTE + 29, 16 * MINUTE + 41, 2 * H
 DEADLINES: Final = (11 * MINUTE + 3, 3 * HOUR + 7, 30 * HOUR + 11)
 ACCEPTS: Final = (2 * MINUTE + 13, 15 * MINUTE + 17)
 COUNTERED: Final = 4 * HOUR + 19
+PROMISED: Final = (None, 33_013, 5 * MINUTE + 23)
+"""Next updates of what is queued: within the silence that makes it void, or after it."""
 
 OF_RECIPIENT: Final = (
     "ack",
+    "queue",
     "update",
     "checkpoint",
     "step",
@@ -90,7 +98,7 @@ OF_REQUESTER: Final = (
     "note",
 )
 FITTING: Final[Mapping[str, Sequence[str]]] = {
-    "offered": ("ack", "ack", "ack", "counter", "reject", "release"),
+    "offered": ("ack", "ack", "queue", "queue", "counter", "reject", "release"),
     "delivered": ("ack", "ack", "ack", "counter", "reject", "release"),
     "accepted": (*OF_RECIPIENT, "block", "block", "complete", "fail"),
     "blocked": ("update", "step", "complete", "fail", "release"),
@@ -394,6 +402,13 @@ class Team(RuleBasedStateMachine):
         said: dict[str, Any] = {"attempt": attempt}
         sent: dict[str, Any] = dict(said)
         match operation:
+            case "queue":
+                operation, promised = "ack", data.draw(st.sampled_from(PROMISED), label="promised")
+                if h_state(self.model, about) == "offered":
+                    said["attempt"] = sent["attempt"] = None
+                said["queued"] = sent["queued"] = True
+                said["next_update"] = promised
+                sent["next_update"] = None if promised is None else promised / SECOND
             case "step":
                 name = data.draw(st.sampled_from(("s1", "s2", "s3")), label="step")
                 said["name"] = sent["name"] = name
@@ -556,6 +571,11 @@ OPERATIONS: Final[Mapping[str, type[requests.Command]]] = {
 }
 
 
+def h_state(team: Model, about: str) -> str:
+    """How a handoff is in the model."""
+    return team.handoffs[about].state
+
+
 def shown(view: HandoffView) -> Shown:
     """What the model, too, would show of it."""
     return Shown(
@@ -565,6 +585,7 @@ def shown(view: HandoffView) -> Shown:
         attempt=view.attempt,
         tries=view.tries,
         question=view.question.kind if view.question else None,
+        queued=view.ack is not None and view.ack.queued,
         code=view.outcome.code if view.outcome else None,
         late_result=view.late_result,
         decision=view.decision,
@@ -597,6 +618,7 @@ def test_the_relay_answers_as_the_model_does() -> None:
         mutations.two_attempts,
         mutations.two_outcomes,
         mutations.never_bound,
+        mutations.never_void,
         unfenced,
     ],
 )

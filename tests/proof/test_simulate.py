@@ -138,7 +138,8 @@ def broken(
         (mutations.two_attempts, "attempt 1 is alive"),
         (mutations.nothing_due, "nothing is due"),
         (mutations.restarted_episodes, "fired before in this episode"),
-        (unfenced, "is the recipient|acts|cannot update|never acknowledged"),
+        (mutations.never_void, "queued, and void since"),
+        (unfenced, "is the recipient|acts|cannot (update|checkpoint)|never acknowledged"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )

@@ -47,6 +47,8 @@ def owed_at(handoff: Handoff) -> int | None:
         return None
     if handoff.question is not None:
         owed = handoff.question.asked_at + terms.answer_within_ms
+    elif handoff.queued is not None and handoff.queued.next_update_at is not None:
+        owed = handoff.queued.next_update_at
     elif handoff.ack is not None and handoff.ack.next_update_at is not None:
         owed = handoff.ack.next_update_at
     else:
@@ -78,6 +80,8 @@ def lease_until(handoff: Handoff, seen_at: int, limits: Limits, *, now: int) -> 
         later = receipt.attempt == handoff.attempt and last < receipt.at <= now
         if later and receipt.rung in _SIGNS:
             last = receipt.at
+    if handoff.ack is not None and handoff.ack.at is not None and last < handoff.ack.at <= now:
+        last = handoff.ack.at
     return last + missed * handoff.heartbeat_ms
 
 

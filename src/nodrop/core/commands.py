@@ -93,9 +93,13 @@ class Deliver(Value, frozen=True, kw_only=True):
 
 
 class Acknowledge(Value, frozen=True, kw_only=True):
-    """The recipient accepts. Without `attempt`: takes and accepts in one go."""
+    """The recipient accepts. Without `attempt`: takes and accepts in one go.
+
+    `queued`: it has put the offer into its queue, and takes it when it has room.
+    """
 
     attempt: int | None
+    queued: bool = False
     position: int | None = None
     eta_at: int | None = None
     next_update_at: int | None = None
@@ -275,6 +279,10 @@ class LapseLease(Value, frozen=True, kw_only=True):
     process: str
 
 
+class LapseQueue(Value, frozen=True, kw_only=True):
+    """No process of the recipient was heard of: its queued acknowledgement is void."""
+
+
 class Revive(Value, frozen=True, kw_only=True):
     """The process whose lease lapsed is back before anybody else took over."""
 
@@ -318,6 +326,7 @@ Command = (
     | Erase
     | Note
     | LapseLease
+    | LapseQueue
     | Revive
     | Tick
     | CountAnew

@@ -28,6 +28,7 @@ from nodrop.core.events import Fact
 from nodrop.core.following import reached, undecided
 from nodrop.core.model import (
     DEAD,
+    ClockName,
     Handoff,
     Question,
     QuestionKind,
@@ -37,7 +38,7 @@ from nodrop.core.model import (
 )
 from nodrop.core.routing import next_candidate, reassigned
 from nodrop.core.surroundings import Facts, Surroundings
-from nodrop.core.ticking import count_anew, exhausted, lapse, tick
+from nodrop.core.ticking import count_anew, exhausted, lapse, lapse_queue, tick
 
 
 def propose(
@@ -105,6 +106,9 @@ def propose(
         case commands.LapseLease():
             held = handoff.live and handoff.process == command.process
             return lapse(handoff, "lease_lapsed", now, around) if held else ()
+        case commands.LapseQueue():
+            waits = handoff.queued is not None and handoff.state is State.OFFERED
+            return lapse_queue(handoff, now, around) if waits else ()
         case commands.Revive():
             mine = handoff.revivable and handoff.process == command.process
             return _revived(handoff) if mine else ()
@@ -252,6 +256,8 @@ def _acknowledge_or_update(
     now: int,
     around: Surroundings,
 ) -> Facts:
+    if isinstance(command, commands.Acknowledge) and command.queued:
+        return _queue(handoff, command, by, now, around)
     is_ack = isinstance(command, commands.Acknowledge)
     if is_ack:
         entered = _take_directly_or_fence(handoff, command.attempt, by, around.binding)
@@ -259,9 +265,6 @@ def _acknowledge_or_update(
         entered = _fence(handoff, command.attempt, by)
     if _refused(entered):
         return entered
-    promised = handoff.terms.update_every_ms
-    if command.next_update_at is not None:
-        promised = max(min(command.next_update_at - now, promised), 0)
     directly = any(isinstance(fact.event, events.Delivered) for fact in entered)
     acknowledged = handoff.ack is not None and not directly
     # A second ack is an update, which nothing is before the first. Terms under discussion are not
@@ -278,9 +281,50 @@ def _acknowledge_or_update(
         attempt=handoff.attempt + 1 if directly else handoff.attempt,
         position=position,
         eta_at=command.eta_at if command.eta_at is not None else said and said.eta_at,
-        next_update_at=now + promised,
+        next_update_at=_promised(handoff, command.next_update_at, now),
     )
     return (*entered, Fact(event=event, body=command.body))
+
+
+def _promised(handoff: Handoff, next_update_at: int | None, now: int) -> int:
+    """Return when the next word is owed: as promised, and at the latest as agreed."""
+    latest = now + handoff.terms.update_every_ms
+    return latest if next_update_at is None else max(min(next_update_at, latest), now)
+
+
+def _queue(
+    handoff: Handoff, command: commands.Acknowledge, by: Actor, now: int, around: Surroundings
+) -> Facts:
+    """Acknowledge what waits for a free slot. Nothing is leased, and no attempt begins."""
+    if by.agent != handoff.recipient:
+        _not_the_recipient(handoff, by)
+    if handoff.final:
+        raise AlreadyFinishedError(f"the handoff is {handoff.state}")
+    if command.attempt is not None:
+        raise InvalidRequestError(
+            "a queued acknowledgement names no attempt",
+            next_step="Leave out `attempt`; or leave out `queued`, to accept the delivery.",
+        )
+    if handoff.state is not State.OFFERED:
+        return ()  # another process of the recipient has it, and the caller is shown that
+    if clocks.running(handoff, ClockName.RETRY) is not None:
+        raise WrongStateError(
+            "the handoff waits for its retry",
+            next_step="Wait until it is offered again.",
+        )
+    said = handoff.queued
+    if said is None and around.queued_acks >= around.limits.queued_acks_max:
+        raise LimitReachedError(
+            f"{around.limits.queued_acks_max} handoffs are acknowledged as queued already",
+            next_step="Take some of them first. Until then its accept clock runs.",
+        )
+    eta_at = command.eta_at if command.eta_at is not None else said and said.eta_at
+    event = events.Queued(
+        position=command.position or around.place,
+        eta_at=eta_at,
+        next_update_at=_promised(handoff, command.next_update_at, now),
+    )
+    return (Fact(event=event, body=command.body),)
 
 
 def _block(handoff: Handoff, command: commands.Block, by: Actor, around: Surroundings) -> Facts:

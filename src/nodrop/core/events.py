@@ -67,6 +67,21 @@ class Delivered(Value, frozen=True, kw_only=True):
     timeout_ms: int | None = None
 
 
+class Queued(Value, frozen=True, kw_only=True):
+    """The recipient has put it into its queue, or says again how it stands there."""
+
+    position: int
+    eta_at: int | None = None
+    next_update_at: int
+
+
+class QueueLapsed(Value, frozen=True, kw_only=True):
+    """The queued acknowledgement is void: it is unacknowledged again."""
+
+    reason: str
+    """`promise_passed` or `agent_silent`."""
+
+
 class Acknowledged(Value, frozen=True, kw_only=True):
     """The recipient has it and owes the rest."""
 
@@ -290,6 +305,8 @@ class Noted(Value, frozen=True, kw_only=True):
 Event = (
     Offered
     | Delivered
+    | Queued
+    | QueueLapsed
     | Acknowledged
     | Updated
     | Blocked

@@ -105,6 +105,10 @@ def _changes(
     match event:
         case events.Delivered():
             return _delivered(h, event, at)
+        case events.Queued():
+            return _queued(h, event, version, at)
+        case events.QueueLapsed():
+            return _queue_lapsed(h, at)
         case events.Acknowledged():
             return _acknowledged(h, event, version, at)
         case events.Updated():
@@ -169,7 +173,7 @@ def _changes(
 
 
 def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
-    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY)
+    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY, ClockName.PROMISE)
     if event.heartbeat_ms is None:
         timers = armed(
             timers,
@@ -196,22 +200,68 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
         "ack": None,
         "timeout_left_ms": None,
         "timers": _timeout_armed(timers, terms.timeout_ms, at),
-        "receipts": (*kept, receipt),
+        "receipts": (*kept, receipt, *_queued_receipt(h)),
     }
 
 
-def _acknowledged(h: Handoff, event: events.Acknowledged, version: int, at: int) -> dict[str, Any]:
-    timers = steps_disarmed(disarmed(h.timers, ClockName.LEASE), h.terms, When.UNACKNOWLEDGED)
-    return {
-        "ack": _ack(event, version),
+def _queued(h: Handoff, event: events.Queued, version: int, at: int) -> dict[str, Any]:
+    """Let the promise be what is owed, in place of the acceptance. A second one is an update."""
+    timers = disarmed(h.timers, ClockName.ACCEPT)
+    timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED, When.SILENT)
+    changes: dict[str, Any] = {
+        "queued": _ack(event, version),
         "timers": _promise_armed(timers, event.next_update_at, at),
-        **_receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=at, attempt=event.attempt),
+    }
+    if h.queued is not None:
+        return changes | _receipt(h, Rung.UPDATED, by=h.recipient, at=at)
+    receipt = Receipt(rung=Rung.ACKNOWLEDGED, at=at, by=h.recipient)
+    return changes | {"receipts": (*_unacknowledged(h), receipt)}
+
+
+def _queue_lapsed(h: Handoff, at: int) -> dict[str, Any]:
+    """Begin another unacknowledged episode."""
+    timers = armed(disarmed(h.timers, ClockName.PROMISE), _accept_timer(h.terms, at))
+    return {
+        "queued": None,
+        "timers": steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at),
+        "receipts": _unacknowledged(h),
+        # A lapsed attempt that may go on is known by when it went back to the inbox.
+        "offered_at": h.offered_at if h.revivable else at,
+    }
+
+
+def _unacknowledged(h: Handoff) -> tuple[Receipt, ...]:
+    """Return the receipts without the word of a recipient that no longer counts."""
+    return tuple(r for r in h.receipts if r.rung not in {Rung.ACKNOWLEDGED, Rung.UPDATED})
+
+
+def _queued_receipt(h: Handoff) -> tuple[Receipt, ...]:
+    """Return the receipt of the queued acknowledgement in force: the first time stays."""
+    if h.queued is None:
+        return ()
+    return tuple(r for r in h.receipts if r.rung is Rung.ACKNOWLEDGED)
+
+
+def _first_receipt(h: Handoff, *, attempt: int, at: int) -> dict[str, Any]:
+    """Return the receipts with that of an acceptance, at the time of a queued one if there is one."""
+    first = next((r.at for r in _queued_receipt(h)), at)
+    return _receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=first, attempt=attempt)
+
+
+def _acknowledged(h: Handoff, event: events.Acknowledged, version: int, at: int) -> dict[str, Any]:
+    timers = disarmed(h.timers, ClockName.LEASE)
+    timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED, When.SILENT)
+    return {
+        "ack": _ack(event, version, at=None if h.queued is None else at),
+        "queued": None,
+        "timers": _promise_armed(timers, event.next_update_at, at),
+        **_first_receipt(h, attempt=event.attempt, at=at),
     }
 
 
 def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[str, Any]:
     changes: dict[str, Any] = {
-        "ack": _ack(event, version),
+        "ack": _ack(event, version, at=h.ack and h.ack.at),
         **_receipt(h, Rung.UPDATED, by=h.recipient, at=at, attempt=event.attempt),
     }
     if h.state is not State.BLOCKED:  # while blocked, somebody else owes the next move
@@ -220,12 +270,18 @@ def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[s
     return changes
 
 
-def _ack(event: events.Acknowledged | events.Updated, version: int) -> Ack:
+def _ack(
+    event: events.Acknowledged | events.Updated | events.Queued,
+    version: int,
+    *,
+    at: int | None = None,
+) -> Ack:
     return Ack(
         version=version,
         position=event.position,
         eta_at=event.eta_at,
         next_update_at=event.next_update_at,
+        at=at,
     )
 
 
@@ -263,7 +319,7 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
         at=at + h.terms.answer_within_ms,
         length_ms=h.terms.answer_within_ms,
     )
-    if event.kind is QuestionKind.TERMS and h.ack is None:
+    if event.kind is QuestionKind.TERMS and h.ack is None and h.queued is None:
         # Terms under discussion are not an acceptance: that clock runs on.
         length = h.terms.accept_within_ms
         accept = Timer(name=ClockName.ACCEPT, at=max(h.accept_by or at, at), length_ms=length)
@@ -317,8 +373,10 @@ def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
         "timers": _promise_armed(timers, next_update_at, at),
     }
     if h.ack is None:  # a counter that was agreed is the acceptance
-        changes["ack"] = Ack(version=version, next_update_at=next_update_at)
-        changes |= _receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=at, attempt=h.attempt)
+        counted_at = None if h.queued is None else at
+        changes["ack"] = Ack(version=version, next_update_at=next_update_at, at=counted_at)
+        changes["queued"] = None
+        changes |= _first_receipt(h, attempt=h.attempt, at=at)
     return changes
 
 
@@ -338,7 +396,8 @@ def _member_moved(h: Handoff, event: events.MemberMoved) -> dict[str, Any]:
 def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
     timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS)
     timers = steps_disarmed(timers, h.terms, When.SILENT)
-    if h.ack is not None:  # the earlier acceptance ended the episode; this begins another
+    if h.ack is not None or h.queued is not None:
+        # The earlier acceptance ended the episode; this begins another.
         timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
     timers = armed(timers, *_retry_timer(event.not_before, at))
     released = event.reason == "released"
@@ -352,25 +411,32 @@ def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
         "releases": h.releases + 1 if released else h.releases,
         "offered_at": at,
         "timers": armed(timers, _accept_timer(h.terms, max(at, event.not_before or 0))),
+        **_unqueued(h),
     }
     if not event.revivable:
         changes |= {"process": None, "heartbeat_ms": None}
     return changes
 
 
+def _unqueued(h: Handoff) -> dict[str, Any]:
+    """Return what is left of a queued acknowledgement that is void."""
+    return {} if h.queued is None else {"queued": None, "receipts": _unacknowledged(h)}
+
+
 def _revived(h: Handoff, at: int) -> dict[str, Any]:
-    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY)
+    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY, ClockName.PROMISE)
     if h.heartbeat_ms is None and h.ack is None:
         timers = armed(
             timers,
             Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
         )
     if h.ack is not None:
-        timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED)
+        timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED, When.SILENT)
         timers = _promise_armed(timers, at + h.terms.update_every_ms, at)
     return {
         "live": True,
         "revivable": False,
+        "queued": None if h.ack else h.queued,
         "accept_by": _accept_by(h),
         "timeout_left_ms": None,
         "timers": _timeout_armed(timers, h.timeout_left_ms, at),
@@ -380,7 +446,8 @@ def _revived(h: Handoff, at: int) -> dict[str, Any]:
 def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]:
     timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS, ClockName.RETRY)
     timers = steps_disarmed(timers, h.terms, When.SILENT)
-    if h.ack is not None and h.state is not State.OFFERED:  # else the episode began before
+    accepted = h.ack is not None and h.state is not State.OFFERED
+    if accepted or h.queued is not None:  # else the episode began before
         timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
     asked = h.asked if event.recipient in h.asked else (*h.asked, event.recipient)
     return {
@@ -400,6 +467,7 @@ def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]
         "timeout_left_ms": None,
         "offered_at": at,
         "timers": armed(timers, _accept_timer(h.terms, at)),
+        **_unqueued(h),
     }
 
 
@@ -474,6 +542,7 @@ def _ended(
         timers = steps_armed(timers, h.terms, When.DEAD, since=at)
     return {
         **_detached(h),
+        "queued": None,
         "question": None,
         "withdrawn": h.question,
         "timeout_left_ms": None,

@@ -78,6 +78,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Escalation steps of one offer; `invalid_request`."""
     watchers_max: int = 64
     """Watchers of one offer; `invalid_request`."""
+    queued_acks_max: int = 1_000
+    """Queued acknowledgements of one agent that are in force; one more is `limit_reached`."""
     steps_max: int = 1_000
     """Recorded steps of one handoff."""
     answers_max: int = 100

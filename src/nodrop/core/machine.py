@@ -57,6 +57,8 @@ _MOVES: Final[Mapping[State, Mapping[type[Event], str]]] = {
     State.OFFERED: {
         **_OPEN,
         events.Ready: "same",
+        events.Queued: "same",
+        events.QueueLapsed: "same",
         events.Delivered: State.DELIVERED,
         events.Reclaimed: State.DELIVERED,
         events.Revived: State.ACCEPTED,

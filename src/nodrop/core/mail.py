@@ -32,7 +32,14 @@ class Item(Value, frozen=True, kw_only=True):
 
 
 _ASIDE: Final = frozenset(
-    {events.Delivered, events.Acknowledged, events.OutcomeDelivered, events.Settled}
+    {
+        events.Delivered,
+        events.Queued,
+        events.QueueLapsed,
+        events.Acknowledged,
+        events.OutcomeDelivered,
+        events.Settled,
+    }
 )
 """What happens to every handoff, and is in nobody's inbox."""
 

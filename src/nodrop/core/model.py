@@ -247,6 +247,8 @@ class Ack(Value, frozen=True, kw_only=True):
     position: int | None = None
     eta_at: int | None = None
     next_update_at: int | None = None
+    at: int | None = None
+    """When the attempt was acknowledged, if its receipt has the time of a queued acknowledgement."""
 
 
 class Question(Value, frozen=True, kw_only=True):
@@ -366,6 +368,8 @@ class Handoff(Value, frozen=True, kw_only=True):
     releases: int = 0
     timeout_left_ms: int | None = None
     ack: Ack | None = None
+    queued: Ack | None = None
+    """The queued acknowledgement in force: from the recipient's word until the next attempt's ack."""
     question: Question | None = None
     withdrawn: Question | None = None
     """A question that the last exit took away; after the end, its late answer is still kept."""

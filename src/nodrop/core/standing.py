@@ -105,6 +105,8 @@ def outcome_ms(handoff: Handoff) -> int | None:
     match handoff.state:
         case State.COMPLETED if handoff.attempt:
             begun = [r.at for r in handoff.receipts if r.rung is Rung.ACKNOWLEDGED]
+            if handoff.ack is not None and handoff.ack.at is not None:
+                begun.append(handoff.ack.at)  # before that it was queued
             return max(handoff.outcome.at - begun[-1], 0) if begun else 0
         case State.FAILED:
             return None

@@ -14,7 +14,11 @@ class Surroundings(Value, frozen=True, kw_only=True):
     binding: Binding | None = None
     """The contract that a first delivery binds, where there was none at the offer."""
     position: int = 1
-    """The place in the recipient's queue, where the recipient does not say."""
+    """The place among what the recipient works on, where the recipient does not say."""
+    place: int = 1
+    """The same of something that waits: after what is held, and what is taken before it."""
+    queued_acks: int = 0
+    """Queued acknowledgements of the recipient that are in force."""
     retry_wait_ms: int = 0
     """How long the requester's retry budget makes a retry wait, whatever its backoff."""
     step_to: Candidate | None = None

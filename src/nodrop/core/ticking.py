@@ -29,6 +29,29 @@ def lapse(handoff: Handoff, reason: str, now: int, around: Surroundings) -> Fact
     return (Fact(event=returned),)
 
 
+def lapse_queue(handoff: Handoff, now: int, around: Surroundings) -> Facts:
+    """Hold a recipient to its queued acknowledgement no longer: none of its processes is there."""
+    lapsed = Fact(event=events.QueueLapsed(reason="agent_silent"))
+    if handoff.routed:
+        return (lapsed, *next_candidate(handoff, "unacknowledged", around))
+    length = handoff.terms.accept_within_ms
+    nudged = events.Nudged(
+        clock=ClockName.ACCEPT, to=handoff.recipient, again_at=now + length, length_ms=length
+    )
+    return (lapsed, Fact(event=nudged))
+
+
+def _break_promise(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Facts:
+    """Remind the recipient of its word; one that only has it queued is held to it no longer."""
+    nudged = _nudge(timer, handoff.recipient, now, around)
+    if handoff.state is not State.OFFERED:
+        return (nudged,)
+    lapsed = Fact(event=events.QueueLapsed(reason="promise_passed"))
+    if handoff.routed:
+        return (nudged, lapsed, *next_candidate(handoff, "unacknowledged", around))
+    return (nudged, lapsed)
+
+
 def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
     """Act on one clock that ran out; the handoff is ticked again until none has."""
     timer = clocks.ran_out(handoff, now)
@@ -77,7 +100,7 @@ def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Fac
                 return (nudged, *next_candidate(handoff, "unacknowledged", around))
             return (nudged,)
         case ClockName.PROMISE:
-            return (_nudge(timer, handoff.recipient, now, around),)
+            return _break_promise(handoff, timer, now, around)
         case ClockName.ANSWER:
             assert handoff.question is not None, "the answer clock runs for a question"
             return (_nudge(timer, handoff.question.asked, now, around),)

@@ -54,6 +54,12 @@ class Attendance:
         """Know whom other engines on the same store hear of."""
         self._elsewhere = elsewhere
 
+    def heard_at(self, team: str, agent: str) -> int:
+        """Return when an agent last gave a sign of life, here or at another engine."""
+        there = self._elsewhere.get((team, agent))
+        elsewhere = there.seen_at if there is not None else 0
+        return max(self._seen.get((team, agent), 0), elsewhere, self._up_since)
+
     def connected(self, agent: Agent) -> bool:
         """Whether an agent has a connection that takes work."""
         if self._takers.connected(agent.team, agent.id):

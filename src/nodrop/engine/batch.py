@@ -15,7 +15,7 @@ from nodrop.core import commands, machine, mail
 from nodrop.core.commands import Actor
 from nodrop.core.contract import Agent
 from nodrop.core.errors import NotFoundError
-from nodrop.core.events import Acknowledged, Event, Updated
+from nodrop.core.events import Acknowledged, Event, Queued, Updated
 from nodrop.core.model import Handoff
 from nodrop.core.surroundings import Surroundings
 from nodrop.store import (
@@ -248,7 +248,7 @@ class Batch:
                 mail=items,
             )
         )
-        if body is not None or isinstance(event, Acknowledged | Updated):
+        if body is not None or isinstance(event, Acknowledged | Queued | Updated):
             self.bodies[after.team, after.id, after.version] = body
 
     def write(self, draft: Draft) -> int:

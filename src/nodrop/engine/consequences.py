@@ -50,6 +50,7 @@ class Consequences:
         """Steps that redrive a dead letter in this batch, by the successor's id."""
         engine.on_due = self.recall
         engine.on_step = self.around_step
+        engine.on_unqueued = self.around_unqueued
         engine.on_decided = self.look_after
 
     # --- while a command is decided ---
@@ -91,7 +92,8 @@ class Consequences:
 
     async def around_step(self, batch: Batch, handoff: Handoff, timer: Timer) -> dict[str, Any]:
         """Return what a clock that ran out must know: whom to give the handoff to, if to anybody."""
-        if timer.name is ClockName.ACCEPT and handoff.routed:
+        waits = timer.name is ClockName.ACCEPT or handoff.queued is not None
+        if waits and timer.step is None and handoff.routed:
             return {"candidates": await self._candidates(batch, handoff)}
         step = None if timer.step is None else handoff.terms.escalation[timer.step]
         if timer.step is None or step is None or step.reassign is None:
@@ -120,6 +122,10 @@ class Consequences:
             "step_routed": target.routed,
             "successor": successor,
         }
+
+    async def around_unqueued(self, batch: Batch, handoff: Handoff) -> dict[str, Any]:
+        """Return who may be asked in place of a recipient that is gone."""
+        return {"candidates": await self._candidates(batch, handoff)} if handoff.routed else {}
 
     async def _candidates(self, batch: Batch, handoff: Handoff) -> tuple[Candidate, ...]:
         """Return who has not been asked for a handoff, and takes its payload."""

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from nodrop.core import commands
 from nodrop.core.clocks import due_at, ran_out, rank
 from nodrop.core.commands import RELAY, Actor, Binding
@@ -95,8 +97,12 @@ class Engine:
         """What a clock that ran out must know: whom its handoff may be given to."""
         self.on_delivery: Callable[[Batch, Handoff], Awaitable[Binding | None]] = _no_contract
         """Finds the contract that a first delivery binds, or why it cannot hold."""
+        self.on_unqueued: Callable[[Batch, Handoff], Awaitable[dict[str, Any]]] = _nothing_known
+        """The same where a queued acknowledgement is void."""
         self.on_decided: Callable[[Transaction, Batch], Awaitable[None]] = _nothing
         """Does what follows from what a batch has decided, in the same transaction."""
+        self.heard_at: Callable[[str, str], int] = _never
+        """When any process of an agent was last heard of, here or at another engine."""
         self.on_conflict: Callable[[], Awaitable[None]] | None = None
         """Catches up with the other engines on the store; None: there are none."""
         self._store = store
@@ -228,6 +234,25 @@ class Engine:
         if self.takers.hear(team, process, now):
             self._wake.set()
 
+    def expect_life(self, batch: Batch, team: str, agent: str) -> None:
+        """Look after an agent that has acknowledged something as queued.
+
+        Kept as a process with the agent's own name: it is there for as long as any of them is, and
+        known after a start and to other engines.
+        """
+        beat = self._queued_lease_ms // self.limits.lease_heartbeats
+        if not batch.sees(team, agent, heartbeat_ms=beat):
+            process = Process(
+                team=team, id=agent, agent=agent, heartbeat_ms=beat, seen_at=batch.now
+            )
+            batch.see(self.leases.see(process))
+
+    @property
+    def _queued_lease_ms(self) -> int:
+        """How long an agent may be silent before what it has queued is asked for elsewhere."""
+        beat = round(self.limits.heartbeat_seconds * SECOND)
+        return self.limits.lease_heartbeats_unacknowledged * beat
+
     # --- what other engines did ---
 
     def up_since(self, at: int) -> None:
@@ -325,7 +350,10 @@ class Engine:
             self._batch = batch
             if self.on_conflict is not None:  # another engine may have heard of them since
                 self.leases.learn(batch.processes, up_since=self._up_since)
-            self._look_after(silent, batch)
+            self._look_after([p for p in silent if p.id != p.agent], batch)
+            for process in silent:
+                if process.id == process.agent:
+                    await self._look_after_queue(process, tx, batch)
             if self._set_back:
                 await self._count_anew(tx, batch)
             await self._tick(tx, batch)
@@ -607,6 +635,21 @@ class Engine:
             if all(self.leases.until(handoff) is None for handoff in held):
                 batch.forget(process.team, process.id)
 
+    async def _look_after_queue(self, process: Process, tx: Transaction, batch: Batch) -> None:
+        """Hold an agent that is gone to nothing that it acknowledged as queued."""
+        team, agent = process.team, process.agent
+        heard_at = max(self.heard_at(team, agent), self._up_since)
+        if heard_at + self._queued_lease_ms > batch.now:
+            batch.see(self.leases.see(msgspec.structs.replace(process, seen_at=heard_at)))
+            return
+        for handoff in batch.admit(await tx.claimable(team, agent, limit=_ALL)):
+            if handoff.queued is None:
+                continue
+            known = await self.on_unqueued(batch, handoff)
+            around = self.surroundings(**known)
+            batch.apply(team, handoff.id, commands.LapseQueue(), by=RELAY, around=around)
+        batch.forget(team, agent)
+
     def _note_lapsed(self, handoff: Handoff) -> None:
         """Know a process whose lease was taken back by a timer or by another node."""
         if handoff.revivable:
@@ -644,6 +687,11 @@ async def _nothing(*_: object) -> None:
 
 async def _no_contract(*_: object) -> None:
     """Bind nothing, where nobody knows a manifest."""
+
+
+def _never(*_: str) -> int:
+    """Return a time before everything, where nobody has said who was heard of."""
+    return 0
 
 
 async def _nothing_known(*_: object) -> dict[str, Any]:

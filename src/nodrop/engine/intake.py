@@ -161,20 +161,18 @@ class Intake:
 
     def _command(self, request: requests.Request, read: "_Reader") -> commands.Command:
         match request:
-            case requests.Ack():
-                kind = (
-                    commands.Update
-                    if isinstance(request, requests.Update)
-                    else commands.Acknowledge
-                )
+            case requests.Update():
                 read.text(request.status, "status")
-                return kind(
-                    attempt=request.attempt,
-                    position=read.position(request.position),
-                    eta_at=read.due_or_none(request.eta, "eta"),
-                    next_update_at=read.due_or_none(request.next_update, "next_update"),
-                    body=bodies.words(status=request.status),
-                )
+                said: dict[str, Any] = {
+                    "attempt": request.attempt,
+                    "position": read.position(request.position),
+                    "eta_at": read.due_or_none(request.eta, "eta"),
+                    "next_update_at": read.due_or_none(request.next_update, "next_update"),
+                    "body": bodies.words(status=request.status),
+                }
+                if isinstance(request, requests.Ack):
+                    return commands.Acknowledge(queued=request.queued, **said)
+                return commands.Update(**said)
             case requests.Reject():
                 return commands.Reject(attempt=request.attempt, body=self._reason(request, read))
             case requests.Counter():

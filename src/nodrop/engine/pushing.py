@@ -34,12 +34,15 @@ class Subscription:
         taker: Taker,
         prepare: Callable[[Taker], Coroutine[Any, Any, None]],
         resume: Callable[[Taker], Coroutine[Any, Any, None]],
+        *,
+        heard: Callable[[str, str], None],
         limits: Limits,
     ) -> None:
         self._engine = engine
         self._taker = taker
         self._prepare = prepare
         self._resume = resume
+        self._heard = heard
         self._limits = limits
 
     def grant(self, n: int) -> None:
@@ -48,11 +51,13 @@ class Subscription:
         if not 1 <= n <= most:
             problem = Problem(path="n", message=f"between 1 and {most}")
             raise InvalidRequestError("no such credit", errors=(problem,))
+        self._heard(self._taker.team, self._taker.agent)
         self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
 
     def hear(self) -> None:
         """Note a sign of life of this process: it sent something."""
         self._engine.hear(self._taker.team, self._taker.process, self._engine.now())
+        self._heard(self._taker.team, self._taker.agent)
 
     async def prepare(self) -> None:
         """Have at hand what an acknowledgement needs: then commands are decided as they come."""

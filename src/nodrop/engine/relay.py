@@ -110,7 +110,7 @@ class Relay:
         identity = self._identity = Identity(store, clock=clock, limits=limits)
         self._register = Register(limits, Rules(identity.policies.get))
         self._bodies = Bodies(store)
-        self._queues = Queues(store)
+        self._queues = Queues(store, waiting_max=limits.inbox_handoffs_max)
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
         self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)
@@ -125,7 +125,7 @@ class Relay:
             bodies=self._bodies,
             limits=limits,
         )
-        self._shows = Shows(store, self._bodies, self._engine.leases, limits)
+        self._shows = Shows(store, self._bodies, self._engine.leases, self._queues, limits)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
         self._standings = Standings(
             self._engine,
@@ -202,6 +202,7 @@ class Relay:
             clock=clock,
             alarms=alarms,
             spawn=self._tasks.spawn,
+            heard=self._hear,
         )
         replies = self._replies = Replies(self._tasks, self._refuse)
         self._handoffs = Handoffs(
@@ -260,6 +261,7 @@ class Relay:
         self._engine.on_commit = self._committed
         self._engine.on_stated = Statements(signer).sign
         self._engine.on_outcome = self._following.is_awaited
+        self._engine.heard_at = self._standings.attendance.heard_at
 
     @classmethod
     async def start(
@@ -482,7 +484,11 @@ class Relay:
         if operation in COUNTED:
             self._spend(caller, operation)
         if caller.agent and not caller.viewer:
-            self._standings.attendance.see(caller.team, caller.agent, self._clock.now())
+            self._hear(caller.team, caller.agent)
+
+    def _hear(self, team: str, agent: str) -> None:
+        """Note a sign of life of an agent."""
+        self._standings.attendance.see(team, agent, self._clock.now())
 
     def _spend(self, caller: Caller, operation: str) -> None:
         if operation == "redeem_link":

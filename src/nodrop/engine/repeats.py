@@ -24,7 +24,7 @@ from nodrop.wire import events as wire_events
 from nodrop.wire.operations import OPERATIONS
 
 _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
-    requests.Ack: (events.Acknowledged, events.Updated, events.Rejected),
+    requests.Ack: (events.Acknowledged, events.Updated, events.Queued, events.Rejected),
     requests.Update: (events.Acknowledged, events.Updated),
     requests.Reject: (events.Rejected, events.Reassigned),
     requests.Counter: (events.Blocked, events.Rejected),

@@ -13,10 +13,11 @@ from nodrop.core import mail
 from nodrop.core.errors import NotFoundError
 from nodrop.core.limits import Limits
 from nodrop.core.mail import Kind
-from nodrop.core.model import Answer, BodyRef, Handoff, Terms
+from nodrop.core.model import Answer, BodyRef, Handoff, State, Terms
 from nodrop.core.roles import Role
 from nodrop.engine.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.engine.leases import Leases
+from nodrop.engine.queues import Queues
 from nodrop.engine.refusals import Refusal
 from nodrop.engine.room import Turns
 from nodrop.engine.spoken import may_hear, summary
@@ -126,10 +127,13 @@ def unseen(handoff: Handoff | None) -> NotFoundError:
 class Shows:
     """Makes views of what the store holds."""
 
-    def __init__(self, store: Store, bodies: Bodies, leases: Leases, limits: Limits) -> None:
+    def __init__(
+        self, store: Store, bodies: Bodies, leases: Leases, queues: Queues, limits: Limits
+    ) -> None:
         self._store = store
         self._bodies = bodies
         self._leases = leases
+        self._queues = queues
         self._page_bytes_max = limits.page_bytes_max
         self._turns = Turns(limits.reads_per_agent_max)
         self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
@@ -179,6 +183,8 @@ class Shows:
         """Return a view that needs nothing from the store, as most do; None: ask for it."""
         if h.question is not None or (h.answers and reader == h.recipient):
             return None
+        if h.queued is not None and self._queues.line(h.team, h.recipient) is None:
+            return None
         try:
             bodies = {key: self._bodies.at_hand(key) for key in body_keys(h)}
         except MissingBodyError:
@@ -202,6 +208,7 @@ class Shows:
                 wanted.update(_answer_keys(h))
         bodies = await self._bodies.fetch(wanted)
         seqs = await self._question_seqs(handoffs)
+        await self._know_places(handoffs)
         shown: list[views.HandoffView] = []
         for h in handoffs:
             shown.append(self._view(h, bodies, seqs.get(h.id), reader=reader))
@@ -239,16 +246,31 @@ class Shows:
     async def outlines(self, handoffs: Sequence[Handoff]) -> tuple[views.HandoffView, ...]:
         """Return where handoffs stand, without their words and data."""
         seqs = await self._question_seqs(handoffs)
+        await self._know_places(handoffs)
         return tuple(
             showing.outline(
                 showing.handoff_view(
                     h,
-                    showing.Known(question_seq=seqs.get(h.id), lease_until=self._leases.until(h)),
+                    showing.Known(
+                        question_seq=seqs.get(h.id),
+                        lease_until=self._leases.until(h),
+                        place=self._place(h),
+                    ),
                     showing.lasting_view(h, WITHHELD),
                 )
             )
             for h in handoffs
         )
+
+    async def _know_places(self, handoffs: Iterable[Handoff]) -> None:
+        """Have the lines at hand in which these wait."""
+        for team, agent in {(h.team, h.recipient) for h in handoffs if h.queued is not None}:
+            await self._queues.know_line(team, agent)
+
+    def _place(self, h: Handoff) -> int | None:
+        """Return the place of something that is acknowledged as queued, counted now."""
+        line = self._queues.line(h.team, h.recipient) if h.queued is not None else None
+        return None if line is None or h.state is not State.OFFERED else line.place(h)
 
     def forget_handoff(self, team: str, handoff_id: str) -> None:
         """Forget what is kept of a handoff: it was erased."""
@@ -274,6 +296,7 @@ class Shows:
             bodies=needed,
             question_seq=question_seq,
             lease_until=self._leases.until(h),
+            place=self._place(h),
             answers=_answers(h, bodies) if reader == h.recipient else {},
         )
         return showing.handoff_view(h, known, lasting)

@@ -59,6 +59,7 @@ class Taking:
         clock: Clock,
         alarms: Alarms,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        heard: Callable[[str, str], None],
     ) -> None:
         self._engine = engine
         self._writing = writing
@@ -70,6 +71,7 @@ class Taking:
         self._clock = clock
         self._alarms = alarms
         self._spawn = spawn
+        self._heard = heard
         self._limits = engine.limits
         self._pending: dict[tuple[str, str, str | None], _PendingTake] = {}
         """Takes with a command id that wait, by team, agent and that id."""
@@ -195,7 +197,15 @@ class Taking:
             doubt=lambda: self._spawn(self._clear_up(taker)),
         )
         self._engine.join(taker, free=0)
-        return Subscription(self._engine, taker, self._prepare, self._resume, self._limits)
+        self._heard(taker.team, taker.agent)
+        return Subscription(
+            self._engine,
+            taker,
+            self._prepare,
+            self._resume,
+            heard=self._heard,
+            limits=self._limits,
+        )
 
     async def _push(
         self,

@@ -106,8 +106,10 @@ class Writing:
         self, caller: Caller, request: requests.Command, handoff_id: str
     ) -> Done | DoneBefore:
         """Carry out a command whose meaning is all in the request."""
-        if isinstance(request, requests.Ack):
+        if isinstance(request, requests.Update):
             await self._queues.know(caller.team, caller.agent)
+        if isinstance(request, requests.Ack) and request.queued:
+            await self._queues.know_line(caller.team, caller.agent)
         return await self._engine.submit(self._command(caller, request, handoff_id))
 
     def post(
@@ -148,6 +150,8 @@ class Writing:
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
             self._queues.note(done)
+            if isinstance(command, commands.Acknowledge) and done.queued is not None:
+                self._engine.expect_life(batch, caller.team, caller.agent)
             self._engine.retries.note(handoff, done, now=batch.now)
             if isinstance(command, commands.Erase):
                 batch.keep_record(erasing.intended(done))
@@ -462,8 +466,12 @@ class Writing:
             payload = self._payload(handoff)
             able = self._register.who_take(team, others, capability, payload)
             candidates = self._room.fullest_last(team, able)
+        line = self._queues.line(handoff.team, handoff.recipient)
         return self._engine.surroundings(
-            candidates=candidates, position=self._queues.position(handoff)
+            candidates=candidates,
+            position=self._queues.position(handoff),
+            place=1 if line is None else line.place(handoff),
+            queued_acks=0 if line is None else line.queued,
         )
 
     def _payload(self, handoff: Handoff) -> Any:

@@ -152,6 +152,11 @@ def check(h: Handoff, before: Handoff | None) -> None:
     assert h.live <= (h.state in {State.DELIVERED, State.ACCEPTED, State.BLOCKED})
     assert not (h.live and h.revivable)
     assert h.revivable <= (h.state is State.OFFERED)
+    waits = h.state is State.OFFERED
+    if h.queued is not None:
+        assert h.state in {State.OFFERED, State.DELIVERED, State.BLOCKED}
+        assert clocks.running(h, ClockName.ACCEPT) is None, "it is acknowledged"
+    assert not waits or (clocks.running(h, ClockName.PROMISE) is None) == (h.queued is None)
     names = [(t.name, t.step) for t in h.timers]
     assert len(names) == len(set(names)), "each clock runs once"
     assert h.tries <= h.terms.attempts_max

@@ -13,6 +13,8 @@ from nodrop.core.events import Event
 NAMES: Final[dict[type[Event], str]] = {
     events.Offered: "handoff.offered.v1",
     events.Delivered: "handoff.delivered.v1",
+    events.Queued: "handoff.queued.v1",
+    events.QueueLapsed: "handoff.queue_lapsed.v1",
     events.Acknowledged: "handoff.accepted.v1",
     events.Updated: "handoff.updated.v1",
     events.Blocked: "handoff.blocked.v1",

@@ -157,8 +157,8 @@ class OfDelivery(Briefly, frozen=True, kw_only=True):
     attempt: int | None = None
 
 
-class Ack(OfDelivery, frozen=True, kw_only=True):
-    """I have it; this is where it stands."""
+class Update(OfDelivery, frozen=True, kw_only=True):
+    """This is how it goes."""
 
     status: str | None = None
     position: int | None = None
@@ -166,8 +166,13 @@ class Ack(OfDelivery, frozen=True, kw_only=True):
     next_update: Duration | None = None
 
 
-class Update(Ack, frozen=True, kw_only=True):
-    """This is how it goes."""
+class Ack(Update, frozen=True, kw_only=True):
+    """I have it; this is where it stands.
+
+    `queued`, without `attempt`: it waits in my queue, and I take it when I have room.
+    """
+
+    queued: bool = False
 
 
 class Reject(OfDelivery, frozen=True, kw_only=True):

@@ -37,13 +37,15 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Decoded bodies of this handoff by version, as far as the view needs them."""
     question_seq: int | None = None
     lease_until: int | None = None
+    place: int | None = None
+    """In the recipient's queue, of what is acknowledged as queued."""
     warnings: tuple[WarningView, ...] = ()
     answers: Mapping[str, Any] = {}
 
 
 def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
     """Return the versions whose bodies `handoff_view` shows, the content apart."""
-    said = (handoff.ack, handoff.question, handoff.outcome)
+    said = (handoff.ack, handoff.queued, handoff.question, handoff.outcome)
     return tuple([word.version for word in said if word is not None])
 
 
@@ -306,13 +308,16 @@ def _body(known: Known, version: int) -> dict[str, Any]:
 
 
 def _ack(h: Handoff, known: Known) -> AckView | None:
-    if h.ack is None:
+    said = h.queued or h.ack
+    if said is None:
         return None
+    queued = h.queued is not None and h.state is State.OFFERED
     return AckView(
-        status=_body(known, h.ack.version).get("status"),
-        position=h.ack.position,
-        eta=_time(h.ack.eta_at),
-        next_update=_time(h.ack.next_update_at),
+        status=_body(known, said.version).get("status"),
+        position=known.place if queued and known.place is not None else said.position,
+        eta=_time(said.eta_at),
+        next_update=_time(said.next_update_at),
+        queued=queued,
     )
 
 

@@ -22,8 +22,11 @@ class AckView(View, frozen=True, kw_only=True):
 
     status: str | None
     position: int | None
+    """In its queue, work in progress included; of what is queued, counted when it is shown."""
     eta: str | None
     next_update: str | None
+    queued: bool = False
+    """It waits in the recipient's queue, which takes it when it has room."""
 
 
 class QuestionView(View, frozen=True, kw_only=True, omit_defaults=True):

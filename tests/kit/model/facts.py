@@ -27,6 +27,7 @@ class Shown:
     attempt: int
     tries: int
     question: str | None
+    queued: bool
     code: str | None
     late_result: bool
     decision: str | None
@@ -61,6 +62,7 @@ class Handoff:
     recipient: str
     deadline_at: int
     accept_within: int
+    update_every: int = 30 * 60 * SECOND
     attempts_max: int
     stored_at: int
     capability: str | None = None
@@ -77,6 +79,8 @@ class Handoff:
     live: bool = False
     revivable: bool = False
     acknowledged: bool = False
+    queued: bool = False
+    """The recipient said that it waits in its queue, and nothing has made that void."""
     process: str | None = None
     heartbeat: int | None = None
     tries: int = 0
@@ -98,6 +102,9 @@ class Handoff:
     """When it would have been, had nobody taken it."""
     retry_at: int | None = None
     turn_at: int | None = None
+    promise_at: int | None = None
+    """When a recipient that has it queued owes its next word."""
+    promise_length: int = 0
     timeout: int | None = None
     """Active time that an attempt of this recipient has."""
     timeout_at: int | None = None
@@ -127,6 +134,7 @@ class Handoff:
             attempt=self.attempt,
             tries=self.tries,
             question=self.question.kind if self.question else None,
+            queued=self.queued and self.state == "offered",
             code=self.code,
             late_result=self.late_result,
             decision=self.decision,
@@ -143,6 +151,7 @@ class Rules:
     timeouts: Mapping[str, int] = field(default_factory=dict[str, int])
     releases_free: int = 9
     answers_max: int = 100
+    queued_acks_max: int = 1_000
     steps_max: int = 1_000
     chosen: Callable[[str, int], str | None] = lambda _handoff, _turn: None
     """Who was asked in which turn, where the order of candidates is the relay's to choose."""

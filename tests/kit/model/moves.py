@@ -8,6 +8,8 @@ from kit.model.facts import SECOND, Handoff, RefusedError, Rules
 
 TURN_MS: Final = 60 * SECOND
 """How long a taker without a heartbeat has to acknowledge."""
+GONE_MS: Final = 60 * SECOND
+"""How long an agent may be silent that has something in its queue."""
 BEATS: Final = {True: 3, False: 6}
 """Missed heartbeats until a lease lapses, by whether the delivery was acknowledged."""
 
@@ -24,6 +26,8 @@ class Moves:
         """What each sender's idempotency key was used for: the offer, and the handoff it is now."""
         self.seen: dict[str, int] = {}
         """When each process was last heard of."""
+        self.heard: dict[str, int] = {}
+        """When each agent was."""
 
     # --- what happens ---
 
@@ -61,6 +65,7 @@ class Moves:
         h.retry_at = self.now + wait if wait else None
         h.accept_at = self.now + wait + h.accept_within
         h.turn_at = h.timeout_at = None
+        h.queued, h.promise_at = False, None
 
     def register(self, agent: str, capability: str, timeout: int) -> None:
         """An agent says what it can do, from now on."""
@@ -87,6 +92,7 @@ class Moves:
         h.process, h.heartbeat, h.sign_at = process, heartbeat, self.now
         h.accept_by, h.accept_at, h.retry_at = h.accept_at, None, None
         h.turn_at = self.now + TURN_MS if heartbeat is None else None
+        h.promise_at = None  # its lease is what runs now
         self.count_active_time(h, h.timeout)
 
     def go_on(self, h: Handoff) -> None:
@@ -102,7 +108,20 @@ class Moves:
         if h.heartbeat is None and not h.acknowledged:
             h.turn_at = self.now + TURN_MS
         self.seen[h.process or ""] = self.now
+        h.queued, h.promise_at = h.queued and not h.acknowledged, None
         self.count_active_time(h, h.timeout_left)
+
+    def queue(self, h: Handoff, next_update: int | None) -> None:
+        """Let the recipient's promise run in place of the time that it has to accept."""
+        h.queued, h.accept_at = True, None
+        h.promise_length = min(next_update or h.update_every, h.update_every)
+        h.promise_at = self.now + h.promise_length
+
+    def unqueue(self, h: Handoff) -> None:
+        """Hold the recipient to its word no longer: somebody else is asked, or it is again."""
+        h.queued, h.promise_at, h.accept_at = False, None, self.now + h.accept_within
+        if h.routed:
+            self.next_candidate(h, "unacknowledged")
 
     def count_active_time(self, h: Handoff, left: int | None) -> None:
         """Let the attempt's active time run, if it is bounded."""
@@ -150,7 +169,8 @@ class Moves:
         h.state, h.code = state, code
         h.withdrawn, h.question = h.question, None
         self.let_go(h)
-        h.accept_at = h.retry_at = h.turn_at = h.timeout_at = None
+        h.accept_at = h.retry_at = h.turn_at = h.timeout_at = h.promise_at = None
+        h.queued = False
 
     def follow(self, h: Handoff, made: Sequence[str]) -> None:
         """Open the next leg, which settles this one. A completion always stands."""
@@ -237,6 +257,8 @@ class Moves:
                 h.timeout_at = at + h.timeout_length
             if h.turn_at is not None:
                 h.turn_at = max(h.turn_at, at + TURN_MS)
+            if h.promise_at is not None and h.promise_at <= at:
+                h.promise_at = at + h.promise_length
 
     def _next_moment(self, h: Handoff) -> tuple[int, Callable[[Handoff], None]] | None:
         if h.ended:
@@ -248,8 +270,16 @@ class Moves:
             (h.timeout_at, lambda h: self._lapse(h, revivable=False)),
             (h.accept_at, self._unacknowledged),
             (h.retry_at, self._retry),
+            (h.promise_at, self.unqueue),
+            (self._gone_at(h), self.unqueue),
         ]
         return min(((at, do) for at, do in moments if at is not None), key=lambda m: m[0])
+
+    def _gone_at(self, h: Handoff) -> int | None:
+        """Return when the recipient of something queued has been silent for too long."""
+        if not h.queued or h.state != "offered":
+            return None
+        return max(self.heard.get(h.recipient, 0), self.up_since) + GONE_MS
 
     def _lease_at(self, h: Handoff) -> int | None:
         if not h.live or h.heartbeat is None:

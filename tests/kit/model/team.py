@@ -28,6 +28,7 @@ class Model(Moves):
 
         `made` is the id of the handoff, should there be a new one.
         """
+        self.heard[by] = self.now
         if (before := self._commands.get((by, command_id))) is not None:
             if (by, command_id) not in self._offers:
                 raise RefusedError("idempotency_conflict")
@@ -75,6 +76,7 @@ class Model(Moves):
 
         `made` are the ids of the successor and of the next leg, as far as there are any.
         """
+        self.heard[by] = self.now
         h = self.handoffs[about]
         if by not in self._parties(h) and by not in self.rules.operators:
             raise RefusedError("not_found")
@@ -113,12 +115,14 @@ class Model(Moves):
 
     def take(self, by: str, taken: Iterable[str], process: str, heartbeat: int | None) -> None:
         """Deliver to a process what it took."""
+        self.heard[by] = self.now
         for handoff_id in taken:
             self.deliver(self.handoffs[handoff_id], f"{by}:{process}", heartbeat)
 
     def heartbeat(self, by: str, process: str) -> set[tuple[str, int]]:
         """Keep what a process holds; return it."""
         name = f"{by}:{process}"
+        self.heard[by] = self.now
         self.seen[name] = self.now
         held = [h for h in self.handoffs.values() if h.process == name and h.recipient == by]
         for h in held:
@@ -165,11 +169,20 @@ class Model(Moves):
 
     # --- the recipient ---
 
-    def _ack(self, h: Handoff, by: str, attempt: int | None) -> None:
+    def _ack(
+        self,
+        h: Handoff,
+        by: str,
+        attempt: int | None,
+        queued: bool = False,  # noqa: FBT001, FBT002  # by name
+        next_update: int | None = None,
+    ) -> bool | None:
+        if queued:
+            return self._queue(h, by, attempt, next_update)
         if self._directly(h, by, attempt):
             if self.unfit(h):
                 self.reject_unfit(h.id)
-                return
+                return None
             self.deliver(h, by, None)
         else:
             self._fence(h, by, attempt)
@@ -178,6 +191,27 @@ class Model(Moves):
             self.go_on(h)
         if not h.acknowledged:
             h.state, h.acknowledged, h.turn_at, h.sign_at = "accepted", True, None, self.now
+            h.queued = False
+        return None
+
+    def _queue(self, h: Handoff, by: str, attempt: int | None, next_update: int | None) -> bool:
+        """Keep that it waits in the recipient's queue; whether that is news."""
+        if by != h.recipient:
+            raise RefusedError("stale_attempt" if by in h.asked else "forbidden")
+        if h.ended:
+            raise RefusedError("already_finished")
+        if attempt is not None:
+            raise RefusedError("invalid_request")
+        if h.state != "offered":
+            return False
+        if h.retry_at is not None:
+            raise RefusedError("wrong_state")
+        mine = [o for o in self.handoffs.values() if o.queued and o.recipient == by]
+        waiting = [o for o in mine if o.state == "offered"]
+        if not h.queued and len(waiting) >= self.rules.queued_acks_max:
+            raise RefusedError("limit_reached")
+        self.queue(h, next_update)
+        return True
 
     def _update(self, h: Handoff, by: str, attempt: int | None) -> None:
         self._fenced(h, by, attempt)
@@ -219,7 +253,7 @@ class Model(Moves):
         if direct:
             self.deliver(h, by, None)
         self._ask(h, "terms", h.origin, deadline_at=self.now + deadline)
-        if not h.acknowledged:  # terms under discussion are no acceptance
+        if not h.acknowledged and not h.queued:  # terms under discussion are no acceptance
             h.accept_at = max(h.accept_by or self.now, self.now)
 
     def _ask(self, h: Handoff, kind: str, asked: str, deadline_at: int | None = None) -> None:
@@ -324,7 +358,7 @@ class Model(Moves):
             return
         h.question, h.state, h.accept_at = None, "accepted", None
         if not h.acknowledged:
-            h.acknowledged, h.sign_at = True, self.now
+            h.acknowledged, h.sign_at, h.queued = True, self.now, False
         self.count_active_time(h, h.timeout_left)
 
     # --- the requester ---

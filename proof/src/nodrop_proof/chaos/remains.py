@@ -26,8 +26,15 @@ PAGE_ITEMS: Final = 1_000
 RUNGS: Final[Mapping[str, frozenset[str]]] = {
     "stored": frozenset({"handoff.offered.v1"}),
     "delivered": frozenset({"handoff.delivered.v1", "handoff.reclaimed.v1"}),
-    "acknowledged": frozenset({"handoff.accepted.v1", "handoff.revived.v1", "handoff.resumed.v1"}),
-    "updated": frozenset({"handoff.updated.v1"}),
+    "acknowledged": frozenset(
+        {
+            "handoff.queued.v1",
+            "handoff.accepted.v1",
+            "handoff.revived.v1",
+            "handoff.resumed.v1",
+        }
+    ),
+    "updated": frozenset({"handoff.updated.v1", "handoff.queued.v1"}),
     "finished": frozenset(ledger.ENDINGS),
     "outcome_delivered": frozenset({"handoff.outcome_delivered.v1"}),
     "settled": frozenset({"handoff.settled.v1"}),

@@ -13,7 +13,7 @@ from nodrop.audit import ledger
 from nodrop.audit.ledger import Ledger
 from nodrop.core.limits import SECOND
 from nodrop.core.machine import evolve
-from nodrop.core.model import Handoff
+from nodrop.core.model import Handoff, State
 from nodrop.store import LogPage
 from nodrop.wire import events as wire_events
 from nodrop.wire.log import Entry, Head
@@ -24,6 +24,8 @@ from nodrop_proof.simulate.violation import Violation
 from nodrop_proof.simulate.world import TEAM, World
 
 _PAGE: Final = 10_000
+GONE_MS: Final = 60 * SECOND
+"""How long an agent may be silent that has something in its queue."""
 PATIENCE_MS: Final = SECOND
 """How long after a failed commit the relay may leave a due time alone: until it tries again."""
 
@@ -52,7 +54,7 @@ class Audit:
         self._unchecked.append(handoff_id)
 
     def beats(self, process: str) -> Signs:
-        """Return where the signs of life of a process are noted."""
+        """Return where the signs of life of a process are noted; of an agent, under its own name."""
         return self._signs.setdefault(process, Signs())
 
     # --- the check ---
@@ -93,6 +95,8 @@ class Audit:
         data = msgspec.json.decode(bytes(entry.data))
         if name in {"returned", "failed", "parked"} and entry.actor == RELAY and trail.live:
             self._check_not_early(trail, data.get("reason", data.get("code")), entry.at)
+        if name == "queue_lapsed" and data["reason"] == "agent_silent":
+            self._check_not_void(trail, entry.at)
         trail.tell(name, data, version=version, actor=entry.actor, at=entry.at)
         if name in {"reclaimed", "revived"}:  # the log itself shows that its process is back
             signs = self.beats(trail.process or "")
@@ -150,6 +154,18 @@ class Audit:
                 until = last + BEATS[trail.acknowledged] * trail.heartbeat_ms
                 if until <= now:
                     raise Violation(f"{handoff_id}: its lease ended {now - until} ms ago")
+            if handoff.queued is not None and handoff.state is State.OFFERED:
+                heard_at = max(self.beats(trail.recipient).sent_at, self._world.served_since)
+                void_at = min(trail.queued_until or now, heard_at + GONE_MS)
+                if void_at <= now:
+                    raise Violation(f"{handoff_id}: queued, and void since {now - void_at} ms")
+
+    def _check_not_void(self, trail: Trail, at: int) -> None:
+        """Nobody who was heard of is taken for gone."""
+        heard_at = self.beats(trail.recipient).last_answered(at)
+        void_at = max(heard_at, self._world.life.up_since) + GONE_MS
+        if at < void_at:
+            raise Violation(f"{trail.id}: its queue lapsed {void_at - at} ms early")
 
     def _check_not_early(self, trail: Trail, reason: str | None, at: int) -> None:
         """No lease ends before its time, and none because the relay was away."""

@@ -30,13 +30,23 @@ class Line:
     """One agent's way in, however often the relay or the network goes away."""
 
     def __init__(
-        self, world: World, agent: str, *, operator: bool = False, signs: Signs | None = None
+        self,
+        world: World,
+        agent: str,
+        *,
+        operator: bool = False,
+        signs: Signs | None = None,
+        of_agent: Signs | None = None,
     ) -> None:
-        """Lay a line for `agent`; `signs` notes the signs of life that one of its processes gives."""
+        """Lay a line for `agent`.
+
+        `signs` notes the signs of life that one of its processes gives, `of_agent` those that all do.
+        """
         self.agent = agent
         self.caller = Caller(team=TEAM, agent=agent, operator=operator)
         self._world = world
         self._signs = signs
+        self._of_agent = of_agent or Signs()
         self._chance = world.chance(f"line of {agent}")
 
     async def __call__(
@@ -80,6 +90,7 @@ class Line:
                 self._world.figures["answers lost"] += 1
                 await self._pause()
                 continue
+            self._of_agent.answered(sent_at)
             if self._signs is not None and isinstance(request, requests.Heartbeat):
                 self._signs.answered(sent_at)
             self._world.figures["commands"] += isinstance(request, requests.Command)
@@ -89,6 +100,7 @@ class Line:
     def _alive(self, request: Request) -> Generator[None]:
         """Note that whoever sends this is alive: from when it is sent to when it is answered."""
         sign = self._signs is not None and isinstance(request, _SIGNS)
+        self._of_agent.sent_at = self._world.now
         if self._signs is not None and sign:
             self._signs.sent_at = self._world.now
         yield
@@ -110,6 +122,8 @@ def _compare(operation: str, first: views.View, again: views.View) -> None:
             return  # settling what is settled does nothing, and is answered with how it is now
         for name in _SAME:
             before, now = getattr(first.handoff, name), getattr(again.handoff, name)
+            if name == "ack" and before and now and before.queued:  # it is counted when it is shown
+                now = msgspec.structs.replace(now, position=before.position)
             if before != now:
                 raise Violation(
                     f"{operation} of {first.handoff.id} was answered with {name} {before}, "

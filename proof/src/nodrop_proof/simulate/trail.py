@@ -28,6 +28,8 @@ class Trail:
         """The current attempt may act."""
         self.revivable = False
         self.acknowledged = False
+        self.queued_until: int | None = None
+        """By when the recipient owes its next word on what it has in its queue."""
         self.question: int | None = None
         self.ending: str | None = None
         self.settled = False
@@ -102,10 +104,26 @@ class Trail:
         self.process, self.heartbeat_ms = data["process"], data.get("heartbeat_ms")
         self.sign_at = at
 
+    def queued(self, data: Mapping[str, Any], at: int) -> None:
+        """The recipient has it in its queue, and says when it will be heard of."""
+        self._open()
+        self._expect(not self.live and self.question is None, "is not in the inbox")
+        self._expect(data["next_update_at"] >= at, "promises the past")
+        self.queued_until = data["next_update_at"]
+        self._begin("unacknowledged", "silent")
+
+    def queue_lapsed(self, data: Mapping[str, Any], at: int) -> None:
+        """The recipient is held to that no longer."""
+        self._expect(self.queued_until is not None, "was not queued")
+        if data["reason"] == "promise_passed":
+            self._expect(at >= (self.queued_until or 0), f"is early: due at {self.queued_until}")
+        self.queued_until = None
+        self._begin("unacknowledged")
+
     def accepted(self, _: Mapping[str, Any], at: int) -> None:
         """The attempt is acknowledged."""
         self._expect(not self.acknowledged, "was acknowledged already")
-        self.acknowledged = True
+        self.acknowledged, self.queued_until = True, None
         self.sign_at = at
         self._begin("unacknowledged", "silent")
 
@@ -142,7 +160,7 @@ class Trail:
         self._expect(self.live and self.question is not None, "nobody waits for an answer")
         self.question = None
         if not self.acknowledged:
-            self.acknowledged = True
+            self.acknowledged, self.queued_until = True, None
             self.sign_at = at
         self._begin("unacknowledged", "silent")
 
@@ -155,8 +173,9 @@ class Trail:
         if data["reason"] == "lease_lapsed" and self.heartbeat_ms is None:
             lapses_at = self.sign_at + TURN_MS
             self._expect(not self.acknowledged and at >= lapses_at, f"is early: due at {lapses_at}")
-        if self.acknowledged:
+        if self.acknowledged or self.queued_until is not None:
             self._begin("unacknowledged")
+        self.queued_until = None
         self.live, self.revivable, self.question = False, data.get("revivable", False), None
 
     def revived(self, data: Mapping[str, Any], at: int) -> None:
@@ -165,13 +184,17 @@ class Trail:
         self._expect(data["attempt"] == self.attempt, f"the attempt is {self.attempt}")
         self.live, self.revivable = True, False
         self.sign_at = at
+        if self.acknowledged:
+            self.queued_until = None
         self._begin(*(("unacknowledged", "silent") if self.acknowledged else ()))
 
     def reassigned(self, data: Mapping[str, Any], _: int) -> None:
         """Somebody else is asked."""
         self._open()
-        if self.acknowledged and (self.live or self.question is not None):
+        acknowledged = self.acknowledged and (self.live or self.question is not None)
+        if acknowledged or self.queued_until is not None:
             self._begin("unacknowledged")
+        self.queued_until = None
         self.recipient = data["recipient"]
         self.live, self.revivable, self.acknowledged, self.question = False, False, False, None
 
@@ -217,6 +240,11 @@ class Trail:
     def _open(self) -> None:
         self._expect(self.ending is None, f"is {self.ending}")
 
+    def rearmed(self, data: Mapping[str, Any], _: int) -> None:
+        """A clock counts anew."""
+        if data["clock"] == "promise" and self.queued_until is not None:
+            self.queued_until = data["at"]
+
     def _begin(self, *episodes: str) -> None:
         self.escalated = {fired for fired in self.escalated if fired[0] not in episodes}
 
@@ -225,11 +253,13 @@ _OF_RECIPIENT: Final = frozenset(
     {"accepted", "updated", "blocked", "step_recorded", "checkpointed", "completed"}
 )
 _IN_THE_MARGIN: Final = frozenset(
-    {"checkpointed", "outcome_delivered", "nudged", "rearmed", "noted", "member_moved"}
+    {"checkpointed", "outcome_delivered", "nudged", "noted", "member_moved"}
 )
 _TELL: Final[Mapping[str, Callable[[Trail, Mapping[str, Any], int], None]]] = {
     "offered": Trail.offered,
     "delivered": Trail.delivered,
+    "queued": Trail.queued,
+    "queue_lapsed": Trail.queue_lapsed,
     "accepted": Trail.accepted,
     "updated": Trail.updated,
     "step_recorded": Trail.step_recorded,
@@ -252,4 +282,5 @@ _TELL: Final[Mapping[str, Callable[[Trail, Mapping[str, Any], int], None]]] = {
     "late_result_kept": Trail.late,
     "late_answer_kept": Trail.late,
     "ready": Trail.ready,
+    "rearmed": Trail.rearmed,
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from nodrop.core.errors import UnavailableError
+from nodrop.core.errors import UnavailableError, WrongStateError
 from nodrop.core.limits import HOUR, MINUTE, SECOND
 from nodrop.engine.relay import Caller
 from nodrop.wire import requests
@@ -62,7 +62,8 @@ class Process:
         self._back = back
         self.name = name
         self.signs = audit.beats(f"{agent}:{name}")
-        self._line = Line(world, agent, signs=self.signs)
+        self.agent_signs = audit.beats(agent)
+        self._line = Line(world, agent, signs=self.signs, of_agent=self.agent_signs)
         self._chance = world.chance(f"{agent}/{name} from {world.now}")
         seconds: Sequence[float | None] = (2.5, 10.0, 10.0, 30.0, None)
         self._beat_seconds = self._chance.choice(seconds)
@@ -86,7 +87,7 @@ class Process:
         if self._back:
             await self._give_back()
         beat, pushed = self._beat_seconds, self._chance.strikes(0.6)
-        work = [self._stall_sometimes()]
+        work = [self._stall_sometimes(), self._queue_sometimes()]
         if beat is not None:
             work.append(self._beat_for_ever(beat))
         work.append(self._subscribe(beat) if beat is not None and pushed else self._poll())
@@ -96,6 +97,24 @@ class Process:
         finally:
             for task in (*tasks, *self._errands.values()):
                 task.cancel()
+
+    # --- what it has no room for ---
+
+    async def _queue_sometimes(self) -> None:
+        """Acknowledge what waits in the inbox, and say so again as promised; or forget about it."""
+        while True:
+            await self._world.clock.sleep(self._chance.about(2 * MINUTE))
+            await self.awake()
+            inbox = await self._line(requests.GetInbox(limit=20), "inbox")
+            items = [
+                item for item in inbox.items if (item.kind, item.state) == ("handoff", "offered")
+            ]
+            waiting = sorted({item.handoff_id for item in items})
+            for handoff_id in waiting[: self._chance.randint(1, 3)]:
+                promised = self._chance.choice((None, 30, 600))
+                said = requests.Ack(queued=True, status="queued", next_update=promised)
+                with suppress(*GONE, WrongStateError):
+                    await self._line(said, "ack", handoff_id)
 
     # --- signs of life ---
 
@@ -191,6 +210,7 @@ class _Connection:
         self._process = process
         self._life = life
         self._closed = False
+        process.agent_signs.sent_at = process.now
         self._subscription = life.relay.subscribe(
             process.caller,
             process=process.name,
@@ -207,6 +227,7 @@ class _Connection:
             return
         finally:
             self._process.signs.sent_at = self._process.now
+        self._process.agent_signs.sent_at = self._process.now
         self._subscription.grant(credit)
         await self._life.store.crashed.wait()
 
@@ -223,4 +244,5 @@ class _Connection:
 
     def _done(self, _: object) -> None:
         if not (self._closed or self._life.over):
+            self._process.agent_signs.sent_at = self._process.now
             self._subscription.grant(1)
