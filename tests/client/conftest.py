@@ -120,7 +120,12 @@ class FakeStream:
         self.signs_of_life = 0
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
+        self.offers: asyncio.Queue[Fields | None] = asyncio.Queue()
         self._queue: asyncio.Queue[Fields | None] = asyncio.Queue()
+
+    async def waiting(self) -> AsyncIterator[Fields]:
+        while (offer := await self.offers.get()) is not None:
+            yield offer
 
     async def __aiter__(self) -> AsyncIterator[Fields]:
         while (item := await self._queue.get()) is not None:

@@ -485,3 +485,80 @@ def test_an_agent_says_when_to_expect_it() -> None:
         "availability": {"mode": "scheduled", "next_active_at": "2026-11-16T22:00:00Z"},
         "discovery_endpoint": "https://agents.example.com/night_owl",
     }
+
+
+# --- a busy worker ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Busy:
+    """An agent that has one slot, and holds on to what it has until told otherwise."""
+
+    agent: nodrop.Agent
+    go_on: asyncio.Event
+    done: list[Any]
+
+
+@pytest.fixture
+def busy() -> Busy:
+    made = Busy(nodrop.Agent("busy_agent", concurrency=1), asyncio.Event(), [])
+
+    @made.agent.handler
+    async def work(task: nodrop.Task) -> None:
+        await made.go_on.wait()
+        made.done.append(task.payload)
+
+    return made
+
+
+PAGED: dict[str, Any] = {"when": "unacknowledged", "after": "1h", "notify": "me"}
+
+
+async def test_a_busy_worker_acknowledges_at_once_what_it_has_no_slot_for(
+    place: Place, serving: Serving, busy: Busy
+) -> None:
+    async with serving(busy.agent), place.connect("inbox_monitor") as me:
+        handoffs = [
+            await me.hand_off(to="busy_agent", title=f"Bug {n}", payload=n, escalation=[PAGED])
+            for n in range(1, 6)
+        ]
+        acks = [await handoff.acknowledged(wait=WAIT) for handoff in handoffs]
+        assert [ack.position for ack in acks] == [1, 2, 3, 4, 5]
+        assert [ack.queued for ack in acks] == [False, True, True, True, True]
+        assert {ack.status for ack in acks[1:]} == {"Added to queue"}
+        second = await me.handoff(handoffs[1].id)
+        assert (second.state, second.attempt) == ("offered", 0)
+        first_word = {r.rung: r.at for r in second.receipts}["acknowledged"]
+        busy.go_on.set()
+        for handoff in handoffs:
+            await handoff.result(wait=WAIT)
+        assert busy.done == [1, 2, 3, 4, 5]
+        ladder = {r.rung: r.at for r in (await me.handoff(handoffs[1].id)).receipts}
+        assert ladder["acknowledged"] == first_word < ladder["delivered"]
+    async with place.connect("me") as person:
+        assert [item.summary for item in await person.inbox()] == []
+
+
+async def test_two_processes_of_an_agent_share_its_queue(
+    place: Place, serving: Serving, busy: Busy
+) -> None:
+    other = nodrop.Agent("busy_agent", concurrency=1)
+
+    @other.handler
+    async def work(task: nodrop.Task) -> None:
+        await busy.go_on.wait()
+        busy.done.append(task.payload)
+
+    async with serving(busy.agent, other), place.connect("inbox_monitor") as me:
+        handoffs = [await me.hand_off(to="busy_agent", payload=n) for n in range(5)]
+        acks = [await handoff.acknowledged(wait=WAIT) for handoff in handoffs]
+        assert sorted(ack.position or 0 for ack in acks[2:]) == [3, 4, 5]
+        assert [ack.queued for ack in acks[2:]] == [True, True, True]
+        busy.go_on.set()
+        for handoff in handoffs:
+            await handoff.result(wait=WAIT)
+        assert sorted(busy.done) == [0, 1, 2, 3, 4]
+        queued = [e.handoff_id for e in await me.log(limit=500) if e.type == "handoff.queued.v1"]
+        assert len(set(queued)) == 3
+        if place.transport != "http":  # two that poll may both find it at the same moment
+            assert len(queued) == 3

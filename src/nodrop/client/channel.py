@@ -38,6 +38,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     handoff: msgspec.Raw = msgspec.Raw()
     outcome: Outcome | None = None
     delivery: dict[str, Any] | None = None
+    offered: dict[str, Any] | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(Message | list[Message])

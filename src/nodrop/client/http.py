@@ -23,7 +23,9 @@ from nodrop.client.ids import new_id
 from nodrop.client.retrying import Retrying
 from nodrop.client.statuses import refusal
 from nodrop.client.tokens import Tokens
+from nodrop.client.values import given
 from nodrop.core.errors import (
+    CursorUnknownError,
     InvalidRequestError,
     NodropError,
     UnansweredError,
@@ -32,6 +34,7 @@ from nodrop.core.errors import (
     UnreachableError,
 )
 from nodrop.core.limits import DEFAULT
+from nodrop.core.model import State
 from nodrop.wire.decoding import encode_strict
 from nodrop.wire.errors import from_json
 from nodrop.wire.operations import OPERATIONS, Operation
@@ -310,6 +313,8 @@ class _Polled:
         self._heartbeat_seconds = heartbeat_seconds
         self._credit = credit
         self._changed = asyncio.Event()
+        self._busy = asyncio.Event()
+        """Set while no more deliveries may come."""
         self._closed = False
         self._poll: asyncio.Task[dict[str, Any]] | None = None
 
@@ -326,11 +331,36 @@ class _Polled:
                 continue
             for delivery in await self._take():
                 self._credit -= 1
+                if self._credit <= 0:
+                    self._busy.set()
                 yield delivery
+
+    async def waiting(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what comes into the inbox while nothing more may be taken, until closed."""
+        after: dict[str, Any] = {}
+        while not self._closed:
+            await self._busy.wait()
+            page = {"wait": POLL_SECONDS, **after}
+            try:
+                answer = await self._transport.call("inbox", page)
+            except CursorUnknownError:  # another log has taken the place of the one that was read
+                after = {}
+                continue
+            after = given(after=answer["after"], after_hash=answer.get("after_hash"))
+            for item in answer["items"]:
+                if (item["kind"], item["state"]) == ("handoff", State.OFFERED.value):
+                    shown = await self._transport.call(
+                        "get_handoff", {}, handoff=item["handoff_id"]
+                    )
+                    handoff = shown["handoff"]
+                    if not (handoff["ack"] or {}).get("queued"):  # else another process has it
+                        yield {"id": handoff["id"], "capability": handoff["capability"]}
 
     def grant(self, n: int) -> None:
         """Let `n` more come, with the next poll."""
         self._credit += n
+        if self._credit > 0:
+            self._busy.clear()
         self._changed.set()
 
     def show_life(self) -> None:

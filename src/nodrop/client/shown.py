@@ -33,6 +33,8 @@ class Ack(Shown, frozen=True, kw_only=True):
     position: int | None = None
     eta: str | None = None
     next_update: str | None = None
+    queued: bool = False
+    """It waits in the recipient's queue; `position` is counted when it is shown."""
 
 
 class Chain(Shown, frozen=True, kw_only=True):

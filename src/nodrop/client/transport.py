@@ -22,6 +22,13 @@ class DeliveryStream(Protocol):
         """Yield deliveries, as `wire.views.DeliveryView` in plain values, until closed."""
         ...
 
+    def waiting(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what waits for the agent without credit, once each, until closed.
+
+        Each has its `id`, and as far as the transport knows `capability`, `position` and `slots`.
+        """
+        ...
+
     def grant(self, n: int) -> None:
         """Let `n` more deliveries come."""
         ...

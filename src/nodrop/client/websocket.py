@@ -410,6 +410,10 @@ class WebSocketTransport:
             if self._stream is not None:
                 self._stream.push(message.delivery)
             return
+        if message.offered is not None:
+            if self._stream is not None:
+                self._stream.push_waiting(message.offered)
+            return
         call_id = message.id or 0
         if message.outcome is not None:
             ended = Ended(handoff=bytes(message.handoff), outcome=message.outcome)
@@ -506,6 +510,9 @@ class _Pushed:
         self._granting = 0
         """Free since this turn of the loop began."""
         self._waiting: deque[dict[str, Any]] = deque()
+        self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._listens = False
+        """Whether anybody reads what waits."""
         self._something = asyncio.Event()
         self._closed = False
         self._refusal: NodropError | None = None
@@ -521,6 +528,17 @@ class _Pushed:
             if not self._closed:
                 self._something.clear()
                 await self._something.wait()
+
+    async def waiting(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what waits for the agent without credit, until closed."""
+        self._listens = True
+        while (offer := await self._offers.get()) is not None:
+            yield offer
+
+    def push_waiting(self, offer: dict[str, Any]) -> None:
+        """Take what the relay told of."""
+        if self._listens:
+            self._offers.put_nowait(offer)
 
     def grant(self, n: int) -> None:
         """Let `n` more come."""
@@ -561,9 +579,11 @@ class _Pushed:
         """Tell the reader that nothing will come any more."""
         self._refusal = refusal
         self._something.set()
+        self._offers.put_nowait(None)
 
     async def close(self) -> None:
         """Stop taking. Credit cannot be withdrawn, so the next connection begins without any."""
         self._closed = True
         self._something.set()
+        self._offers.put_nowait(None)
         await self._transport.hello_again()

@@ -14,6 +14,7 @@ from nodrop.client import retrying
 from nodrop.client.capability import Capability
 from nodrop.client.client import Client
 from nodrop.client.lease import Lease, seconds_since_boot
+from nodrop.client.queueing import Queueing
 from nodrop.client.retrying import Retrying
 from nodrop.client.running import Key, Running, key_of
 from nodrop.client.transport import DeliveryStream
@@ -69,6 +70,9 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stream: DeliveryStream | None = None
         self._slots: dict[Capability | None, asyncio.Semaphore] = {}
+        self._queueing = Queueing(
+            client, slots=lambda: able.slots, able=lambda asked: able.find(asked) is not None
+        )
         self._renewing = asyncio.Lock()
         self._stirred = True
         """Whether anything may be here that no heartbeat has told of; an earlier life may have left some."""
@@ -117,8 +121,12 @@ class Worker:
             credit=self._able.slots,
         )
         self._breaks = stream.breaks
-        async for delivery in stream:
-            self._begin(delivery, lambda: stream.grant(1))
+        queueing = asyncio.create_task(self._queueing.run(stream))
+        try:
+            async for delivery in stream:
+                self._begin(delivery, lambda: stream.grant(1))
+        finally:
+            queueing.cancel()
         raise AssertionError("a stream of deliveries ends only after us")
 
     def _begin(self, delivery: dict[str, Any], free: Callable[[], None]) -> None:
@@ -126,6 +134,7 @@ class Worker:
         if key in self._running:
             free()  # it came again after a reconnect
             return
+        self._queueing.begun(key[0])
         earlier = self._latest.get(key[0])
         if earlier is not None:
             earlier.lose()
@@ -155,9 +164,11 @@ class Worker:
         return self._slots.setdefault(asked, asyncio.Semaphore(slots or self._able.slots))
 
     async def _work(self, running: Running, free: Callable[[], None]) -> None:
+        begun_at = self._pace.now()
         try:
             await running.run()
         finally:
+            self._queueing.observe(running.task.capability, self._pace.now() - begun_at)
             del self._running[running.key]
             self._stirred = True  # the next heartbeat tells if the relay has it as ours still
             if self._latest.get(running.key[0]) is running:

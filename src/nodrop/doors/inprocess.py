@@ -21,7 +21,7 @@ from nodrop.core.errors import (
 from nodrop.engine.relay import Caller, Relay, Reply, Subscription
 from nodrop.wire.decoding import encode_strict
 from nodrop.wire.routes import ROUTES
-from nodrop.wire.views import PushView, View
+from nodrop.wire.views import PushView, View, WaitingView
 
 
 class InProcessTransport:
@@ -104,6 +104,7 @@ class InProcessTransport:
                 process=process,
                 heartbeat_seconds=heartbeat_seconds,
                 deliver=stream.put,
+                offered=stream.put_waiting,
             ),
             credit,
         )
@@ -132,6 +133,9 @@ class InProcessDeliveries:
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
         self._queue: asyncio.Queue[dict[str, Any] | NodropError | None] = asyncio.Queue()
+        self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._listens = False
+        """Whether anybody reads what waits."""
         self._subscription: Subscription | None = None
 
     async def open(self, subscription: Subscription, credit: int) -> None:
@@ -160,6 +164,17 @@ class InProcessDeliveries:
                 raise delivery
             yield delivery
 
+    def put_waiting(self, offers: Sequence[WaitingView]) -> None:
+        """Have it read what waits without credit."""
+        for offer in offers if self._listens else ():
+            self._offers.put_nowait(_plain(offer))
+
+    async def waiting(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what waits for the agent without credit, until closed."""
+        self._listens = True
+        while (offer := await self._offers.get()) is not None:
+            yield offer
+
     def grant(self, n: int) -> None:
         """Let `n` more deliveries come."""
         if self._subscription is not None:
@@ -179,6 +194,7 @@ class InProcessDeliveries:
             self._subscription.close()
             self._subscription = None
             self._queue.put_nowait(error)
+            self._offers.put_nowait(None)
 
 
 def _closed() -> InvalidRequestError:

@@ -36,6 +36,7 @@ class Subscription:
         resume: Callable[[Taker], Coroutine[Any, Any, None]],
         *,
         heard: Callable[[str, str], None],
+        joined: Callable[[Taker], None],
         limits: Limits,
     ) -> None:
         self._engine = engine
@@ -43,6 +44,8 @@ class Subscription:
         self._prepare = prepare
         self._resume = resume
         self._heard = heard
+        self._joined = joined
+        self._granted = False
         self._limits = limits
 
     def grant(self, n: int) -> None:
@@ -53,6 +56,9 @@ class Subscription:
             raise InvalidRequestError("no such credit", errors=(problem,))
         self._heard(self._taker.team, self._taker.agent)
         self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
+        if not self._granted:
+            self._granted = True
+            self._joined(self._taker)
 
     def hear(self) -> None:
         """Note a sign of life of this process: it sent something."""

@@ -67,6 +67,7 @@ from nodrop.engine.statements import Statements
 from nodrop.engine.taking import Taking, process_id
 from nodrop.engine.tasks import Tasks
 from nodrop.engine.tracing import Tracing
+from nodrop.engine.waiting import Waiting
 from nodrop.engine.webhooks import Webhooks
 from nodrop.engine.writing import Writing
 from nodrop.store import Fleet, Store, Team
@@ -191,6 +192,15 @@ class Relay:
             count=self._figures.finding,
         )
         self.outlets, self.endings, self.findings = self._coordination.followed()
+        self._waiting = Waiting(
+            store,
+            self._engine.takers,
+            self._queues,
+            clock=clock,
+            alarms=alarms,
+            limits=limits,
+            spawn=self._tasks.spawn,
+        )
         self._taking = Taking(
             self._engine,
             writing=self._writing,
@@ -203,6 +213,7 @@ class Relay:
             alarms=alarms,
             spawn=self._tasks.spawn,
             heard=self._hear,
+            joined=self._waiting.join,
         )
         replies = self._replies = Replies(self._tasks, self._refuse)
         self._handoffs = Handoffs(
@@ -261,7 +272,6 @@ class Relay:
         self._engine.on_commit = self._committed
         self._engine.on_stated = Statements(signer).sign
         self._engine.on_outcome = self._following.is_awaited
-        self._engine.heard_at = self._standings.attendance.heard_at
 
     @classmethod
     async def start(
@@ -307,6 +317,7 @@ class Relay:
             shows=self._shows,
             bodies=self._bodies,
             queues=self._queues,
+            waiting=self._waiting,
             room=self._room,
             standings=self._standings,
             following=self._following,
@@ -557,11 +568,20 @@ class Relay:
         heartbeat_seconds: float | None,
         deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn = at_once,
+        offered: Callable[[Sequence[views.WaitingView]], None] | None = None,
     ) -> Subscription:
-        """Push deliveries to a connection, as many as it has credit for, when it has room."""
+        """Push deliveries to a connection, as many as it has credit for, when it has room.
+
+        `offered` is told, once each, what waits for the agent without credit.
+        """
         self.require_role(caller, "take")
         return self._taking.subscribe(
-            caller, process=process, heartbeat_seconds=heartbeat_seconds, deliver=deliver, turn=turn
+            caller,
+            process=process,
+            heartbeat_seconds=heartbeat_seconds,
+            deliver=deliver,
+            turn=turn,
+            offered=offered,
         )
 
     def require_role(self, caller: Caller, operation: str) -> None:
@@ -604,6 +624,7 @@ class Relay:
             self._tasks.spawn(self._standings.write())
         for handoff in committed.handoffs:
             self._queues.note(handoff)
+            self._waiting.note(handoff)
             self._following.committed(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
         for team in committed.teams:

@@ -21,6 +21,7 @@ from nodrop.engine.register import Register
 from nodrop.engine.room import Room
 from nodrop.engine.shows import Shows, body_keys
 from nodrop.engine.standings import Standings
+from nodrop.engine.waiting import Waiting
 from nodrop.engine.webhooks import REMOVED, SET, Webhooks
 from nodrop.store import Attending, Changes, Key, Mail, News, Roll, Store
 from nodrop.wire.events import NAMES
@@ -44,6 +45,7 @@ class Sharing:
         shows: Shows,
         bodies: Bodies,
         queues: Queues,
+        waiting: Waiting,
         room: Room,
         standings: Standings,
         following: Following,
@@ -60,6 +62,7 @@ class Sharing:
         self._shows = shows
         self._bodies = bodies
         self._queues = queues
+        self._waiting = waiting
         self._room = room
         self._standings = standings
         self._following = following
@@ -119,6 +122,7 @@ class Sharing:
             types[entry.handoff_id].add(entry.type)
         for handoff in news.handoffs:
             self._queues.note(handoff)
+            self._waiting.note(handoff)
             self._standings.observe(handoff, types[handoff.id])
             self._following.committed(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))

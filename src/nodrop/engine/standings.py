@@ -46,6 +46,7 @@ class Standings:
         self._limits = limits
         self.workloads = Workloads()
         self.attendance = Attendance(engine.takers, self.workloads, limits)
+        engine.heard_at = self.attendance.heard_at
         self._observations = Observations(limits)
         self._shortlists: dict[Key, tuple[int, list[Offering]]] = {}
         self._writing = False

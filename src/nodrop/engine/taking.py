@@ -60,6 +60,7 @@ class Taking:
         alarms: Alarms,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         heard: Callable[[str, str], None],
+        joined: Callable[[Taker], None],
     ) -> None:
         self._engine = engine
         self._writing = writing
@@ -72,6 +73,7 @@ class Taking:
         self._alarms = alarms
         self._spawn = spawn
         self._heard = heard
+        self._joined = joined
         self._limits = engine.limits
         self._pending: dict[tuple[str, str, str | None], _PendingTake] = {}
         """Takes with a command id that wait, by team, agent and that id."""
@@ -179,6 +181,7 @@ class Taking:
         heartbeat_seconds: float | None,
         deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn = at_once,
+        offered: Callable[[Sequence[views.WaitingView]], None] | None = None,
     ) -> Subscription:
         """Push deliveries to a connection, as many as it has credit for, when it has room."""
         heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
@@ -195,6 +198,7 @@ class Taking:
             heartbeat_ms=heartbeat_ms,
             deliver=push,
             doubt=lambda: self._spawn(self._clear_up(taker)),
+            offered=offered,
         )
         self._engine.join(taker, free=0)
         self._heard(taker.team, taker.agent)
@@ -204,6 +208,7 @@ class Taking:
             self._prepare,
             self._resume,
             heard=self._heard,
+            joined=self._joined,
             limits=self._limits,
         )
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
 from nodrop.store import Key
+from nodrop.wire.views import WaitingView
 
 K = TypeVar("K", bound=Hashable)
 
@@ -31,6 +32,7 @@ class Taker:
         command_id: str | None = None,
         request: bytes | None = None,
         once: bool = False,
+        offered: Callable[[Sequence[WaitingView]], None] | None = None,
     ) -> None:
         self.team = team
         self.agent = agent
@@ -43,6 +45,8 @@ class Taker:
         self.request = request
         """The digest of what it asked for under that id."""
         self.once = once
+        self.offered = offered
+        """Told of what waits for its agent without credit; None: it does not want to know."""
         self.free = 0
         self.heard_at = 0
         """When its process last showed a sign of life."""
@@ -139,6 +143,11 @@ class Takers:
     def connected(self, team: str, agent: str) -> bool:
         """Whether anybody waits for this agent's work."""
         return (team, agent) in self._by_agent
+
+    def listening(self, team: str, agent: str) -> Taker | None:
+        """Return a connection of an agent that wants to know what waits without credit."""
+        takers = self._by_agent.get((team, agent), ())
+        return next((t for t in takers if t.offered is not None and not t.silent), None)
 
     def agents(self) -> list[Key]:
         """Return the agents that somebody waits for."""

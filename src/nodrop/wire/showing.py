@@ -26,6 +26,7 @@ from nodrop.wire.views import (
     QuestionView,
     ReceiptView,
     TaskView,
+    WaitingView,
     WarningView,
 )
 
@@ -192,6 +193,18 @@ def task_view(h: Handoff, content: Content) -> TaskView:
         covariates=content.covariates,
         metadata=content.metadata,
         stored_at=format_time(h.stored_at),
+    )
+
+
+def waiting_view(h: Handoff, *, place: int, slots: int) -> WaitingView:
+    """Return `h` for a connection of its recipient that has no free slot."""
+    return WaitingView(
+        id=h.id,
+        ref=ref(h),
+        capability=h.capability,
+        position=place,
+        slots=slots,
+        update_every=format_duration(h.terms.update_every_ms),
     )
 
 

@@ -261,6 +261,18 @@ class TaskView(View, frozen=True, kw_only=True, omit_defaults=True, rename={"fro
     stored_at: str
 
 
+class WaitingView(View, frozen=True, kw_only=True, omit_defaults=True):
+    """An offer that waits for a free slot of its recipient: what a queued acknowledgement needs."""
+
+    id: str
+    ref: str
+    capability: str | None = None
+    position: int
+    slots: int
+    """Deliveries that the agent's processes can have at once."""
+    update_every: str
+
+
 class PushView(View, frozen=True, kw_only=True, omit_defaults=True):
     """A delivery as it is pushed: the handoff, and what earlier attempts left for this one."""
 

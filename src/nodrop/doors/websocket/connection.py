@@ -31,6 +31,7 @@ from nodrop.wire.views import (
     ItemView,
     OfferedAnswer,
     PushView,
+    WaitingView,
 )
 
 log = logging.getLogger(__name__)
@@ -333,6 +334,7 @@ class Connection:
                 heartbeat_seconds=self._hello.heartbeat_seconds,
                 deliver=self._push_deliveries,
                 turn=self._outbox.turn,
+                offered=self._push_offered,
             )
             if not await self._resumed(self._subscription):
                 return _NOTHING
@@ -367,6 +369,10 @@ class Connection:
     def _push_deliveries(self, deliveries: Sequence[PushView]) -> None:
         for delivery in deliveries:
             self._outbox.put(frames.delivery(delivery))
+
+    def _push_offered(self, waiting: Sequence[WaitingView]) -> None:
+        for offer in waiting:
+            self._outbox.put(frames.offered(offer))
 
     def _push_item(self, item: ItemView) -> None:
         self._outbox.put(frames.item(item))

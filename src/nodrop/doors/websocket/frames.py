@@ -18,7 +18,7 @@ from nodrop.wire.decoding import decode_strict, is_shallow, peek, plainly_sound
 from nodrop.wire.errors import Document, document
 from nodrop.wire.requests import Request
 from nodrop.wire.routes import ROUTES, Route
-from nodrop.wire.views import EndedAnswer, ItemView, OfferedView, OutcomeView, PushView
+from nodrop.wire.views import EndedAnswer, ItemView, OfferedView, OutcomeView, PushView, WaitingView
 
 Id = int | str | None
 
@@ -121,6 +121,12 @@ class _Delivery(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="push", tag="delivery", gc=False
 ):
     delivery: PushView
+
+
+class _Offered(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="push", tag="offered", gc=False
+):
+    offered: WaitingView
 
 
 class _Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,6 +308,11 @@ def refusal(frame_id: Id, error: NodropError) -> bytes:
 def delivery(view: PushView) -> bytes:
     """Return the message that pushes a delivery."""
     return _ENCODER.encode(_Delivery(delivery=view))
+
+
+def offered(view: WaitingView) -> bytes:
+    """Return the message that tells of an offer which waits without credit."""
+    return _ENCODER.encode(_Offered(offered=view))
 
 
 def item(view: ItemView) -> bytes:
