@@ -263,8 +263,9 @@ async def test_commands_may_follow_a_hello_in_the_same_array(worker: Visitor) ->
 async def test_a_shared_frame_is_no_longer_than_a_client_must_accept(
     worker: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Such frames are costly, and would be begun one by one.
+    # Such frames are costly, and would be read aside and begun one by one.
     monkeypatch.setattr(connection, "COSTLY_SECONDS", WAIT_SECONDS_MAX)
+    monkeypatch.setattr(connection, "LARGE_BYTES", DEFAULT.frame_bytes_max)
     long = "x" * 300_000
     async with greeted(worker, batch=True) as channel:
         # A refusal repeats the id of its frame, so the answers are as long as we like.

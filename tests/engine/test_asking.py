@@ -17,8 +17,8 @@ from nodrop.core.errors import (
 )
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.core.model import Handoff
-from nodrop.engine.offers import OFF_THE_LOOP_BYTES
 from nodrop.engine.relay import Asking, Caller, Relay, Reply
+from nodrop.engine.room import LARGE_BYTES
 from nodrop.engine.shows import Shows
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
@@ -167,7 +167,7 @@ async def offered(relay: Relay, asked: Asked) -> HandoffAnswer:
 
 
 @pytest.mark.parametrize(
-    "payload", [{"n": 1}, {"text": "x" * (OFF_THE_LOOP_BYTES + 1)}], ids=["small", "large"]
+    "payload", [{"n": 1}, {"text": "x" * (LARGE_BYTES + 1)}], ids=["small", "large"]
 )
 async def test_an_offer_is_told_what_it_made_once_committed(
     relay: Relay, payload: dict[str, Any]

@@ -132,6 +132,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long one request may wait; a longer `wait` is read as this."""
     queue_commands_max: int = 20_000
     """Commands waiting for a commit; more are refused with `queue_full`."""
+    queue_commands_per_agent_max: int = 10_000
+    """Of one agent; more are refused with `queue_full`. Agents have their commands committed in turn."""
     credit_max: int = 10_000
     """Deliveries that one connection may have in flight."""
     page_bytes_max: int = 8_388_608

@@ -19,7 +19,7 @@ class Alarm:
 
     __slots__ = ("at", "ring")
 
-    def __init__(self, at: int, ring: Callable[[], None]) -> None:
+    def __init__(self, at: int, ring: Callable[[], object]) -> None:
         self.at = at
         self.ring = ring
 
@@ -37,7 +37,7 @@ class Alarms:
         self._armed_at: int | None = None
         self._closed = False
 
-    def set(self, at: int, ring: Callable[[], None]) -> Alarm:
+    def set(self, at: int, ring: Callable[[], object]) -> Alarm:
         """Have `ring` called when it is `at`. It does not wait."""
         alarm = Alarm(at, ring)
         together = self._alarms.get(at)

@@ -11,7 +11,6 @@ requests: a `Job` brings what it wants loaded and a function that decides.
 import asyncio
 import heapq
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -35,6 +34,7 @@ from nodrop.engine.batch import Batch, union
 from nodrop.engine.bodies import Bodies, MissingBodyError
 from nodrop.engine.jobs import Committed, Job
 from nodrop.engine.leases import Leases
+from nodrop.engine.line import Line
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.retries import Retries
@@ -110,7 +110,7 @@ class Engine:
         self._ids = ids
         self._register = register
         self._bodies = bodies
-        self._queue: deque[Job[Any]] = deque()
+        self._queue = Line()
         self._wake = asyncio.Event()
         self._agenda = Agenda(store, self.leases, clock=clock, wake=self._wake.set)
         self._behind = False
@@ -215,6 +215,13 @@ class Engine:
             raise UnavailableError("the relay is stopping")
         if len(self._queue) >= self.limits.queue_commands_max:
             raise QueueFullError(f"{len(self._queue)} commands wait for a commit")
+        if (
+            job.by is not None
+            and self._queue.of(job.by) >= self.limits.queue_commands_per_agent_max
+        ):
+            raise QueueFullError(
+                f"{self._queue.of(job.by)} commands of {job.by[1]} wait for a commit"
+            )
         self._queue.append(job)
         self._wake.set()
 
@@ -287,8 +294,7 @@ class Engine:
             self._wake.clear()
             if self._stopping:
                 return
-            count = min(len(self._queue), self.limits.batch_commands_max)
-            jobs = [self._queue.popleft() for _ in range(count)]
+            jobs = self._queue.take(self.limits.batch_commands_max)
             if self._queue:
                 self._wake.set()
             await self._commit(jobs)

@@ -126,7 +126,7 @@ class Events:
                 else frozenset[Any](),
                 keys=frozenset((caller.team, _SENDER, plan.key) for plan in plans),
             )
-            job: Job[Any] = Job(wanted, run)
+            job: Job[Any] = Job(wanted, run, by=(caller.team, caller.agent))
             seq, fired = await self._engine.submit(job)
             return trigger_views.EmittedAnswer(seq=seq, event_id=event_id, fired=(*fired, *unmet))
 

@@ -124,7 +124,7 @@ class Groups:
             else frozenset[Any](),
             keys=frozenset({(caller.team, caller.agent, key)}) if key else frozenset[Any](),
         )
-        found, before = await self._engine.submit(Job(wanted, run))
+        found, before = await self._engine.submit(Job(wanted, run, by=(caller.team, caller.agent)))
         if not before:
             return found, False
         handoff = await self._reading.find(caller, found)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Job(Generic[T]):
     """A decision to be made in some batch, and whoever is told what came of it."""
 
-    __slots__ = ("alive", "fetches", "held", "refused", "run", "told", "wanted")
+    __slots__ = ("alive", "by", "fetches", "held", "refused", "run", "told", "wanted")
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class Job(Generic[T]):
         *,
         held: Key | None = None,
         alive: bool = False,
+        by: Key | None = None,
         told: Callable[[T], None] = lambda _: None,
         refused: Callable[[NodropError], None] = lambda _: None,
     ) -> None:
@@ -33,6 +34,8 @@ class Job(Generic[T]):
         """(team, process) whose deliveries must be loaded too."""
         self.alive = alive
         """It is that process itself that asks."""
+        self.by = by
+        """(team, agent) whose command it is; None: the relay's own."""
         self.run = run
         self.told = told
         """Called with the answer once it is committed. Does not wait, and does not raise."""

@@ -5,7 +5,6 @@ answered as the first time, whatever has changed since. What reads an offer may 
 offer on somebody's behalf (groups, triggers).
 """
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -41,7 +40,7 @@ from nodrop.engine.repeats import (
     offered_before,
     request_digest,
 )
-from nodrop.engine.room import Room
+from nodrop.engine.room import LARGE_BYTES, Aside, Room
 from nodrop.engine.shows import Caller
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
@@ -50,9 +49,6 @@ from nodrop.wire import events as wire_events
 from nodrop.wire import requests, traces
 
 OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
-OFF_THE_LOOP_BYTES: Final = 65_536
-"""A payload larger than this is checked in a thread, so that it keeps nobody waiting."""
-
 Offered = Done | DoneBefore | Existing | Unloaded
 """What becomes of an offer."""
 
@@ -99,6 +95,7 @@ class Offers:
         clock: Clock,
         ids: Ids,
         signing: Signing,
+        aside: Aside,
     ) -> None:
         self._engine = engine
         self._intake = intake
@@ -108,6 +105,7 @@ class Offers:
         self._clock = clock
         self._ids = ids
         self._signing = signing
+        self._aside = aside
 
     async def make(
         self, caller: Caller, request: requests.Offer, *, parent: Handoff | None
@@ -136,7 +134,7 @@ class Offers:
                 handoffs = frozenset({(caller.team, done.handoff_id)})
                 handoffs |= job.wanted.handoffs
                 wanted = msgspec.structs.replace(job.wanted, handoffs=handoffs)
-                done = await self._engine.submit(Job(wanted, job.run))
+                done = await self._engine.submit(Job(wanted, job.run, by=job.by))
             return done
 
     def post(
@@ -157,7 +155,7 @@ class Offers:
             draft = self._drafted(
                 team, sender, request, asked.handoff_id, parent=None, proved=asked.proved
             )
-            if len(draft.body) > OFF_THE_LOOP_BYTES:
+            if len(draft.body) > LARGE_BYTES:
                 return False
             offer = self._meant(draft, self._problems(draft))
         except CallerError as error:
@@ -192,9 +190,9 @@ class Offers:
     ) -> commands.Offer:
         """Return the command that an offer means; refuse what is wrong with it."""
         draft = self._drafted(team, sender, request, handoff_id, parent=parent, proved=proved)
-        if len(draft.body) > OFF_THE_LOOP_BYTES:
+        if len(draft.body) > LARGE_BYTES:
             with self._room.reserved(team, sender, draft.target.candidate.agent):
-                problems = await asyncio.to_thread(self._problems, draft)
+                problems = await self._aside((team, sender), partial(self._problems, draft))
         else:
             problems = self._problems(draft)
         return self._meant(draft, problems)
@@ -350,7 +348,7 @@ class Offers:
             if command_id is None
             else frozenset({(team, caller.agent, command_id)}),
         )
-        return Job(wanted, run)
+        return Job(wanted, run, by=(team, caller.agent))
 
 
 def _unless_repeated(asked: Asked, error: CallerError) -> CallerError:

@@ -87,7 +87,8 @@ class People:
             )
             return made, manifest
 
-        self._register.put(*await self._engine.submit(Job(Wanted(), run)))
+        job = Job(Wanted(), run, by=(caller.team, caller.agent))
+        self._register.put(*await self._engine.submit(job))
 
     async def remove(self, caller: Caller, agent: str, command_id: str | None) -> None:
         """Take an agent off the register. Its mail is kept."""
@@ -171,7 +172,8 @@ class People:
             self.admit(batch, caller.team, agent)
             return token
 
-        token = await self._engine.submit(Job(Wanted(), run))
+        job = Job(Wanted(), run, by=(caller.team, caller.agent))
+        token = await self._engine.submit(job)
         self._access.put(token)
         return token
 
@@ -273,7 +275,7 @@ class People:
                 at = batch.write(draft(caller, batch, _NOTED, {}, body=body, command_id=command_id))
             return lambda seqs: seqs[at]
 
-        job: Job[object] = Job(wanted, run)
+        job: Job[object] = Job(wanted, run, by=(caller.team, caller.agent))
         seq = await self._engine.submit(job)
         assert isinstance(seq, int), "the engine fills in the sequence numbers"
         return seq

@@ -172,6 +172,8 @@ class Relay:
             signing=identity.signing,
             consequences=consequences,
             binder=Binder(self._engine, register=self._register, bodies=self._bodies),
+            at_hand=store.at_hand,
+            aside=self.shares.aside,
         )
         self._log_search = LogSearch(
             store, reading=self._reading, intake=intake, shows=self._shows, clock=clock
@@ -342,6 +344,7 @@ class Relay:
         self._alarms.close()
         await self._tasks.cancel()
         await self._backups.stop()
+        self.shares.close()
 
     async def require_store(self) -> None:
         """Refuse where the store cannot be reached: this relay can serve nobody now."""

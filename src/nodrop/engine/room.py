@@ -11,14 +11,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from types import coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from nodrop.core import budget
 from nodrop.core.budget import Bucket
 from nodrop.core.commands import Candidate
-from nodrop.core.errors import QueueFullError, RateLimitedError
+from nodrop.core.errors import QueueFullError, RateLimitedError, UnavailableError
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
 from nodrop.core.names import ANONYMOUS
@@ -31,6 +32,10 @@ COSTLY_SECONDS: Final = 0.005
 """A request that takes longer without a pause is costly."""
 DEBT_SECONDS_MAX: Final = 2.0
 """The longest that an agent waits for its share, whatever it spent."""
+SLICE_SECONDS: Final = 0.01
+"""Time for one agent's requests in one turn of the event loop; the rest of them waits for the next."""
+LARGE_BYTES: Final = 65_536
+"""A request larger than this takes a millisecond or more to read: it is read aside."""
 
 
 class Room:
@@ -161,11 +166,20 @@ class Turns:
                 del self._present[key], self._lines[key]
 
 
+class Aside(Protocol):
+    """Does something that takes long on a thread, for an agent, and waits for it."""
+
+    async def __call__(self, key: Key, work: Callable[[], T]) -> T:
+        """Return what `work` returns."""
+        ...
+
+
 class Shares:
     """The relay's time: an agent whose requests are costly waits between them, and others do not.
 
-    Requests that cost little are neither counted nor delayed, unless the same agent's costly ones
-    have used up its share.
+    Many small requests of one agent take turns with those of others: each turn of the event loop has
+    time for a slice of them. That delays nothing while nobody else asks. Reading large requests and
+    checking large payloads is done on one thread, one of an agent's at a time.
     """
 
     def __init__(self, limits: Limits, *, used: Callable[[], float] = time.thread_time) -> None:
@@ -174,11 +188,25 @@ class Shares:
         self._waits_per_second = 100 / limits.costly_percent - 1
         self._free_at: dict[Key, float] = {}
         self._turns = Turns(1)
+        self._aside = Turns(1)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nodrop-large")
+        self._slices: dict[Key, float] = {}
+        """Seconds that were spent on each agent in this turn of the event loop."""
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def spent(self, key: Key, seconds: float) -> None:
         """Count time that was spent on an agent without a pause."""
-        if seconds < COSTLY_SECONDS:
-            return
+        if not self._slices:
+            asyncio.get_running_loop().call_soon(self._slices.clear)
+        self._slices[key] = self._slices.get(key, 0.0) + seconds
+        if seconds >= COSTLY_SECONDS:
+            self._charge(key, seconds)
+
+    def _charge(self, key: Key, seconds: float) -> None:
+        """Have an agent wait for its share after something costly."""
         now = asyncio.get_running_loop().time()
         free_at = max(self._free_at.get(key, now), now) + seconds * self._waits_per_second
         self._free_at[key] = min(free_at, now + DEBT_SECONDS_MAX)
@@ -186,12 +214,11 @@ class Shares:
     def is_free(self, key: Key) -> bool:
         """Whether an agent need not wait."""
         free_at = self._free_at.get(key)
-        if free_at is None:
-            return True
-        if free_at > asyncio.get_running_loop().time():
-            return False
-        del self._free_at[key]
-        return True
+        if free_at is not None:
+            if free_at > asyncio.get_running_loop().time():
+                return False
+            del self._free_at[key]
+        return self._slices.get(key, 0.0) < SLICE_SECONDS
 
     async def turn(self, key: Key) -> None:
         """Return when an agent has time again; its requests wait in line."""
@@ -199,8 +226,31 @@ class Shares:
             return
         async with self._turns.turn(key):
             while not self.is_free(key):
-                wait = self._free_at[key] - asyncio.get_running_loop().time()
-                await asyncio.sleep(max(wait, 0))
+                now = asyncio.get_running_loop().time()
+                await asyncio.sleep(max(self._free_at.get(key, now) - now, 0))
+
+    async def aside(self, key: Key, work: Callable[[], T]) -> T:
+        """Return what `work` returns, done on the thread and counted for an agent."""
+
+        def timed() -> tuple[T | None, Exception | None, float]:
+            began = time.thread_time()
+            try:
+                return work(), None, time.thread_time() - began
+            except Exception as error:  # noqa: BLE001  # raised below, its time counted
+                return None, error, time.thread_time() - began
+
+        async with self._aside.turn(key):
+            await self.turn(key)
+            try:
+                doing = asyncio.get_running_loop().run_in_executor(self._thread, timed)
+            except RuntimeError:  # closed
+                raise UnavailableError("the relay is stopping") from None
+            done, error, seconds = await doing
+            if seconds >= COSTLY_SECONDS:
+                self._charge(key, seconds)
+        if error is not None:
+            raise error
+        return cast("T", done)
 
     @coroutine
     def measured(self, key: Key, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:

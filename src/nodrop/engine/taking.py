@@ -100,13 +100,13 @@ class Taking:
                         return await self._show_taken(again, process, replayed=True)
                 self._engine.grant(pending.taker, pending.credit)
                 pending.credit = 0
-                await self._barrier()
+                await self._barrier(caller)
                 if not pending.taken.done() and self._clock.now() < until:
                     await self._alarms.until(pending.taken, until)
             finally:
                 self._leave(pending)
             if not pending.taken.done():
-                await self._barrier()  # a commit under way may still deliver to it
+                await self._barrier(caller)  # a commit under way may still deliver to it
             handoffs = pending.taken.result() if pending.taken.done() else ()
             if handoffs is not None:
                 return await self._show_taken(handoffs, process)
@@ -162,9 +162,10 @@ class Taking:
             if self._pending.get(key) is pending:
                 del self._pending[key]
 
-    async def _barrier(self) -> None:
+    async def _barrier(self, caller: Caller) -> None:
         """Return when a batch has been through that saw everything asked for until now."""
-        await self._engine.submit(Job(Wanted(), lambda _: None))
+        job = Job[None](Wanted(), lambda _: None, by=(caller.team, caller.agent))
+        await self._engine.submit(job)
 
     async def _show_taken(
         self, handoffs: Sequence[Handoff], process: str, *, replayed: bool = False

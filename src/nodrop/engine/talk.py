@@ -153,7 +153,7 @@ class Talk:
                 )
             return lambda seqs: seqs[index]
 
-        job: Job[object] = Job(wanted, run)
+        job: Job[object] = Job(wanted, run, by=(caller.team, caller.agent))
         seq = await self._engine.submit(job)
         assert isinstance(seq, int), "the engine fills in the sequence numbers"
         item = Mail(

@@ -15,6 +15,7 @@ from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
     NodropError,
+    Problem,
     ResultInvalidError,
     StaleQuestionError,
 )
@@ -34,13 +35,13 @@ from nodrop.engine.jobs import Job
 from nodrop.engine.offers import Offers
 from nodrop.engine.ports import Clock, Ids
 from nodrop.engine.queues import Queues
-from nodrop.engine.register import Register
+from nodrop.engine.register import MissingManifestError, Register
 from nodrop.engine.repeats import (
     done_before,
     leaves,
     request_digest,
 )
-from nodrop.engine.room import Room
+from nodrop.engine.room import Aside, Room
 from nodrop.engine.shows import Caller, require_sight
 from nodrop.engine.signing import Signing
 from nodrop.engine.statements import state
@@ -52,8 +53,22 @@ from nodrop.wire.bodies import decode_content, with_signature
 OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
-OFF_THE_LOOP_BYTES: Final = 65_536
-"""A payload larger than this is checked in a thread, so that it keeps nobody waiting."""
+
+class _Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A result that was held to what a manifest promises."""
+
+    held_to: Candidate
+    capability: str | None
+    problems: tuple[Problem, ...]
+
+    def holds_for(self, handoff: Handoff) -> bool:
+        """Whether a handoff is still held to that manifest."""
+        version = handoff.manifest_version or None
+        return (handoff.recipient, version, handoff.capability) == (
+            self.held_to.agent,
+            self.held_to.manifest_version,
+            self.capability,
+        )
 
 
 class Writing:
@@ -75,6 +90,8 @@ class Writing:
         signing: Signing,
         consequences: Consequences,
         binder: Binder,
+        at_hand: Callable[[Key], Handoff | None],
+        aside: Aside,
     ) -> None:
         self._engine = engine
         self._intake = intake
@@ -89,6 +106,8 @@ class Writing:
         self._signing = signing
         self._consequences = consequences
         self._binder = binder
+        self._at_hand = at_hand
+        """Returns a handoff that the store need not be asked for."""
         self.offers = Offers(
             engine,
             intake=intake,
@@ -98,6 +117,7 @@ class Writing:
             clock=clock,
             ids=ids,
             signing=signing,
+            aside=aside,
         )
 
     # --- commands about a handoff ---
@@ -130,6 +150,9 @@ class Writing:
         self, caller: Caller, request: requests.Command, handoff_id: str
     ) -> Job[Done | DoneBefore]:
         proved = self._signing.check(caller, _name_of(type(request)), request, handoff_id)
+        checked: _Checked | None = None
+        if isinstance(request, requests.Complete):
+            checked = self._checked_before(caller, request, handoff_id)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = self._intake.command(request, now=batch.now)
@@ -145,7 +168,7 @@ class Writing:
                 wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
                 around = msgspec.structs.replace(around, retry_wait_ms=wait)
             if isinstance(request, requests.Complete):
-                self._check_result(handoff, request, caller)
+                self._check_result(handoff, request, caller, checked)
             done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
@@ -165,18 +188,41 @@ class Writing:
 
         return self._job_about(caller, handoff_id, request, decide)
 
-    def _check_result(self, handoff: Handoff, request: requests.Complete, caller: Caller) -> None:
-        if caller.agent != handoff.recipient:
-            return  # the machine says why
+    def _checked_before(
+        self, caller: Caller, request: requests.Complete, handoff_id: str
+    ) -> "_Checked | None":
+        """Check a result before its commit, which others wait for; None: it takes the commit."""
+        handoff = self._at_hand((caller.team, handoff_id))
+        if handoff is None or caller.agent != handoff.recipient:
+            return None
+        try:
+            return self._check(handoff, request)
+        except MissingManifestError:
+            return None
+
+    def _check(self, handoff: Handoff, request: requests.Complete) -> "_Checked":
         held_to = Candidate(
             agent=handoff.recipient, manifest_version=handoff.manifest_version or None
         )
         problems = self._register.problems(
             handoff.team, held_to, handoff.capability, "output", request.result
         )
-        if problems:
+        return _Checked(held_to=held_to, capability=handoff.capability, problems=problems)
+
+    def _check_result(
+        self,
+        handoff: Handoff,
+        request: requests.Complete,
+        caller: Caller,
+        checked: "_Checked | None",
+    ) -> None:
+        if caller.agent != handoff.recipient:
+            return  # the machine says why
+        if checked is None or not checked.holds_for(handoff):
+            checked = self._check(handoff, request)
+        if checked.problems:
             raise ResultInvalidError(
-                f"{handoff.capability} promises another result", errors=problems
+                f"{handoff.capability} promises another result", errors=checked.problems
             )
 
     async def answer(
@@ -386,7 +432,9 @@ class Writing:
             places = done_before(batch, caller, command_id, leaves=_DELIVERED, request=request)
             return DoneBefore(places=tuple(places)) if places else None
 
-        return await self._engine.submit(Job(Wanted(commands=_commands(caller, command_id)), run))
+        return await self._engine.submit(
+            Job(Wanted(commands=_commands(caller, command_id)), run, by=_by(caller))
+        )
 
     # --- shared ---
 
@@ -434,7 +482,7 @@ class Writing:
             commands=_commands(caller, command_id),
             entries=entries,
         )
-        return Job(wanted, run)
+        return Job(wanted, run, by=_by(caller))
 
     def _apply(
         self,
@@ -506,6 +554,10 @@ def _now(done: Done | DoneBefore) -> Handoff:
 def _name_of(kind: type[requests.Command]) -> str:
     """Return the operation that asks for a command of this kind."""
     return kind.__name__.lower()
+
+
+def _by(caller: Caller) -> Key:
+    return (caller.team, caller.agent)
 
 
 def _commands(caller: Caller, command_id: str | None) -> frozenset[tuple[str, str, str]]:

@@ -32,6 +32,7 @@ from nodrop.doors.http.bodies import BODY_SECONDS_MAX, Bodies
 from nodrop.doors.http.pages import pages
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay, stranger
+from nodrop.engine.room import LARGE_BYTES
 from nodrop.wire import routes
 from nodrop.wire.asgi import Header, Headers, address_of, bearer_in, prove, refuse
 from nodrop.wire.requests import GetLog, Offer, OfferGroup
@@ -130,9 +131,17 @@ class HTTPDoor:
         if route.operation.changes:
             limits = self._relay.limits
             body = await self._bodies.read(receive, headers)
-            request = route.from_body(
-                body, name=found.name, command_id=_command_id(headers), limits=limits
+            read = partial(
+                route.from_body,
+                body,
+                name=found.name,
+                command_id=_command_id(headers),
+                limits=limits,
             )
+            if len(body) > LARGE_BYTES:
+                request = await self._relay.shares.aside((caller.team, caller.agent), read)
+            else:
+                request = read()
             if isinstance(request, Offer | OfferGroup) and request.traceparent is None:
                 request = replace(request, traceparent=_traceparent(headers))
         else:

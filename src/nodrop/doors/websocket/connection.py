@@ -22,7 +22,7 @@ from nodrop.doors.websocket import frames
 from nodrop.doors.websocket.frames import Call, Credit, Flush, Frame, Hello, Id
 from nodrop.doors.websocket.outbox import Outbox
 from nodrop.engine.relay import Asking, Caller, Listening, Relay, Reply, Subscription
-from nodrop.engine.room import COSTLY_SECONDS, unread
+from nodrop.engine.room import COSTLY_SECONDS, LARGE_BYTES, unread
 from nodrop.wire.decoding import decode_strict, peek
 from nodrop.wire.requests import Heartbeat, Request, Take
 from nodrop.wire.views import (
@@ -156,29 +156,25 @@ class Connection:
             await self._shares.turn(self._key)
         # Processor time counts. It takes a system call to ask for it: only where time has passed.
         used, began = self._used(), perf_counter()
-        calls = frames.read_at_once(data, self._relay.limits)
-        try:
-            if calls is None:
-                for frame in frames.split(data):
-                    self._look_closer(frame)
-                    used, began = await self._paused(used, began)
-            else:
-                for call in calls:
-                    self._begin(call)
-                    if (now := perf_counter()) - began < COSTLY_SECONDS:
-                        began = now
-                    else:
-                        used, began = await self._paused(used, began)
-        except NodropError as error:
-            self._outbox.put(frames.refusal(None, error))
+        read = partial(frames.read_at_once, data, self._relay.limits)
+        if len(data) > LARGE_BYTES:
+            calls = await self._shares.aside(self._key, read)
+            used, began = self._used(), perf_counter()
+        else:
+            calls = read()
+        if calls is None:
+            await self._look_closer(data)
+            return
+        for call in calls:
+            self._begin(call)
+            if perf_counter() - began >= COSTLY_SECONDS:
+                used, began = await self._pause(self._used() - used), perf_counter()
 
-    async def _paused(self, used: float, began: float) -> tuple[float, float]:
-        """Pause if it took long since `began`; return from when on the next frame counts."""
-        if perf_counter() - began >= COSTLY_SECONDS:
-            self._shares.spent(self._key, self._used() - used)
-            await self._shares.turn(self._key)
-            used = self._used()
-        return used, perf_counter()
+    async def _pause(self, seconds: float) -> float:
+        """Let others have their turn after something costly; return the time from then on."""
+        self._shares.spent(self._key, seconds)
+        await self._shares.turn(self._key)
+        return self._used()
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
@@ -195,22 +191,41 @@ class Connection:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _look_closer(self, data: bytes) -> None:
-        """Begin what one frame asks for, or say what is wrong with it."""
-        limits = self._relay.limits
+    async def _look_closer(self, data: bytes) -> None:
+        """Begin what each frame of a message asks for, or say what is wrong with it."""
         try:
-            frame = peek(data, Frame, limits)
-            if frame.op == "hello":
-                problem = Problem(path="op", message="hello is said once, at the beginning")
-                raise InvalidRequestError(problem.message, errors=(problem,))
-            if frame.op == "credit":
-                self._begin(decode_strict(data, Credit, limits))
-            elif frame.op == "flush":
-                self._begin(decode_strict(data, Flush, limits))
-            else:
-                self._begin(frames.read_call(frame, data, limits))
+            several = frames.split(data)
         except NodropError as error:
-            self._outbox.put(frames.refusal(frames.read_id(data, limits), error))
+            self._outbox.put(frames.refusal(None, error))
+            return
+        began = self._used()
+        for frame in several:
+            read = partial(self._read_closely, frame)
+            try:
+                if len(frame) > LARGE_BYTES:
+                    call = await self._shares.aside(self._key, read)
+                    began = self._used()
+                else:
+                    call = read()
+                self._begin(call)
+            except NodropError as error:
+                frame_id = frames.read_id(frame, self._relay.limits)
+                self._outbox.put(frames.refusal(frame_id, error))
+            if (seconds := self._used() - began) >= COSTLY_SECONDS:
+                began = await self._pause(seconds)
+        self._shares.spent(self._key, self._used() - began)
+
+    def _read_closely(self, data: bytes) -> Call | Credit | Flush:
+        limits = self._relay.limits
+        frame = peek(data, Frame, limits)
+        if frame.op == "hello":
+            problem = Problem(path="op", message="hello is said once, at the beginning")
+            raise InvalidRequestError(problem.message, errors=(problem,))
+        if frame.op == "credit":
+            return decode_strict(data, Credit, limits)
+        if frame.op == "flush":
+            return decode_strict(data, Flush, limits)
+        return frames.read_call(frame, data, limits)
 
     def _begin(self, call: Call | Credit | Flush) -> None:
         if isinstance(call, Flush):
