@@ -9,8 +9,8 @@ import pytest
 
 from nodrop.core.errors import AlreadyFinishedError, StoreUnavailableError
 from nodrop.core.limits import MINUTE
-from nodrop.engine.offers import OFF_THE_LOOP_BYTES
 from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.room import LARGE_BYTES
 from nodrop.testing.clock import FakeClock
 from nodrop.wire import requests as r
 from nodrop.wire import trigger_requests
@@ -57,7 +57,7 @@ async def test_a_burst_in_one_commit_is_spread(relay: Relay, store: FaultyStore)
 
 async def test_a_burst_of_large_payloads_is_spread(relay: Relay) -> None:
     await publish(relay, *NAMES)
-    made = await burst(relay, 10, payload={"text": "x" * (OFF_THE_LOOP_BYTES + 1)})
+    made = await burst(relay, 10, payload={"text": "x" * (LARGE_BYTES + 1)})
     assert Counter(h.to for h in made) == TWICE_EACH
 
 
