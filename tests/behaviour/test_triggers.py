@@ -1,10 +1,16 @@
 """Triggers: an event that meets a rule is handed off, once for each rule and event id."""
 
+import sys
 from typing import Any
 
 import pytest
 
-from nodrop.core.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from nodrop.core.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    NotInstalledError,
+)
 
 RULE = {
     "on": "email.received",
@@ -24,6 +30,19 @@ async def me(office: Any) -> Any:
     person = await office.person()
     await person("put_trigger", named="bug_reports", **RULE)
     return person
+
+
+async def test_a_rule_without_a_condition_needs_no_cel(
+    office: Any, inbox_monitor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cel", None)  # as where the extra is not installed
+    person = await office.person()
+    always = {name: value for name, value in RULE.items() if name != "when"}
+    await person("put_trigger", named="always", **always)
+    [fired] = (await inbox_monitor("emit", **EVENT))["fired"]
+    assert fired["rule"] == "always"
+    with pytest.raises(NotInstalledError):  # the control: a condition does
+        await person("put_trigger", named="bugs", **RULE)
 
 
 async def test_an_event_that_meets_a_rule_is_handed_off(

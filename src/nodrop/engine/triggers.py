@@ -24,6 +24,8 @@ _TEMPLATES: Final = ("title", "trigger", "expected_outcome", "payload", "correla
 _NOT_IN_RULES: Final = ("idempotency_key", "command_id", "signature", "group", "turn_based")
 """What makes no sense in an offer that is made again for each event."""
 _UNSAID: Final = requests.Offer()
+ALWAYS: Final = "true"
+"""The condition of a rule that says none. It needs no CEL."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class Trigger:
 
     def met(self, event: dict[str, Any]) -> bool:
         """Whether an event meets its condition; raises `UnmetError` where that cannot be said."""
+        if self.rule.when == ALWAYS:
+            return True
         if self._condition is None:
             try:
                 self._condition = Condition(self.rule.when)
@@ -119,7 +123,8 @@ class Triggers:
         if problems:
             first = f"{problems[0].path}: {problems[0].message}"
             raise InvalidRequestError(first, errors=tuple(problems))
-        Condition(request.when)
+        if request.when != ALWAYS:
+            Condition(request.when)
         try:
             self._intake.terms(request.offer, now=now)
             self._intake.legs(request.offer)
