@@ -64,7 +64,7 @@ def test_dead_letters_are_a_warning(nodrop: Run) -> None:
     nodrop("reject", "me/doomed", "no", "--agent", "b")
     ran = nodrop("doctor", "--json")
     assert ran.code == 0
-    assert found(ran)["dead letters"] == ("warn", "1 wait for a decision", "nodrop dlq list")
+    assert found(ran)["dead letters"] == ("warn", "1 waits for a decision", "nodrop dlq list")
     nodrop("dlq", "discard", "me/doomed")
 
 

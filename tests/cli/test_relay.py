@@ -113,6 +113,7 @@ def test_a_port_that_is_taken_is_exit_75(tmp_path: Path) -> None:
         port = json.loads(process.stdout.readline())["url"].rpartition(":")[2]
         second = run(tmp_path, "up", "--port", port, "--home", str(tmp_path / "other"))
     assert (second.returncode, second.stdout) == (75, "")
+    assert "choose another port: --port 0 takes any free one" in second.stderr
     assert "Traceback" not in second.stderr
 
 

@@ -91,3 +91,16 @@ def test_the_log_is_read_by_agent_time_and_text(nodrop: Run) -> None:
     assert types("--since", "1h", "--by", "b")
     assert types("--until", "1h") == set()
     assert nodrop("log", "--since", "whenever").code == 2
+
+
+@pytest.mark.parametrize("verb", ["log", "debrief", "export"])
+def test_a_beginning_that_is_neither_a_duration_nor_a_time_is_told_both(
+    nodrop: Run, verb: str
+) -> None:
+    for said in ("yesterday", "2026-13-99", "last-week"):
+        refused = nodrop(verb, "--since", said)
+        assert (refused.code, refused.out) == (2, "")
+        assert 'expected a duration such as "6h" or "2 days", or a time with' in refused.err
+        assert "2026-01-31T09:00:00Z" in refused.err
+        assert "`errors`" not in refused.err
+    assert nodrop(verb, "--since", "2026-01-31T09:00:00Z").code == 0

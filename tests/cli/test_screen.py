@@ -47,7 +47,7 @@ def test_a_problem_is_told_in_words_on_stderr(capsys: pytest.CaptureFixture[str]
         "✗ The payload does not fit the capability's input schema  payload_invalid",
         "  it does not fit web_research",
         "  payload.depth: expected an integer",
-        "→ Correct the payload at the paths in `errors`.",
+        "→ Correct the payload and send it again.",
     ]
 
 
@@ -63,7 +63,7 @@ def test_a_problem_is_one_json_document_on_stdout(capsys: pytest.CaptureFixture[
         "detail": "it does not fit web_research",
         "retryable": False,
         "fault": "caller",
-        "next": "Correct the payload at the paths in `errors`.",
+        "next": "Correct the payload and send it again.",
         "errors": [{"path": "payload.depth", "message": "expected an integer"}],
     }
 

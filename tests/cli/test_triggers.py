@@ -29,7 +29,7 @@ def test_rules_are_set_tried_and_fired_from_the_terminal(nodrop: Run, tmp_path: 
     rule.write_text(RULE)
     bug, lunch = '{"subject": "a bug"}', '{"subject": "lunch"}'
     nodrop("emit", "email.received", bug, "--id", "e1")
-    assert "1 of 1 events would have been handed off" in nodrop("triggers", "test", rule).err
+    assert "1 of 1 event would have been handed off" in nodrop("triggers", "test", rule).err
     assert nodrop("triggers", "set", "bugs", rule).code == 0
     assert "bugs" in nodrop("triggers", "list").out
     fired = nodrop("emit", "email.received", bug, "--id", "e2", "--json").json["fired"]

@@ -351,3 +351,24 @@ def test_an_ack_is_written_as_the_article_writes_it() -> None:
 )
 def test_a_length_is_spelled_out(ms: int, words: str) -> None:
     assert text.spell_duration(ms) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "named"),
+    [
+        (1, "agents", "agent"),
+        (0, "agents", "agents"),
+        (2, "entries", "entries"),
+        (1, "entries", "entry"),
+        (
+            1,
+            "bodies that are erased, or not for you to see",
+            "body that is erased, or not for you to see",
+        ),
+        (1, "dead letters tried again", "dead letter tried again"),
+        (1, "escalation steps taken", "escalation step taken"),
+        (1, "manifests, which are kept byte for byte", "manifest, which is kept byte for byte"),
+    ],
+)
+def test_one_of_a_thing_is_named_in_the_singular(count: int, words: str, named: str) -> None:
+    assert text.nouns(count, words) == named

@@ -16,6 +16,7 @@ from nodrop.analysis.detectors.load import window_ms
 from nodrop.analysis.findings import RANK, Finding, Severity
 from nodrop.analysis.plots import Interval, Line, Span
 from nodrop.analysis.record import Numbers, Record
+from nodrop.wire.text import nouns
 
 _METRICS: Final = {
     "unknown": "share of unknown words",
@@ -123,7 +124,8 @@ def text(analysis: Analysis, *, verified: str) -> str:
 def _size(analysis: Analysis) -> str:
     c = analysis.coverage
     return (
-        f"{c.events:,} events, {c.handoffs:,} handoffs in {c.chains:,} chains, {c.agents:,} agents"
+        f"{c.events:,} {nouns(c.events, 'events')}, {c.handoffs:,} {nouns(c.handoffs, 'handoffs')} "
+        f"in {c.chains:,} {nouns(c.chains, 'chains')}, {c.agents:,} {nouns(c.agents, 'agents')}"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from nodrop.audit.debrief import Debrief
 from nodrop.wire import visible
+from nodrop.wire.text import nouns
 
 _DOINGS_MAX: Final = 20
 _NOTHING: Final = "nothing"
@@ -39,7 +40,7 @@ class Section(NamedTuple):
 
 def sections(report: Debrief) -> Iterator[Section]:
     """Yield the parts of a report."""
-    events, said = _many(report.events, "event"), _many(report.said, "thing")
+    events, said = _many(report.events, "events"), _many(report.said, "things")
     besides = f"{report.chains_completed} settled, {events}, {said} said"
     yield Section(
         "What happened",
@@ -81,7 +82,7 @@ def sections(report: Debrief) -> Iterator[Section]:
         "What was done about it",
         ("when", "what", "handoff"),
         [
-            *(("", f"{count} {what}", "") for what, count in report.done.items()),
+            *(("", f"{count} {nouns(count, what)}", "") for what, count in report.done.items()),
             *((_moment(d.at), d.what, d.handoff_id or "") for d in report.doings[-_DOINGS_MAX:]),
         ],
     )
@@ -129,15 +130,15 @@ def html(report: Debrief) -> str:
 
 def _title(report: Debrief) -> str:
     span = f"{_moment(report.since)} to {_moment(report.until)}"
-    return f"{span}: {report.entries} entries of the log"
+    return f"{span}: {report.entries} {nouns(report.entries, 'entries')} of the log"
 
 
 def _left_out(report: Debrief) -> str:
     return f"{report.left_out} more are counted and not listed"
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _many(count: int, words: str) -> str:
+    return f"{count} {nouns(count, words)}"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

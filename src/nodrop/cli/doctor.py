@@ -12,7 +12,7 @@ import typer
 
 from nodrop.audit import ledger
 from nodrop.cli import screen
-from nodrop.cli.screen import line, plural
+from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.cli.verb import text
@@ -27,7 +27,7 @@ from nodrop.core.limits import SECOND
 from nodrop.wire import openapi
 from nodrop.wire.errors import EXIT_FAILED
 from nodrop.wire.log import Head
-from nodrop.wire.text import spell_duration
+from nodrop.wire.text import nouns, spell_duration
 from nodrop.wire.times import parse_time
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _held(home: Path, known: Credentials) -> str:
     keys = [each.agent for each in joined(home)]
     held = ["the operator"] if known.operator is not None else []
     if count := len(known.agents.keys() - set(keys)):
-        held.append(plural(count, "agent"))
+        held.append(f"{count} {nouns(count, 'agents')}")
     held += [f"{agent} with a key" for agent in keys]
     return " and ".join(held) or "nobody: they only say where the relay is"
 
@@ -263,7 +263,7 @@ async def _log(session: Session, point: dict[str, Any]) -> Check:
         detail = "its end is not the one that the relay has signed"
     else:
         checked = f"the last {len(entries)} hashed anew" if begin else "all hashed anew"
-        detail = f"{point['size']} entries, {checked}"
+        detail = f"{point['size']} {nouns(point['size'], 'entries')}, {checked}"
         return Check(name="log", status="ok", detail=detail)
     advice = "Stop the relay and keep the file as it is: somebody or something changed it."
     return Check(name="log", status="fail", detail=detail, next=advice)
@@ -306,7 +306,9 @@ async def _handoffs(session: Session) -> Checks:
     yield Check(
         name="dead letters",
         status="warn" if dead else "ok",
-        detail=f"{len(dead)} wait for a decision" if dead else "none",
+        detail=f"{len(dead)} {'waits' if len(dead) == 1 else 'wait'} for a decision"
+        if dead
+        else "none",
         **given(next="nodrop dlq list" if dead else None),
     )
 

@@ -8,6 +8,7 @@ from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.wire.text import nouns
 
 
 async def migrate(
@@ -29,7 +30,9 @@ async def migrate(
 
 def _show(database: str, counts: dict[str, int]) -> None:
     out = screen.console()
-    told = f"{counts['entry']} log entries and {counts['handoff']} handoffs are in {database}"
+    entries = f"{counts['entry']} log {nouns(counts['entry'], 'entries')}"
+    handoffs = f"{counts['handoff']} {nouns(counts['handoff'], 'handoffs')}"
+    told = f"{entries} and {handoffs} are in {database}"
     out.print(line(("✓ ", "green"), told), soft_wrap=True)
     for step in (
         f"nodrop up --store {database}    # serve it",

@@ -14,10 +14,10 @@ from nodrop.audit.debrief import debrief as report_on
 from nodrop.audit.rows import Rows
 from nodrop.cli import screen
 from nodrop.cli.session import Session
-from nodrop.cli.values import duration_ms
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.wire import visible
-from nodrop.wire.times import format_time, parse_time
+from nodrop.wire.text import nouns
+from nodrop.wire.times import EXPECTED_MOMENT, format_time, parse_duration, parse_time
 
 _PAGE: Final = 500
 _HANDOFFS_MAX: Final = 20_000
@@ -61,7 +61,7 @@ async def export(
         count = parquet.write(out, rows)
     else:
         count = _write_lines(rows, out)
-    said = f"{count} events up to entry {checkpoint['size']}, head {checkpoint['head']}"
+    said = f"{count} {nouns(count, 'events')} up to entry {checkpoint['size']}, head {checkpoint['head']}"
     if out is not None:
         screen.success(said)
 
@@ -87,8 +87,7 @@ async def debrief(
     """Tell what happened, what is owed, what broke, and what was done about it."""
     session.act_as("me")
     now = session.now()
-    began = since if "-" in since else format_time(now - duration_ms(since, path="--since"))
-    parse_time(began)
+    began = _began(since, now)
     size = (await session.call("checkpoints"))["size"]
     entries = [entry async for entry in _entries(session, size, began)]
     handoffs = [handoff async for handoff in _standing(session)]
@@ -97,6 +96,16 @@ async def debrief(
         screen.document(msgspec.to_builtins(report))
         return
     _show(report, form, out)
+
+
+def _began(since: str, now: int) -> str:
+    """Return the point in time that `--since` means."""
+    try:
+        at = parse_time(since) if "-" in since else now - parse_duration(since)
+    except (ValueError, OverflowError):
+        problem = Problem(path="--since", message=EXPECTED_MOMENT)
+        raise InvalidRequestError(f"--since: {EXPECTED_MOMENT}", errors=(problem,)) from None
+    return format_time(at)
 
 
 def _show(report: Debrief, form: Show, out: Path | None) -> None:

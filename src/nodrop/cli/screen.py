@@ -115,11 +115,6 @@ def hint(command: str) -> None:
     console(stderr=True).print(line(("→ ", "cyan"), command), soft_wrap=True)
 
 
-def plural(count: int, noun: str) -> str:
-    """Return how many there are of something: `"1 agent"`, `"2 agents"`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 # --- times --------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import decode, file_text, given, json_or_text
 from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.wire.text import nouns
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 
@@ -126,7 +127,9 @@ def _show_trials(trials: list[dict[str, Any]]) -> None:
         why = trial.get("refused") or trial.get("unmet") or picture.brief(offer.get("title") or "")
         out.print(line(mark, f"{trial['seq']:>5} {trial['event_id']}  ", why), soft_wrap=True)
     fired = sum(trial["met"] for trial in trials)
-    screen.success(f"{fired} of {len(trials)} events would have been handed off")
+    screen.success(
+        f"{fired} of {len(trials)} {nouns(len(trials), 'events')} would have been handed off"
+    )
 
 
 def _named(rule: str) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from nodrop.cli.session import Session
 from nodrop.cli.values import decode, file_text
 from nodrop.core.errors import InvalidRequestError, Problem
 from nodrop.wire.errors import EXIT_FAILED
+from nodrop.wire.text import nouns
 
 PAGE: Final = 500
 
@@ -137,9 +138,9 @@ def _checkpoint(written: str, path: str) -> Checkpoint:
 def _show(verdict: Verdict) -> None:
     out = screen.console()
     for what, count in verdict.checked.items():
-        out.print(line(("✓ ", "green"), f"{count} {what}"))
+        out.print(line(("✓ ", "green"), f"{count} {nouns(count, what)}"))
     for what, count in verdict.unchecked.items():
-        out.print(line(("· ", "bright_black"), f"{count} {what}, not checked"))
+        out.print(line(("· ", "bright_black"), f"{count} {nouns(count, what)}, not checked"))
     if verdict.finding is None:
         out.print(line(("✓ ", "green"), ("the log holds", "bold"), f", head {verdict.head}"))
         return

@@ -102,7 +102,7 @@ class InvalidRequestError(CallerError):
 
     code = "invalid_request"
     title = "The request is not valid"
-    next = "Correct what `errors` names and send it again."
+    next = "Correct what is wrong and send it again."
 
 
 class UnsupportedFieldError(InvalidRequestError):
@@ -118,7 +118,7 @@ class PayloadInvalidError(InvalidRequestError):
 
     code = "payload_invalid"
     title = "The payload does not fit the capability's input schema"
-    next = "Correct the payload at the paths in `errors`."
+    next = "Correct the payload and send it again."
 
 
 class ResultInvalidError(InvalidRequestError):
@@ -220,7 +220,9 @@ class NotFoundError(CallerError):
 
     code = "not_found"
     title = "No such thing here"
-    next = "Check it; `nodrop agents`, `nodrop inbox` and `nodrop track` list what you can see."
+    next = (
+        "Check it: `nodrop agents` lists agents, `nodrop inbox` what waits, `nodrop log` the rest."
+    )
 
 
 class NoMatchError(CallerError):

@@ -18,7 +18,7 @@ from nodrop.engine.shows import Caller, Shows
 from nodrop.store import LogPage, Store
 from nodrop.wire import requests, views
 from nodrop.wire.log import Entry
-from nodrop.wire.times import parse_duration, parse_time
+from nodrop.wire.times import EXPECTED_MOMENT, parse_duration, parse_time
 
 _PAGE: Final = 500
 _LOOKED_AT_MAX: Final = 5_000
@@ -102,8 +102,8 @@ class LogSearch:
                 return parse_time(written)
             return self._clock.now() - parse_duration(written)
         except (ValueError, OverflowError) as error:
-            problem = Problem(path=path, message=str(error))
-            raise InvalidRequestError(f"{path}: {error}", errors=(problem,)) from error
+            problem = Problem(path=path, message=EXPECTED_MOMENT)
+            raise InvalidRequestError(f"{path}: {EXPECTED_MOMENT}", errors=(problem,)) from error
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from nodrop.wire.decoding import decode_query, decode_strict
 from nodrop.wire.operations import OPERATIONS, Method, Operation
 
 _VERSION: Final = "/v1/"
+_PATHS: Final = "/openapi.json lists every path."
 _TEAMS: Final = "/teams/"
 _TEAM_PARTS: Final = 5
 """`/teams/{team}/agents/{agent}`, taken apart."""
@@ -191,12 +192,12 @@ def find(path: str) -> Found:
         following = node.below.get(segment)
         if following is None:
             if node.blank is None or not segment:
-                raise NotFoundError("no such path")
+                raise NotFoundError("no such path", next_step=_PATHS)
             blank, following = node.blank
             blanks[blank] = _unquote(segment)
         node = following
     if not node.methods:
-        raise NotFoundError("no such path")
+        raise NotFoundError("no such path", next_step=_PATHS)
     return Found(methods=node.methods, reference=blanks.get("{id}"), name=blanks.get("{name}"))
 
 
@@ -206,4 +207,4 @@ def _unquote(segment: str) -> str:
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError:
-        raise NotFoundError("no such path") from None
+        raise NotFoundError("no such path", next_step=_PATHS) from None

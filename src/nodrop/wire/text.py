@@ -345,6 +345,7 @@ def render_ack(handoff: Mapping[str, Any]) -> str | None:
     return "\n".join(lines)
 
 
+_PLURAL: Final = re.compile(r"(?:ies|(?<!s)s)\b")
 _RUNGS_OF_AN_ACK: Final = ("acknowledged", "updated")
 
 
@@ -359,6 +360,14 @@ def spell_duration(ms: int) -> str:
         if count:
             words.append(f"{count} {unit}" if count == 1 else f"{count} {unit}s")
     return " ".join(words)
+
+
+def nouns(count: int, words: str) -> str:
+    """Return what there are `count` of, named in the plural: of 1 `"dead letters"`, `"dead letter"`."""
+    if count != 1:
+        return words
+    named = _PLURAL.sub(lambda found: "y" if found[0] == "ies" else "", words, count=1)
+    return named.replace(" are ", " is ")
 
 
 def _write_payload(payload: Any) -> str | None:

@@ -135,3 +135,8 @@ def _to_the_second(seconds: int) -> str:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED: Final = 'expected a duration such as "4h", "4 hours", "PT4H" or seconds'
+EXPECTED_MOMENT: Final = (
+    'expected a duration such as "6h" or "2 days", or a time with its offset such as '
+    "2026-01-31T09:00:00Z"
+)
+"""For what is either so long ago, or a point in time."""

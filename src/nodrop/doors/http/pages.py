@@ -81,7 +81,7 @@ async def _refused(_: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         refusal = InvalidRequestError("this path is only for reading", next_step="Use GET.")
         return _problem(refusal, status=error.status_code, headers=dict(error.headers or {}))
-    return _problem(NotFoundError("no such path"))
+    return _problem(NotFoundError("no such path", next_step="/openapi.json lists every path."))
 
 
 def _json(body: bytes) -> Response:

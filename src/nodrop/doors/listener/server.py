@@ -405,7 +405,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise UnavailableError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}",
-            next_step="Stop what listens there, or choose another address.",
+            next_step="Stop what listens there, or choose another port: --port 0 takes any free one.",
         ) from None
     if sys.platform == "linux":  # inherited by every connection
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
