@@ -16,6 +16,16 @@ def test_a_settled_handoff_is_erased_and_an_open_one_is_not(nodrop: Run, send: S
     assert (shown["erased"], shown["title"]) == (True, "(erased)")
 
 
+def test_a_result_that_was_erased_is_not_shown_as_null(nodrop: Run, send: Send) -> None:
+    ref = send("--title", "Private")
+    nodrop("ack", ref, "--agent", "b")
+    nodrop("done", ref, "secret", "--agent", "b")
+    nodrop("settle", ref, "--agent", "a")
+    assert "completed by b: secret" in nodrop("track", ref, "--agent", "a").out
+    nodrop("erase", ref, "--agent", "a")
+    assert "completed by b: (erased)" in nodrop("track", ref, "--agent", "a").out
+
+
 def test_who_was_refused_is_shown_to_operators(nodrop: Run, send: Send) -> None:
     ref = send("--title", "Private")
     assert nodrop("track", ref, "--agent", "nosy").code == 3

@@ -249,7 +249,8 @@ def _outcome(handoff: Handoff) -> Text | None:
         return None
     told = screen.state(ended["state"]).append_text(line(f" by {ended['by']}", *_why(ended)))
     if ended["state"] == "completed":
-        told.append_text(line(": ", brief(ended.get("result"))))
+        result = "(erased)" if handoff["erased"] else brief(ended.get("result"))
+        told.append_text(line(": ", result))
     return told
 
 
