@@ -16,6 +16,7 @@ DEV := .venv/.stamp-dev
 PEERS := .venv-bench/.stamp
 FRAMEWORKS := .venv-frameworks/.stamp
 SERVERS := .venv/.stamp-servers
+RELEASE := .venv-release/.stamp
 # The dashboard's page, built from web/ into the package. Two stamps: building it does not wait for
 # the tools that test it. The relay itself never needs Node.
 PAGE := src/nodrop/doors/http/dist/index.html
@@ -29,7 +30,7 @@ MCP_1 := .venv/mcp-1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run page page-or-not wheel test test-frameworks test-servers test-browser bench-browser lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
+.PHONY: help run page page-or-not wheel release first-hour test test-frameworks test-servers test-browser bench-browser lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -46,9 +47,22 @@ page-or-not:
 	  echo "Going on without the dashboard: there is no npm to build its page with."; \
 	fi
 
-wheel: $(RUNTIME) $(PAGE) ## Build the wheel, with the dashboard inside
-	NODROP_PAGE=required $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist .
-	$(BIN)/python -c 'import glob, sys, zipfile; wheel = sorted(glob.glob("dist/*.whl"))[-1]; sys.exit("nodrop/doors/http/dist/index.html" not in zipfile.ZipFile(wheel).namelist() and wheel + " has no dashboard")'
+wheel: $(RUNTIME) $(PAGE) ## Build both wheels, with the dashboard inside, and try the first in an empty environment
+	rm -rf dist
+	NODROP_PAGE=required $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist . ./proof
+	$(BIN)/python tests/install/archives.py dist
+	$(BIN)/python tests/install/first_hour.py dist --base
+
+release: $(RUNTIME) $(PAGE) $(RELEASE) ## Build what would be uploaded (wheels, sdists) and check it; uploads nothing
+	rm -rf dist
+	NODROP_PAGE=required .venv-release/bin/python -m build --outdir dist .
+	.venv-release/bin/python -m build --outdir dist ./proof
+	.venv-release/bin/twine check --strict dist/*
+	$(BIN)/python tests/install/archives.py dist
+
+WITHIN ?= 60
+first-hour: wheel ## Time pip install to the first answered handoff, then run every line of the README with nodrop[relay]
+	$(BIN)/python tests/install/first_hour.py dist --within $(WITHIN) $(ARGS)
 
 test-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard: types, component tests, stories in Chromium (apt, as root)
 	@if [ ! -x "$(CHROMIUM)" ]; then \
@@ -155,7 +169,7 @@ constraints: ## Renew constraints.txt within the bounds of both pyproject.toml (
 	rm -rf $(PINNING)
 
 clean: ## Remove the environment and everything generated
-	rm -rf .venv .venv-bench .venv-frameworks $(PINNING) dist build proof/dist src/nodrop/doors/http/dist web/node_modules .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-frameworks .venv-release $(PINNING) dist build proof/dist src/nodrop/doors/http/dist web/node_modules .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src proof tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
@@ -199,6 +213,12 @@ $(FRAMEWORKS): pyproject.toml
 	@echo "Installing the frameworks ..."
 	@$(PYTHON) -m venv .venv-frameworks
 	@.venv-frameworks/bin/python $(PIP_INSTALL) -e '.[frameworks]' pytest pytest-timeout anyio basedpyright
+	@touch $@
+
+$(RELEASE): Makefile
+	@echo "Installing what builds and checks archives ..."
+	@$(PYTHON) -m venv .venv-release
+	@.venv-release/bin/python $(PIP_INSTALL) 'build>=1.3,<2' 'twine>=6.2,<7'
 	@touch $@
 
 $(SERVERS): $(DEV)
