@@ -1,6 +1,7 @@
 """A relay as a user starts it, and commands as a user types them."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -43,6 +44,19 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     """Return the environment of a user whose home is empty and whose terminal is wide."""
     inherited = {name: v for name, v in os.environ.items() if not name.startswith("NODROP_")}
     return inherited | {"NODROP_HOME": str(home), "NO_COLOR": "1", "COLUMNS": "160"} | more
+
+
+@pytest.fixture(autouse=True)
+def loggers() -> Generator[None]:
+    """Loggers as they were, at the end: `nodrop up` and `nodrop work` set those of their process."""
+    root, ours = logging.getLogger(), logging.getLogger("nodrop")
+    handlers, level, own = root.handlers[:], root.level, ours.level
+    yield
+    for handler in set(root.handlers) - set(handlers):
+        handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(own)
 
 
 @pytest.fixture(scope="module")

@@ -134,20 +134,6 @@ def test_no_secret_and_no_payload_is_in_any_line_at_debug(tmp_path: Path) -> Non
     assert [token for token in tokens if token is None or token[:10] in everything] == []
 
 
-@pytest.fixture
-def loggers() -> Generator[None]:
-    """Loggers as they were, at the end."""
-    root, ours = logging.getLogger(), logging.getLogger("nodrop")
-    before = (root.handlers[:], root.level, ours.level)
-    yield
-    for handler in root.handlers:
-        handler.close()
-    root.handlers[:], level, own = before
-    root.setLevel(level)
-    ours.setLevel(own)
-
-
-@pytest.mark.usefixtures("loggers")
 def test_a_log_file_rotates_and_a_line_cannot_forge_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +150,6 @@ def test_a_log_file_rotates_and_a_line_cannot_forge_another(
         assert "\x1b" not in line
 
 
-@pytest.mark.usefixtures("loggers")
 def test_other_libraries_stay_quiet_at_debug(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     Logs(level=LogLevel.DEBUG, form=LogFormat.JSON, file=file).begin()

@@ -57,6 +57,28 @@ def relay(home: Path, options: Sequence[str] = ()) -> Generator[subprocess.Popen
             process.kill()
 
 
+@pytest.mark.parametrize("found", [False, True])
+def test_where_nodrop_is_not_found_the_first_screen_says_how_to_activate_it(
+    tmp_path: Path, *, found: bool
+) -> None:
+    programs = Path(sys.prefix, "bin")
+    others = [p for p in os.environ["PATH"].split(os.pathsep) if Path(p) != programs]
+    path = os.pathsep.join([str(programs), *others] if found else others)
+    with subprocess.Popen(
+        command("up", "--port", "0"),
+        env=environment(tmp_path) | {"PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert "is up at" in first
+    assert (f"source {programs / 'activate'}" not in rest) == found
+
+
 def test_the_first_screen_says_what_to_do_next(tmp_path: Path) -> None:
     with relay(tmp_path) as process:
         assert process.stdout is not None

@@ -1,5 +1,7 @@
 """`nodrop up`: run a relay, and tell a person what to do with it."""
 
+import shutil
+import sys
 import textwrap
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -273,8 +275,10 @@ def _welcome(served: "Served", home: Path, keep_ms: int | None) -> Group:
         ),
     ):
         facts.add_row(styled(name, "bright_black"), fact)
-    elsewhere = home.resolve() != find_home(environment={}).resolve()
-    set_home = (("In another terminal, first", f"export NODROP_HOME={home.resolve()}"),)
+    before = _activating()
+    if home.resolve() != find_home(environment={}).resolve():
+        before.append(f"export NODROP_HOME={home.resolve()}")
+    first = (("In another terminal, first", "\n".join(before)),) if before else ()
     return Group(
         line(
             ("nodrop ", "bold"),
@@ -285,7 +289,7 @@ def _welcome(served: "Served", home: Path, keep_ms: int | None) -> Group:
         _indented(facts),
         *(
             _indented(Group(styled(title, "bold"), styled(textwrap.indent(code, "  "), "cyan")))
-            for title, code in (*(set_home if elsewhere else ()), *_FIRST_STEPS)
+            for title, code in (*first, *_FIRST_STEPS)
         ),
         Text(),
     )
@@ -329,6 +333,14 @@ def _kept(keep_ms: int | None) -> str:
 
 def _for_others(address: str) -> str:
     return f"{address}  (or any other address of this machine: it listens on all of them)"
+
+
+def _activating() -> list[str]:
+    """Return what makes `nodrop` this one in a shell, where it is not found or another."""
+    own = Path(sys.prefix, "bin")
+    if not (own / "activate").exists() or shutil.which("nodrop") == str(own / "nodrop"):
+        return []
+    return [f"source {own / 'activate'}"]
 
 
 def _indented(part: RenderableType) -> Padding:

@@ -42,11 +42,11 @@ def tell(committed: Committed) -> None:
         for agent, _ in committed.changes.agents:
             did = "registered" if agent.removed_at is None else "removed"
             LOG.info("agent %s %s: manifest version %d", agent.id, did, agent.version)
-    told = [
-        draft
-        for draft in committed.changes.entries
-        if draft.type in _NOTABLE or (level <= logging.DEBUG and draft.handoff_id is not None)
-    ]
+    entries = committed.changes.entries
+    if level <= logging.DEBUG:
+        told = [draft for draft in entries if draft.handoff_id is not None]
+    else:
+        told = [draft for draft in entries if draft.type in _NOTABLE]
     if not told:
         return
     refs = {(handoff.team, handoff.id): ref(handoff) for handoff in committed.handoffs}
