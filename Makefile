@@ -30,7 +30,7 @@ MCP_1 := .venv/mcp-1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run page page-or-not wheel release first-hour test test-frameworks test-servers test-browser bench-browser lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
+.PHONY: help run page page-or-not built wheel release first-hour test test-frameworks test-servers test-browser bench-browser lint types imports unit coverage conformance test-a2a-js openclaw prove bench fmt docs constraints clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
@@ -47,10 +47,12 @@ page-or-not:
 	  echo "Going on without the dashboard: there is no npm to build its page with."; \
 	fi
 
-wheel: $(RUNTIME) $(PAGE) ## Build both wheels, with the dashboard inside, and try the first in an empty environment
+built: $(RUNTIME) $(PAGE)
 	rm -rf dist
-	NODROP_PAGE=required $(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir dist . ./proof
+	NODROP_PAGE=required $(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist . ./proof
 	$(BIN)/python tests/install/archives.py dist
+
+wheel: built ## Build both wheels, with the dashboard inside, and try them in an empty environment
 	$(BIN)/python tests/install/first_hour.py dist --base
 
 release: $(RUNTIME) $(PAGE) $(RELEASE) ## Build what would be uploaded (wheels, sdists) and check it; uploads nothing
@@ -61,7 +63,7 @@ release: $(RUNTIME) $(PAGE) $(RELEASE) ## Build what would be uploaded (wheels, 
 	$(BIN)/python tests/install/archives.py dist
 
 WITHIN ?= 60
-first-hour: wheel ## Time pip install to the first answered handoff, then run every line of the README with nodrop[relay]
+first-hour: built ## Time pip install to the first answered handoff, then run every line of the README with nodrop[relay]
 	$(BIN)/python tests/install/first_hour.py dist --within $(WITHIN) $(ARGS)
 
 test-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard: types, component tests, stories in Chromium (apt, as root)

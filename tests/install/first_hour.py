@@ -83,6 +83,11 @@ def main() -> None:
         if total > said.within:
             sys.exit("✗ too slow")
         subprocess.run([base / "nodrop", "--version"], check=True)
+        [proofs] = said.wheels.resolve().glob("nodrop_proof-*.whl")
+        install(base, str(proofs))
+        simulated = [base / "nodrop", "prove", "simulate", "--seed", "1", "--hours", "1"]
+        subprocess.run(simulated, check=True, stdout=subprocess.DEVNULL)
+        print(f"{proofs.name}: nodrop prove simulates an hour", flush=True)
         if said.base:
             return
         relay = environment(work / "relay")

@@ -21,7 +21,7 @@ from typing import Self
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-LINE_SECONDS_MAX = 300
+LINE_SECONDS_MAX = 900
 READY_SECONDS_MAX = 60
 ADDRESS = "127.0.0.1:6377"
 SETTING_UP = ("make ", "source ", "pip install nodrop", "pip install 'nodrop[")
