@@ -148,20 +148,26 @@ class Ticks:
     """Sleeps that end when the test says so."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[float, asyncio.Future[None]]] = asyncio.Queue()
 
     async def sleep(self, seconds: float) -> None:
         if seconds == 0:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.put_nowait(future)
+        self._waiting.put_nowait((seconds, future))
         await future
 
-    async def tick(self) -> None:
-        """End the oldest sleep that somebody still sleeps."""
+    async def tick(self, seconds: float | None = None) -> None:
+        """End the oldest sleep that somebody still sleeps; of this length, if one is named."""
+        others: list[tuple[float, asyncio.Future[None]]] = []
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            while (future := await self._waiting.get()).done():
-                pass
+            while True:
+                length, future = await self._waiting.get()
+                if not future.done() and seconds in {None, length}:
+                    break
+                others.append((length, future))
+        for other in others:
+            self._waiting.put_nowait(other)
         future.set_result(None)
 
 

@@ -81,7 +81,8 @@ class Agent:
         Args:
             name: the capability.
             description: what it does; the first line of the docstring where left out.
-            timeout: the longest an attempt may take, time spent blocked apart.
+            timeout: the longest an attempt may take, time spent blocked apart. An async handler
+                is cancelled then; a plain function runs on in its thread, and its task is gone.
             reliability_sla: the share of handoffs the agent claims to complete.
             concurrency: how many run at once.
             tags: words to find it by.

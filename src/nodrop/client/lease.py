@@ -8,7 +8,8 @@ something that cannot be undone, it compares its own clock with the last confirm
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Final
 
 from nodrop.core.errors import StaleAttemptError
@@ -26,6 +27,34 @@ def seconds_since_boot() -> float:
     if sys.platform == "darwin":
         return time.clock_gettime(time.CLOCK_MONOTONIC)  # `time.monotonic` stands still there
     return time.monotonic()
+
+
+class ActiveTime:
+    """How long an attempt has been worked on: since it arrived, without waiting for answers."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.runs = asyncio.Event()
+        """Cleared while the attempt waits for an answer."""
+        self.runs.set()
+        self._now = now
+        self._since = now()
+        """When it would have begun, had it never waited."""
+
+    @property
+    def seconds(self) -> float:
+        """The active time so far, any wait for an answer that goes on included."""
+        return self._now() - self._since
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Let the active time stand still, as the relay does."""
+        began = self._now()
+        self.runs.clear()
+        try:
+            yield
+        finally:
+            self._since += self._now() - began
+            self.runs.set()
 
 
 class Lease:
@@ -51,6 +80,7 @@ class Lease:
         self.lost = False
         """The relay said that the delivery is no longer this process's."""
         self.now = now
+        self.active = ActiveTime(now)
         self._sure_seconds = _SURE_HEARTBEATS * heartbeat_seconds
         self._confirmed_at = float("-inf")
         self._renew = renew
@@ -67,6 +97,13 @@ class Lease:
     def sure(self) -> bool:
         """Whether the delivery is this process's, without asking."""
         return not self.lost and self.now() - self._confirmed_at < self._sure_seconds
+
+    async def check(self) -> bool:
+        """Ask the relay now, however long that takes; return whether the delivery is still ours."""
+        async with self._renewing:
+            if not self.lost:
+                await self._renew()
+        return not self.lost
 
     async def require(self) -> None:
         """Return at once if sure; else ask the relay, however long that takes.

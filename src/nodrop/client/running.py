@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from nodrop.client import retrying, threads, tracing
 from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.client import Client
+from nodrop.client.durations import seconds
 from nodrop.client.endings import Fail, Parked, Reject
 from nodrop.client.handlers import Handler
 from nodrop.client.lease import Lease
@@ -33,6 +34,8 @@ from nodrop.core.errors import (
 )
 
 REASON_CHARS_MAX: Final = 2_000
+TIMEOUT_CHECK_SECONDS: Final = 0.1
+"""How soon the relay is asked again about an attempt whose time is up; twice as long each time."""
 _GONE: Final = (StaleAttemptError, AlreadyFinishedError, NotFoundError)
 
 _LOG: Final = logging.getLogger("nodrop.worker")
@@ -120,6 +123,8 @@ class Running:
         """Run the handler; return how it ended as a command, or none if there is nothing to say."""
         self._work = asyncio.ensure_future(self._call(handler))
         self._work.add_done_callback(_retrieve)  # though nobody may ask any more
+        timing = asyncio.ensure_future(self._time_out())
+        timing.add_done_callback(_retrieve)
         try:
             await _ended(self._work)
         except asyncio.CancelledError:
@@ -129,11 +134,37 @@ class Running:
             finally:
                 self._work.cancel()
             raise
+        finally:
+            timing.cancel()
         ending = self._ending(self._work)
         if self.lost:
             _LOG.info("%s stopped: this process no longer holds it", self.task.ref)
             return None, {}
         return ending
+
+    async def _time_out(self) -> None:
+        """Stop the handler at its timeout, which the relay has counted too and takes back itself.
+
+        The relay's word counts: it began earlier, agreed to more time, or was away meanwhile.
+        """
+        while True:
+            await self.lease.active.runs.wait()
+            timeout = self.task.view.get("timeout")
+            if timeout is None:
+                return
+            left = seconds(timeout) - self.lease.active.seconds
+            if left <= 0:
+                break
+            await self._policy.sleep(left)
+        delay = TIMEOUT_CHECK_SECONDS
+        try:
+            while await self.lease.check():
+                await self._policy.sleep(delay)
+                delay *= 2
+        except UnansweredError as error:
+            _LOG.warning("%s: its timeout could not be checked: %s", self.task.ref, error)
+            return
+        _LOG.info("%s: cancelled at its timeout of %s", self.task.ref, timeout)
 
     async def _call(self, handler: Handler) -> Any:
         with tracing.handling(self.task):

@@ -162,8 +162,9 @@ class Task(TaskShown):
         key = name or question
         async with self._asking:
             if key not in self.answers:
-                await self._block(question, to=to, name=name)
-                await self._unblocked(wait)
+                with self.lease.active.paused():
+                    await self._block(question, to=to, name=name)
+                    await self._unblocked(wait)
             return self.answers[key]
 
     async def counter(
@@ -190,9 +191,10 @@ class Task(TaskShown):
             reason=reason,
         )
         async with self._asking:
-            answer = await self.command("counter", **fields)
-            self._view = answer["handoff"]
-            await self._unblocked(wait)
+            with self.lease.active.paused():
+                answer = await self.command("counter", **fields)
+                self._view = answer["handoff"]
+                await self._unblocked(wait)
         return self.view
 
     async def park(
