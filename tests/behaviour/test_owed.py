@@ -36,3 +36,25 @@ async def test_every_move_is_owed_by_a_time_until_the_end(
 async def test_a_deadline_is_the_last_that_is_owed(inbox_monitor: Any) -> None:
     soon = await inbox_monitor("offer", to="code_agent", accept_within="3h", deadline="1h")
     assert soon["handoff"]["owed_at"] == soon["handoff"]["deadline"]
+
+
+async def test_a_trace_tells_the_promise_from_the_lease(
+    inbox_monitor: Any, code_agent: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="code_agent", deadline="4h"))["handoff"]
+    await code_agent("take", heartbeat_seconds=10, process="p")
+    working = (await code_agent("ack", offered["id"], attempt=1, next_update="30m"))["handoff"]
+    [step] = (await inbox_monitor("trace", named=offered["correlation_id"]))["steps"]
+    assert (step["owed_at"], step["clock"]) == (working["ack"]["next_update"], "lease")
+    assert step["due_at"] == working["due_at"]
+
+
+async def test_a_trace_shows_a_late_acknowledgement_as_late(
+    office: Any, inbox_monitor: Any
+) -> None:
+    offered = (await inbox_monitor("offer", to="code_agent", accept_within="5m", deadline="4h"))[
+        "handoff"
+    ]
+    await office.pass_time(6 * MINUTE, then={"version": 2}, of=offered["id"])
+    [step] = (await inbox_monitor("trace", named=offered["correlation_id"]))["steps"]
+    assert (step["owed_at"], step["clock"]) == (offered["owed_at"], "accept")

@@ -1,7 +1,12 @@
 """`nodrop trace`, and the verbs that talk."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+from nodrop import connect_sync
 
 Run = Callable[..., Any]
 Send = Callable[..., str]
@@ -42,6 +47,25 @@ def test_trace_draws_a_flowchart(nodrop: Run, send: Send) -> None:
         '    h0["b<br/>accepted"]:::open',
         "    origin --> h0",
     ]
+
+
+def test_trace_draws_a_child_below_its_parent(
+    nodrop: Run, send: Send, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = send()
+    parent = nodrop("track", ref, "--json").handoff["id"]
+    monkeypatch.setenv("NODROP_HOME", str(home))
+    with connect_sync(agent="b") as b:
+        b.hand_off(to="c", parent_id=parent, title="Part")
+    lines = nodrop("trace", ref).out.splitlines()
+    assert [line.index(name) for line, name in zip(lines[1:3], "bc", strict=True)] == [4, 8]
+
+
+def test_trace_says_what_is_owed_by_when(nodrop: Run, send: Send) -> None:
+    ref = send()
+    assert ", owes an acknowledgement in " in nodrop("trace", ref).out
+    nodrop("ack", ref, "--agent", "b")
+    assert ", owes the next update or the result in " in nodrop("trace", ref).out
 
 
 def test_what_is_no_chain_is_not_found(nodrop: Run) -> None:

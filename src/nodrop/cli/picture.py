@@ -198,15 +198,19 @@ def _whose(handoff: Handoff) -> tuple[tuple[object, str] | str, ...]:
     return (" ", (f"attempt {handoff['attempt']}", "bright_black")) if held else ()
 
 
+OWED: Final = {
+    "offered": "an acknowledgement",
+    "delivered": "an acknowledgement",
+    "accepted": "the next update or the result",
+    "blocked": "an answer",
+}
+"""The next move of the holder, by state."""
+
+
 def _owed(handoff: Handoff, now: int) -> Text | None:
     if handoff["holder"] is None:
         return None
-    what = {
-        "offered": "an acknowledgement",
-        "delivered": "an acknowledgement",
-        "accepted": "the next update or the result",
-        "blocked": "an answer",
-    }.get(handoff["state"], "taking the outcome")
+    what = OWED.get(handoff["state"], "taking the outcome")
     owed = line((handoff["holder"], "bold"), f" owes {what}")
     due: str | None = handoff["owed_at"] or handoff["due_at"]
     if due is not None:

@@ -15,6 +15,8 @@ from nodrop.core.errors import NotFoundError
 Step = dict[str, Any]
 
 _ARROWS: Final = {"fallback": "⤷ instead ", "redrive": "↻ again ", "group": "⑃ ", "member": "⑂ "}
+_GOES_ON: Final = frozenset({"leg", "fallback", "redrive"})
+"""What takes the place of the handoff before it; anything else is drawn below it."""
 _MERMAID_CLASSES: Final = (
     "classDef completed fill:#d6f5d6,stroke:#2a7",
     "classDef ended fill:#f9d6d5,stroke:#c33",
@@ -85,7 +87,9 @@ def _grow(
         branch = tree.add(_described(step, now))
         if later := to_come.get(step["id"]):
             tree.add(line((f"then {', '.join(later)}", "bright_black")))
-        onward = tree if straight and len(below[step["id"]]) == 1 else branch
+        children = below[step["id"]]
+        goes_on = straight and len(children) == 1 and children[0]["kind"] in _GOES_ON
+        onward = tree if goes_on else branch
         _grow(onward, step["id"], below, to_come, now)
 
 
@@ -101,10 +105,13 @@ def _described(step: Step, now: int) -> Text:
     made.append_text(line((f"  {step['ref']}", "bright_black")))
     if step["holder"] is not None:
         made.append_text(line(f"  {step['holder']} since {screen.moment(step['since'])}"))
-        if step["due_at"] is not None:
-            late = "red" if screen.is_past(step["due_at"], now) else "yellow"
-            owed = f", {step['clock'] or 'due'} {screen.ago(step['due_at'], now)}"
+        if step["owed_at"] is not None:
+            late = "red" if screen.is_past(step["owed_at"], now) else "yellow"
+            owed = f", owes {picture.OWED[step['state']]} {screen.ago(step['owed_at'], now)}"
             made.append_text(line((owed, late)))
+        if step["due_at"] not in {None, step["owed_at"]}:
+            next_ = f", {step['clock'] or 'due'} {screen.ago(step['due_at'], now)}"
+            made.append_text(line((next_, "bright_black")))
     return made
 
 

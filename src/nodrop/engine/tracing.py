@@ -108,8 +108,16 @@ def _step(h: Handoff, view: HandoffView) -> shown.TraceStepView:
         holder=holder(h),
         since=format_time(_since(h)),
         due_at=view.due_at,
-        clock=_name(h, due) if due else None,
+        clock=_clock(h, due, view.due_at),
+        owed_at=view.owed_at,
     )
+
+
+def _clock(h: Handoff, due: Timer | None, due_at: str | None) -> str | None:
+    """Return the name of the clock behind a due time. Leases are not among a handoff's timers."""
+    if due is not None and due_at == format_time(due.at):
+        return _name(h, due)
+    return None if due_at is None else ClockName.LEASE.value
 
 
 def _kind(h: Handoff) -> str:

@@ -26,8 +26,11 @@ class TraceStepView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     since: str
     """Since when it is as it is."""
     due_at: str | None
+    """When the relay acts next if nobody else does."""
     clock: str | None
-    """The clock that runs out then."""
+    """The clock that runs out then; `lease` where the holder must show a sign of life by then."""
+    owed_at: str | None
+    """By when the holder owes its next move, as it promised: in the past, it is late."""
 
 
 class DidView(View, frozen=True, kw_only=True):

@@ -303,7 +303,8 @@ const RUNG_WORDS: Record<string, string> = { outcome_delivered: "outcome deliver
 function Ladder({ h }: { h: Handoff }): JSX.Element {
   const last = new Map(h.receipts.map((receipt) => [receipt.rung, receipt]));
   const reached = RUNGS.findLastIndex((rung) => last.has(rung));
-  const due = h.due_at === null ? null : Date.parse(h.due_at);
+  const owedAt = h.owed_at ?? h.due_at;
+  const due = owedAt === null ? null : Date.parse(owedAt);
   return (
     <ol class="ladder" aria-label="Receipts">
       {RUNGS.map((rung, i) => {
@@ -356,7 +357,7 @@ function Clocks({ h }: { h: Handoff }): JSX.Element | null {
     clocks.push(["deadline", Date.parse(h.deadline)]);
     if (h.ack?.next_update && h.state === "accepted") clocks.push(["promised update", Date.parse(h.ack.next_update)]);
   }
-  if (h.due_at !== null) clocks.push(["next due", Date.parse(h.due_at)]);
+  if (h.due_at !== null) clocks.push(["relay acts", Date.parse(h.due_at)]);
   clocks.sort((a, b) => a[1] - b[1]);
   return (
     <li class="clocks">

@@ -39,7 +39,8 @@ def lines(*said: str | None) -> str:
 
 def standing(handoff: View) -> str:
     """Return where a handoff stands, in one line."""
-    due = f", due {handoff['due_at']}" if handoff["due_at"] else ""
+    by = handoff.get("owed_at") or handoff["due_at"]
+    due = f", due {by}" if by else ""
     holder = f", {handoff['holder']} owes the next move" if handoff["holder"] else ", settled"
     return (
         f"handoff {handoff['id']}: {handoff['state']}"

@@ -24,7 +24,8 @@ def text(item: View, handoff: View | None) -> str:
     if handoff is not None:
         lines.append(f"{handoff['ref']} is {handoff['state']}; with {handoff['to']}")
         if handoff["holder"] is not None:
-            by = f" by {handoff['due_at']}" if handoff["due_at"] else ""
+            due = handoff.get("owed_at") or handoff["due_at"]
+            by = f" by {due}" if due else ""
             lines.append(f"{handoff['holder']} owes the next move{by}")
         dead = handoff["state"] in {"failed", "rejected", "expired"}
         command = "nodrop dlq redrive {ref}" if dead else _COMMANDS.get(item["kind"], "")
