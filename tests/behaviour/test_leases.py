@@ -206,6 +206,7 @@ async def test_three_crashes_make_a_dead_letter(
         await code_agent("ack", offered["id"], attempt=attempt)
         view = await office.pass_time(30 * SECOND, of=offered, then=in_state("offered", "failed"))
     assert (view["state"], view["outcome"]["code"]) == ("failed", "attempts_exhausted")
+    assert view["tries"] == view["attempts_max"]
     [dead] = (await inbox_monitor("dead_letters"))["handoffs"]
     assert dead["id"] == offered["id"]
 

@@ -35,6 +35,9 @@ from nodrop.core.model import (
 LEASE_TURN_BASED_MS: Final = 60_000
 """How long a taker without a heartbeat has to acknowledge. Part of the fold, so no setting."""
 
+EXHAUSTED: Final = "attempts_exhausted"
+"""The code of a failure that used up the last try."""
+
 _RECIPIENTS_RUNGS: Final = frozenset({Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED})
 _ATTEMPT_CLOCKS: Final = (ClockName.LEASE, ClockName.TIMEOUT, ClockName.PROMISE)
 
@@ -540,12 +543,14 @@ def _ended(
         timers = steps_armed(timers, h.terms, When.OVERDUE, since=h.terms.deadline_at)
     if state in DEAD and not replaced:
         timers = steps_armed(timers, h.terms, When.DEAD, since=at)
+    exhausted = code == EXHAUSTED and h.tries < h.terms.attempts_max
     return {
         **_detached(h),
         "queued": None,
         "question": None,
         "withdrawn": h.question,
         "timeout_left_ms": None,
+        "tries": h.tries + 1 if exhausted else h.tries,  # the last one was used, too
         "outcome": Outcome(version=version, at=at, by=by, code=code),
         "timers": timers,
         **_receipt(h, Rung.FINISHED, by=by, at=at),

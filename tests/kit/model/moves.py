@@ -172,6 +172,11 @@ class Moves:
         h.accept_at = h.retry_at = h.turn_at = h.timeout_at = h.promise_at = None
         h.queued = False
 
+    def exhaust(self, h: Handoff) -> None:
+        """Use up the last try."""
+        h.tries += 1
+        self.end(h, "failed", "attempts_exhausted")
+
     def follow(self, h: Handoff, made: Sequence[str]) -> None:
         """Open the next leg, which settles this one. A completion always stands."""
         if not h.legs:
@@ -292,7 +297,7 @@ class Moves:
             self.let_go(h)
             return
         if h.tries + 1 >= h.attempts_max:
-            self.end(h, "failed", "attempts_exhausted")
+            self.exhaust(h)
             return
         h.tries += 1
         process, heartbeat = h.process, h.heartbeat

@@ -298,7 +298,7 @@ class Model(Moves):
         if not retryable:
             self.end(h, "failed", code)
         elif h.tries + 1 >= h.attempts_max:
-            self.end(h, "failed", "attempts_exhausted")
+            self.exhaust(h)
         else:
             h.tries += 1
             self.give_back(h, wait=self.rules.backoff(h.tries))
@@ -310,7 +310,7 @@ class Model(Moves):
             return
         tried = h.releases >= self.rules.releases_free
         if tried and h.tries + 1 >= h.attempts_max:
-            self.end(h, "failed", "attempts_exhausted")
+            self.exhaust(h)
             return
         h.releases += 1
         h.tries += tried

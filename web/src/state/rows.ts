@@ -225,6 +225,7 @@ export function fold(row: Row | undefined, entry: Entry): Row | undefined {
     next.due = when + 86_400_000;
     next.code = data.code ?? (what === "expired" ? "deadline" : null);
     next.dead = LOST.has(next.state);
+    if (next.code === "attempts_exhausted") next.tries = row.tries + 1;
   }
   return next;
 }
