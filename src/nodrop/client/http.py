@@ -21,6 +21,7 @@ from nodrop.client.connection_log import ConnectionLog
 from nodrop.client.durations import asked_seconds
 from nodrop.client.ids import new_id
 from nodrop.client.retrying import Retrying
+from nodrop.client.shown import HandoffShown
 from nodrop.client.statuses import refusal
 from nodrop.client.tokens import Tokens
 from nodrop.client.values import given
@@ -352,9 +353,9 @@ class _Polled:
                     shown = await self._transport.call(
                         "get_handoff", {}, handoff=item["handoff_id"]
                     )
-                    handoff = shown["handoff"]
-                    if not (handoff["ack"] or {}).get("queued"):  # else another process has it
-                        yield {"id": handoff["id"], "capability": handoff["capability"]}
+                    handoff = HandoffShown(shown["handoff"])
+                    if handoff.ack is None or not handoff.ack.queued:  # else another process has it
+                        yield {"id": handoff.id, "capability": handoff.capability}
 
     def grant(self, n: int) -> None:
         """Let `n` more come, with the next poll."""

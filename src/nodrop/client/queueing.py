@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from nodrop.client.client import Client
 from nodrop.client.durations import seconds
+from nodrop.client.shown import HandoffShown
 from nodrop.client.transport import DeliveryStream
 from nodrop.client.values import given
 from nodrop.core.errors import CallerError, NodropError
-from nodrop.core.model import State
 
 OBSERVATIONS_MIN: Final = 5
 """Fewer durations than this are not enough to tell when something will be done."""
@@ -90,16 +90,15 @@ class Queueing:
         eta = self.eta(offer.get("capability"), offer.get("position") or slots + 1, slots)
         said = given(queued=True, status=STATUS, eta=eta)
         try:
-            view = await self._client.about(handoff_id, "ack", **said)
+            handoff = HandoffShown(await self._client.about(handoff_id, "ack", **said))
         except CallerError as error:  # it has moved on, or so many are queued already
             _LOG.debug("%s is not acknowledged as queued: %s", handoff_id, error)
             return
-        if view["state"] != State.OFFERED.value:
+        if handoff.ack is None or not handoff.ack.queued:
             return  # another process of the agent has it
-        position = (view.get("ack") or {}).get("position")
-        later = {**offer, "capability": view.get("capability"), "position": position}
+        later = {**offer, "capability": handoff.capability, "position": handoff.ack.position}
         self._promised[handoff_id] = asyncio.get_running_loop().call_later(
-            KEPT_EARLY * seconds(view["update_every"]), self._update, later
+            KEPT_EARLY * seconds(handoff.view["update_every"]), self._update, later
         )
 
     def _update(self, offer: dict[str, Any]) -> None:

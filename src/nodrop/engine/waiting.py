@@ -6,6 +6,7 @@ moment after it came.
 """
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from nodrop.core.limits import Limits
@@ -74,9 +75,10 @@ class Waiting:
         if (
             len(self._fresh.get(key, ())) + (key in self._joined) == 1
         ):  # the first since the last time
-            self._alarms.set(
-                self._clock.now() + TELL_AFTER_MS, lambda: self._spawn(self._tell(key))
-            )
+            self._alarms.set(self._clock.now() + TELL_AFTER_MS, partial(self._ring, key))
+
+    def _ring(self, key: Key) -> None:
+        self._spawn(self._tell(key))
 
     async def _tell(self, key: Key) -> None:
         team, agent = key
