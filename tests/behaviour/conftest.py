@@ -29,14 +29,17 @@ from nodrop.testing.clock import FakeClock
 
 DOORS: Final = ("in-process", "http", "websocket")
 A2A_STORIES: Final = frozenset(
-    {"test_receipts", "test_questions", "test_routing", "test_chains", "test_dead_letters"}
+    {
+        *("test_receipts", "test_questions", "test_routing", "test_chains", "test_dead_letters"),
+        "test_queued",
+    }
 )
 """What is told over A2A too: about handing off, answering and withdrawing, all that it can say."""
 MCP_STORIES: Final = frozenset(
     f"test_{name}"
     for name in (
         "broken_chains", "chains", "dead_letters", "discovery", "erasing", "escalation", "leases",
-        "log", "loops", "questions", "receipts", "refusals", "repeats", "roles", "routing",
+        "log", "loops", "questions", "queued", "receipts", "refusals", "repeats", "roles", "routing",
     )
 )  # fmt: skip
 """What is told with the tools of MCP too; in the others hardly anything can be said with them."""
@@ -225,7 +228,7 @@ class McpTransport:
             return await self._rest.call(operation, fields, handoff=handoff, name=name)
         found = re.search(r"handoff ([0-9a-f-]{36})", told)
         assert found, told
-        if operation == "ack":
+        if operation == "ack" and not fields.get("queued"):
             self._taken.add(found[1])
         elif operation in {"release", "block"}:
             self._taken.discard(found[1])
@@ -304,6 +307,9 @@ def _said_of_work(operation: str, fields: View, *, held: bool) -> tuple[str, Vie
     match operation:
         case "ack" if not held and fields.keys() <= {"status", "eta", "next_update"}:
             return "ack", fields
+        case "ack" if not held and fields.keys() <= {"queued", "status", "eta", "next_update"}:
+            del fields["queued"]
+            return "ack", {"decision": "queue", **fields}
         case "reject" if not held and fields.keys() <= {"reason"}:
             return "ack", {"decision": "reject", **fields}
         case "counter" if not held and fields.keys() <= {"deadline", "reason"}:

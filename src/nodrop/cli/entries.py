@@ -17,6 +17,8 @@ _STYLES: Final[Mapping[str, str]] = {
     "offered": "bold yellow",
     "delivered": "cyan",
     "accepted": "blue",
+    "queued": "blue",
+    "queue_lapsed": "bold yellow",
     "updated": "blue",
     "blocked": "magenta",
     "parked": "magenta",
@@ -107,6 +109,8 @@ def _offers(data: Entry) -> str:
 _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
     "offered": _offered,
     "delivered": lambda data, _: _attempt(data),
+    "queued": lambda data, words: f"position {data['position']}{_quoted(words, 'status')}",
+    "queue_lapsed": lambda data, _: str(data["reason"]).replace("_", " "),
     "accepted": _acknowledged,
     "updated": _acknowledged,
     "blocked": lambda data, words: (

@@ -118,7 +118,7 @@ def _tick(leg: Handoff) -> str:
 
 
 def _heading(handoff: Handoff) -> Text:
-    heading = line((handoff["ref"], "bold"), "  ").append_text(screen.state(handoff["state"]))
+    heading = line((handoff["ref"], "bold"), "  ").append_text(screen.standing(handoff))
     if handoff["title"]:
         heading.append_text(line("  ", brief(handoff["title"])))
     if handoff["ref"] != handoff["id"]:
@@ -211,6 +211,8 @@ def _owed(handoff: Handoff, now: int) -> Text | None:
     if handoff["holder"] is None:
         return None
     what = OWED.get(handoff["state"], "taking the outcome")
+    if screen.is_queued(handoff):
+        what = "the next update"
     owed = line((handoff["holder"], "bold"), f" owes {what}")
     due: str | None = handoff["owed_at"] or handoff["due_at"]
     if due is not None:

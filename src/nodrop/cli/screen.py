@@ -71,6 +71,19 @@ def state(name: str) -> Text:
     return line((name, STATE_STYLES.get(name, "")))
 
 
+def is_queued(handoff: Mapping[str, Any]) -> bool:
+    """Whether a handoff waits in its recipient's queue, which said so."""
+    ack: Mapping[str, Any] | None = handoff.get("ack")
+    return ack is not None and bool(ack.get("queued"))
+
+
+def standing(handoff: Mapping[str, Any]) -> Text:
+    """Return the state of a handoff; of one that waits in its recipient's queue, its place there."""
+    if is_queued(handoff):
+        return line((f"queued {handoff['ack']['position']}", STATE_STYLES["accepted"]))
+    return state(handoff["state"])
+
+
 def document(value: Any) -> None:
     """Print one JSON document, exactly; what a terminal would obey or hide is escaped."""
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -90,6 +90,11 @@ class Desk:
             self._memory.remember(done)
         return done
 
+    async def queue(self, handoff: View, fields: Mapping[str, Any]) -> View:
+        """Acknowledge what waits until there is time for it; return the handoff after it."""
+        sent = {**fields, "queued": True}
+        return (await self._way.call("ack", sent, handoff=handoff["id"]))["handoff"]
+
     async def checkpoint(self, handoff: View) -> Any:
         """Return what an earlier attempt left for whoever goes on."""
         if handoff["attempt"] <= 1:

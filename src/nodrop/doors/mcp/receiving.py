@@ -16,6 +16,8 @@ async def ack(desk: Desk, said: tools.Ack) -> str:
             if ended(handoff) and handoff["chain"]["origin"] == desk.agent:
                 return await requesting.settle(desk, handoff)
             return await _accept(desk, handoff, said)
+        case "queue":
+            return await _queue(desk, handoff, said)
         case "reject":
             fields = given(reason=said.reason or said.status)
             done = await desk.act("reject", handoff, fields, direct=True, ends=True)
@@ -41,6 +43,18 @@ async def _accept(desk: Desk, handoff: View, said: tools.Ack) -> str:
         wording.contract(done, checkpoint=await desk.checkpoint(done)),
         f'Next: do it, then update(handoff="{done["id"]}", status="done", result=…);'
         f" report before {done['due_at']} with status=working.",
+    )
+
+
+async def _queue(desk: Desk, handoff: View, said: tools.Ack) -> str:
+    fields = given(status=said.status, eta=said.eta, next_update=said.next_update)
+    done = await desk.queue(handoff, fields)
+    if done["state"] != "offered":
+        return lines(f"already delivered: {wording.standing(done)}")
+    return lines(
+        f"queued at position {done['ack']['position']}: {wording.standing(done)}",
+        f'Next: ack(handoff="{done["id"]}") when you begin;'
+        f" say so again with decision=queue before {done['ack']['next_update']}.",
     )
 
 

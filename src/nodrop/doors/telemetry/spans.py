@@ -36,6 +36,8 @@ _NS_PER_MS: Final = 1_000_000
 _EVENTS: Final[Mapping[str, str]] = {
     "handoff.offered.v1": "stored",
     "handoff.delivered.v1": "delivered",
+    "handoff.queued.v1": "queued",
+    "handoff.queue_lapsed.v1": "queue_lapsed",
     "handoff.accepted.v1": "acknowledged",
     "handoff.updated.v1": "updated",
     "handoff.step_recorded.v1": "step_recorded",
