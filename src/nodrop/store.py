@@ -21,7 +21,7 @@ Guarantees:
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,9 @@ from nodrop.wire.log import Draft, Entry, Head
 
 Key: TypeAlias = tuple[str, str]
 """(team, id)."""
+
+LARGE_BODY_BYTES: Final = 16 * 1024
+"""A body larger than this is kept apart, so that its neighbours are read without it."""
 
 
 class ConflictError(Exception):
@@ -378,6 +381,12 @@ class Store(Protocol):
         self, team: str, wanted: Sequence[tuple[str, int]]
     ) -> Mapping[tuple[str, int], bytes]:
         """Return the bodies there are of (handoff id, version)."""
+        ...
+
+    async def body_sizes(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], int]:
+        """Return how many bytes the large bodies of (handoff id, version) have; small ones are left out."""
         ...
 
     async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:

@@ -26,6 +26,8 @@ _ARENAS_MAX: Final = 2
 _GIVE_BACK_SECONDS: Final = 5.0
 _GROWN: Final = 1.05
 """It is looked for free memory where more is in use than this part of what was found last."""
+_LOOKS_MAX: Final = 6
+"""And every so many times in any case: what is freed inside the process does not show from outside."""
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
@@ -147,12 +149,13 @@ class Memory:
 
     async def give_back(self) -> None:
         """Give back now and then what is free, until cancelled."""
-        kept = 0
+        kept = looks = 0
         while self._libc is not None:
             await asyncio.sleep(_GIVE_BACK_SECONDS)
-            if (used := _resident_pages()) > kept * _GROWN:
+            looks += 1
+            if (used := _resident_pages()) > kept * _GROWN or looks >= _LOOKS_MAX:
                 await asyncio.to_thread(self._libc.malloc_trim, 0)
-                kept = min(used, _resident_pages())
+                kept, looks = min(used, _resident_pages()), 0
 
 
 def _resident_pages() -> int:

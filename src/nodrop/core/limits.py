@@ -136,7 +136,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Of one agent; more are refused with `queue_full`. Agents have their commands committed in turn."""
     credit_max: int = 10_000
     """Deliveries that one connection may have in flight."""
-    page_bytes_max: int = 8_388_608
+    page_bytes_max: int = 4_194_304
     """Bytes of bodies after which a page ends, whatever its `limit`; its cursor goes on from there."""
     reads_per_agent_max: int = 4
     """Answers with bodies that are made for one agent at a time; more wait in line."""
@@ -168,6 +168,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Unfinished handoffs of one requester; one more is refused with `queue_full`."""
     inbox_handoffs_max: int = 100_000
     """Unfinished handoffs of one recipient; one more is refused with `queue_full`."""
+    open_bytes_per_agent_max: int = 1_073_741_824
+    """Bytes of one requester's unfinished handoffs with large bodies; `queue_full`."""
+    open_bytes_per_relay_max: int = 8_589_934_592
+    """Of all requesters of one node; beyond it, each may have `open_bytes_reserved`."""
+    open_bytes_reserved: int = 16_777_216
+    """What one requester may have, whatever others have."""
+    left_bytes_max: int = 33_554_432
+    """Steps, answers and checkpoint of one handoff, which come with a delivery; `limit_reached`."""
     offers_per_second_max: float = 20_000.0
     """Of one agent; more are refused with `rate_limited`."""
     commands_per_second_max: float = 100_000.0

@@ -296,6 +296,10 @@ class Batch:
         """Keep an agent and its manifest as sent."""
         self._agents.append((agent, manifest))
 
+    def registered(self, team: str) -> list[str]:
+        """Return the agents of a team that this batch has registered so far."""
+        return [agent.id for agent, _ in self._agents if agent.team == team]
+
     def keep_token(self, token: Token) -> None:
         """Keep a token, new or revoked."""
         self._tokens.append(token)

@@ -498,15 +498,31 @@ class Engine:
                     break
                 rejected = True
                 queue = [h for h in queue if h.id not in unfit]
-            assigned = self.takers.assign(team, agent, queue[:limit], now=batch.now)
+            few = queue[:limit]
+            if self.takers.has_once(team, agent):
+                few = await self._fitting(batch, few)
+            assigned = self.takers.assign(team, agent, few, now=batch.now)
             for taker, handoff in assigned:
                 delivered = self._deliver(batch, taker, handoff, bindings.get(handoff.id))
                 served.setdefault(id(taker), (taker, []))[1].append(delivered)
             if len(queue) > len(assigned):  # a consumer may have left while the store was read
                 self.takers.recheck([(team, agent)])
-                if free > limit:
+                if free > limit or len(few) < min(limit, len(queue)):
                     self._wake.set()
         return rejected
+
+    async def _fitting(self, batch: Batch, handoffs: list[Handoff]) -> list[Handoff]:
+        """Return the first of these, as many as one answer has room for, and at least one."""
+        if not handoffs:
+            return handoffs
+        team, left = handoffs[0].team, self.limits.page_bytes_max
+        sizes = await self._store.body_sizes(team, [(h.id, 1) for h in handoffs])
+        for count, handoff in enumerate(handoffs):
+            brought = batch.bodies.get((team, handoff.id, 1)) or b""
+            left -= sizes.get((handoff.id, 1), len(brought))
+            if left < 0 and count:
+                return handoffs[:count]
+        return handoffs
 
     async def _bind(
         self, batch: Batch, handoffs: Sequence[Handoff], bindings: dict[str, Binding]

@@ -180,6 +180,10 @@ class Handoffs:
         self._command(asking, handoff_id)
 
     async def _answer(self, asking: Asking, handoff_id: str) -> Reply | None:
+        if isinstance(asking.request, requests.Answer):
+            handoff = await self._reading.find(asking.caller, handoff_id)
+            if handoff.question is not None:
+                await self._shows.require_room(handoff, asking.request.answer)
         done = await self._writing.answer(asking.caller, asking.request, handoff_id)
         return await found(self._done(asking, done))
 
@@ -215,6 +219,9 @@ class Handoffs:
     async def _step(self, asking: Asking, handoff_id: str) -> Reply:
         caller, request = asking.caller, asking.request
         named = replace(request, name=asking.name or request.name)
+        handoff = await self._reading.find(caller, handoff_id)
+        if all(step.name != named.name for step in handoff.steps):
+            await self._shows.require_room(handoff, named.value)
         done = await self._writing.command(caller, named, handoff_id)
         handoff = await self._reading.find(caller, handoff_id)
         answer = await self._shows.step(handoff, named.name)

@@ -3,6 +3,7 @@
 Looks through so much and no more in one request: the cursor tells how far it came.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Final
@@ -57,7 +58,7 @@ class LogSearch:
     async def _find(
         self, caller: Caller, request: requests.GetLog, text: str, until: int | None
     ) -> views.LogAnswer:
-        wanted = request.limit or _PAGE
+        wanted = self._intake.limit(request.limit) if request.limit else _PAGE
         found: list[views.EntryView] = []
         after = await self._place(caller, request)
         for _ in range(_LOOKED_AT_MAX // _PAGE):
@@ -71,6 +72,8 @@ class LogSearch:
                 if until is not None and entry.at > until:
                     return _answer(found, after)
                 after = entry
+                if view.body is not None:
+                    await asyncio.sleep(0)  # a large one takes long to look through
                 if _says(view, text):
                     found.append(view)
                 if len(found) == wanted:

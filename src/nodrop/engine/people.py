@@ -66,6 +66,7 @@ class People:
             return
 
         def run(batch: Batch) -> tuple[Agent, bytes]:
+            self._require_unlike(batch, caller.team, agent, "agent_id")
             version = self._register.last_version(caller.team, agent) + 1
             made = Agent(
                 team=caller.team,
@@ -181,6 +182,7 @@ class People:
         """Have an agent that was let in on the register, even before it says what it can do."""
         if self._register.get(team, agent) is not None:
             return
+        self._require_unlike(batch, team, agent, "agent")
         manifest = msgspec.json.encode({"agent_id": agent})
         joined = Agent(
             team=team,
@@ -210,10 +212,14 @@ class People:
             )
         other = self._register.like(team, agent)
         if other is not None and other != agent:
-            raise NameTakenError(
-                f"{agent} is too much like {other}, which is an agent of the team",
-                errors=(Problem(path=path, message=f"too much like {other}"),),
-            )
+            raise _too_alike(agent, other, path)
+
+    def _require_unlike(self, batch: Batch, team: str, agent: str, path: str) -> None:
+        """Refuse a name where an agent with one much like it has joined since it was asked for."""
+        self.check_name(team, agent, path)
+        for other in batch.registered(team):
+            if other != agent and folded(other) == folded(agent):
+                raise _too_alike(agent, other, path)
 
     def known(self, team: str, agent: str) -> bool:
         """Whether anybody goes by this name, or did."""
@@ -299,4 +305,11 @@ def draft(
         command_id=command_id,
         data=msgspec.Raw(canonical.dumps(data)),
         body=body,
+    )
+
+
+def _too_alike(agent: str, other: str, path: str) -> NameTakenError:
+    return NameTakenError(
+        f"{agent} is too much like {other}, which is an agent of the team",
+        errors=(Problem(path=path, message=f"too much like {other}"),),
     )

@@ -618,7 +618,7 @@ class Relay:
 
     def _committed(self, committed: Committed) -> None:
         activity.tell(committed)
-        self._room.note(committed.changed)
+        self._room.note(committed.changed, committed.changes.entries)
         self._figures.note(committed)
         for agent, manifest in committed.changes.agents:
             self._register.put(agent, manifest)

@@ -23,11 +23,13 @@ from nodrop.core.errors import QueueFullError, RateLimitedError, UnavailableErro
 from nodrop.core.limits import Limits
 from nodrop.core.model import Handoff
 from nodrop.core.names import ANONYMOUS
-from nodrop.store import Key, Store
+from nodrop.store import LARGE_BODY_BYTES, Key, Store
+from nodrop.wire.log import Draft
 from nodrop.wire.operations import OPERATIONS
 
 T = TypeVar("T")
 
+_SMALLER: Final = "Wait until some are finished, or cancel some; keep large data elsewhere and hand off where it is."
 COSTLY_SECONDS: Final = 0.005
 """A request that takes longer without a pause is costly."""
 DEBT_SECONDS_MAX: Final = 2.0
@@ -45,6 +47,10 @@ class Room:
         self._limits = limits
         self._asked: Counter[Key] = Counter()
         self._inboxes: Counter[Key] = Counter()
+        self._sizes: dict[Key, int] = {}
+        """Bytes of each unfinished handoff that came with a large body since this node started."""
+        self._bytes: Counter[Key] = Counter()
+        """The same by requester."""
 
     async def load(self, store: Store) -> None:
         """Count what there is. Before anything is committed, so that nothing is counted twice.
@@ -67,9 +73,15 @@ class Room:
         limits = self._limits
         anonymous = origin == ANONYMOUS
         most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
-        if self._asked[team, origin] < most:
+        if self._asked[team, origin] >= most:
+            return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
+        size = self._bytes[team, origin]
+        allowed = limits.open_bytes_per_agent_max
+        if self._bytes.total() >= limits.open_bytes_per_relay_max:
+            allowed = limits.open_bytes_reserved
+        if size < allowed:
             return None
-        return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
+        return self._full(f"the unfinished handoffs of {origin} hold {size} bytes", _SMALLER)
 
     def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff in an inbox would be too many; None if it is not."""
@@ -100,8 +112,8 @@ class Room:
             agent: count for (of, agent), count in self._inboxes.items() if of == team and count
         }
 
-    def _full(self, detail: str) -> QueueFullError:
-        error = QueueFullError(detail)
+    def _full(self, detail: str, next_step: str | None = None) -> QueueFullError:
+        error = QueueFullError(detail, next_step=next_step)
         error.retry_after_seconds = self._limits.full_retry_seconds
         return error
 
@@ -124,9 +136,17 @@ class Room:
         self._less(self._asked, (team, origin))
         self._less(self._inboxes, (team, recipient))
 
-    def note(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> None:
-        """Count what a commit changed: each handoff as it was, and as it is."""
+    def note(
+        self, changed: Iterable[tuple[Handoff | None, Handoff]], entries: Iterable[Draft] = ()
+    ) -> None:
+        """Count what a commit changed: each handoff as it was, and as it is; and what it brought."""
+        large = {
+            (entry.team, entry.handoff_id): len(entry.body)
+            for entry in entries
+            if entry.version == 1 and entry.body and len(entry.body) > LARGE_BODY_BYTES
+        }
         for before, after in changed:
+            self._note_size(after, large.get((after.team, after.id)))
             was, is_ = before is not None and before.outcome is None, after.outcome is None
             if was == is_ and (before is None or before.recipient == after.recipient):
                 continue
@@ -137,9 +157,18 @@ class Room:
                 self._asked[after.team, after.origin] += 1
                 self._inboxes[after.team, after.recipient] += 1
 
+    def _note_size(self, handoff: Handoff, size: int | None) -> None:
+        key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)
+        if handoff.outcome is not None:
+            if gone := self._sizes.pop(key, 0):
+                self._less(self._bytes, requester, gone)
+        elif size is not None:
+            self._sizes[key] = size
+            self._bytes[requester] += size
+
     @staticmethod
-    def _less(counter: Counter[Key], key: Key) -> None:
-        counter[key] -= 1
+    def _less(counter: Counter[Key], key: Key, by: int = 1) -> None:
+        counter[key] -= by
         if counter[key] <= 0:
             del counter[key]
 

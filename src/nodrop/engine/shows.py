@@ -4,13 +4,13 @@ Reads only. Who may see a handoff is decided here, and nowhere else.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from nodrop.core import mail
-from nodrop.core.errors import NotFoundError
+from nodrop.core.errors import LimitReachedError, NotFoundError
 from nodrop.core.limits import Limits
 from nodrop.core.mail import Kind
 from nodrop.core.model import Answer, BodyRef, Handoff, State, Terms
@@ -21,7 +21,7 @@ from nodrop.engine.queues import Queues
 from nodrop.engine.refusals import Refusal
 from nodrop.engine.room import Turns
 from nodrop.engine.spoken import may_hear, summary
-from nodrop.store import Body, Key, Mail, Store
+from nodrop.store import LARGE_BODY_BYTES, Body, Key, Mail, Store
 from nodrop.wire import canonical, keys, showing, views
 from nodrop.wire.bodies import WITHHELD, decode_content
 from nodrop.wire.log import Entry
@@ -35,8 +35,8 @@ KEPT_BYTES_MAX: Final = 4_096
 """Bytes of content up to which its view is kept."""
 LARGE_BYTES: Final = 65_536
 """Bodies over this take a millisecond or more to read."""
-FEW_MIN: Final = 8
-FEW_MAX: Final = 32
+FEW_MIN: Final = 2
+FEW_MAX: Final = 16
 """How many are read at a time for a page: more could be more than it has room for."""
 
 
@@ -135,6 +135,7 @@ class Shows:
         self._leases = leases
         self._queues = queues
         self._page_bytes_max = limits.page_bytes_max
+        self._left_bytes_max = limits.left_bytes_max
         self._turns = Turns(limits.reads_per_agent_max)
         self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
         self._digest_keys: dict[str, bytes] = {}
@@ -233,14 +234,12 @@ class Shows:
             return await self.outlines(handoffs)
         reader = None if caller.observer else caller.agent
         shown: list[views.HandoffView] = []
-        size = 0
         async with self._turns.turn((caller.team, caller.agent)):
-            for few in _few_at_a_time(handoffs):
-                more, bytes_more = await self._measured(few, reader=reader)
+            few = _Few(handoffs, self._page_bytes_max)
+            while chosen := few.next():
+                more, bytes_more = await self._measured(chosen, reader=reader)
                 shown += more
-                size += bytes_more
-                if size > self._page_bytes_max:
-                    break
+                few.took(bytes_more)
         return tuple(shown)
 
     async def outlines(self, handoffs: Sequence[Handoff]) -> tuple[views.HandoffView, ...]:
@@ -381,6 +380,22 @@ class Shows:
         value = _value(bodies, handoff, step.value, "value")
         return views.StepAnswer(name=name, recorded=True, value=value)
 
+    async def require_room(self, handoff: Handoff, value: Any) -> None:
+        """Refuse one more large step or answer, where a delivery could not carry them all.
+
+        Raises:
+            LimitReachedError: they are as large as they may be.
+        """
+        if len(msgspec.json.encode(value)) <= LARGE_BODY_BYTES:
+            return
+        wanted = [(of, version) for _, of, version in _left_keys(handoff)]
+        size = sum((await self._store.body_sizes(handoff.team, wanted)).values())
+        if size >= self._left_bytes_max:
+            raise LimitReachedError(
+                f"the steps and answers of this handoff hold {size} bytes",
+                next_step="Keep large values elsewhere, and record where they are.",
+            )
+
     async def items(
         self,
         team: str,
@@ -400,11 +415,13 @@ class Shows:
         bodies: dict[BodyKey, bytes | None] = {}
         read = 0
         async with self._turns.turn((team, reader)):
-            for few in _few_at_a_time(mails):
-                bodies |= await self._bodies.fetch(_named_by(few, team, handoffs) - bodies.keys())
-                read += len(few)
-                if _size(bodies.values()) > self._page_bytes_max:
-                    break
+            few = _Few(mails, self._page_bytes_max)
+            while chosen := few.next():
+                wanted = _named_by(chosen, team, handoffs) - bodies.keys()
+                more = await self._bodies.fetch(wanted)
+                bodies |= more
+                read += len(chosen)
+                few.took(_size(more.values()))
         mails = mails[:read]
         shown: list[views.ItemView] = []
         latest = {(m.kind, m.handoff_id): m.seq for m in mails if m.kind in _GATHERED}
@@ -449,15 +466,16 @@ class Shows:
         }
         key = await self._digest_key(caller.team) if readable else b""
         shown: list[views.EntryView] = []
-        size = 0
         async with self._turns.turn((caller.team, caller.agent)):
-            for few in _few_at_a_time(entries):
-                seqs = [e.seq for e in few if e.seq in readable]
+            few = _Few(entries, self._page_bytes_max)
+            while chosen := few.next():
+                seqs = [e.seq for e in chosen if e.seq in readable]
                 bodies = await self._store.entry_bodies(caller.team, seqs)
-                shown += [_entry(e, bodies.get(e.seq), key) for e in few]
-                size += _size(found.body for found in bodies.values())
-                if size > self._page_bytes_max:
-                    break
+                for e in chosen:
+                    shown.append(_entry(e, found := bodies.get(e.seq), key))
+                    if found is not None and len(found.body) > LARGE_BYTES:
+                        await asyncio.sleep(0)  # others' requests are not to wait for all of them
+                few.took(_size(found.body for found in bodies.values()))
         return tuple(shown)
 
     async def _digest_key(self, team: str) -> bytes:
@@ -466,12 +484,33 @@ class Shows:
         return self._digest_keys[team]
 
 
-def _few_at_a_time(them: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield them in slices, the first ones small: most pages are."""
-    start, count = 0, FEW_MIN
-    while start < len(them):
-        yield them[start : start + count]
-        start, count = start + count, min(2 * count, FEW_MAX)
+class _Few(Generic[T]):
+    """Slices of what a page is made of, small at first and where bodies are large.
+
+    A page ends behind the slice with which it has `bytes_max`: it exceeds that by less than one body
+    where all are about as large.
+    """
+
+    def __init__(self, them: Sequence[T], bytes_max: int) -> None:
+        self._them = them
+        self._bytes_max = bytes_max
+        self._start, self._count = 0, FEW_MIN
+        self._size = 0
+
+    def next(self) -> Sequence[T]:
+        """Return the next slice; an empty one: the page is full, or there are no more."""
+        if self._size >= self._bytes_max:
+            return ()
+        few = self._them[self._start : self._start + self._count]
+        self._start += len(few)
+        return few
+
+    def took(self, size: int) -> None:
+        """Know how many bytes the last slice has."""
+        self._size += size
+        each = self._size // max(self._start, 1) + 1
+        room = max((self._bytes_max - self._size) // each, 1)
+        self._count = min(2 * self._count, FEW_MAX, room)
 
 
 def _size(bodies: Iterable[bytes | None]) -> int:

@@ -178,6 +178,10 @@ class Takers:
         takers = self._by_agent.get((team, agent), ())
         return sum(max(t.free, 0) for t in takers if not t.silent)
 
+    def has_once(self, team: str, agent: str) -> bool:
+        """Whether one of the agent's takers is given all that it gets in one answer."""
+        return any(taker.once for taker in self._by_agent.get((team, agent), ()))
+
     def assign(
         self, team: str, agent: str, handoffs: Sequence[Handoff], *, now: int
     ) -> list[tuple[Taker, Handoff]]:

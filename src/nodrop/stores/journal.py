@@ -12,11 +12,9 @@ from typing import Final
 
 import msgspec
 
+from nodrop.store import LARGE_BODY_BYTES
 from nodrop.wire.canonical import sha256_bytes
 from nodrop.wire.log import GENESIS, Draft, Entry, Head, around_place, salted_digest
-
-LARGE_BODY_BYTES: Final = 16 * 1024
-"""A body larger than this has a row of its own, so that its neighbours are read without it."""
 
 _HASH_BYTES: Final = 32
 _PREV_HASH: Final = b'"prev_hash":"'

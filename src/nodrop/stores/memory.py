@@ -10,6 +10,7 @@ from nodrop.core.contract import Agent
 from nodrop.core.errors import InvalidRequestError, RelayFaultError
 from nodrop.core.model import Handoff
 from nodrop.store import (
+    LARGE_BODY_BYTES,
     Body,
     Changes,
     Copy,
@@ -123,6 +124,13 @@ class MemoryStore:
             for key in wanted
             if (team, *key) in self._tables.bodies
         }
+
+    async def body_sizes(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], int]:
+        """Return how many bytes the large bodies of (handoff id, version) have."""
+        bodies = await self.bodies(team, wanted)
+        return {key: len(body) for key, body in bodies.items() if len(body) > LARGE_BODY_BYTES}
 
     async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
         """Return the bodies there are of these entries."""

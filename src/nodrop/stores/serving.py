@@ -93,6 +93,10 @@ class Tables(Protocol):
         """Return the bodies there are of the entries at `seqs`."""
         ...
 
+    async def sizes_at(self, team: str, seqs: Sequence[int]) -> Mapping[int, int]:
+        """Return how many bytes the large bodies of the entries at `seqs` have."""
+        ...
+
     async def kept_bodies(
         self, team: str, wanted: Sequence[tuple[str, int]]
     ) -> Mapping[tuple[str, int], Body]:
@@ -186,6 +190,16 @@ class JournaledStore(ABC):
             kept = await self._tables.kept_bodies(team, missing)
             found |= {key: body.body for key, body in kept.items()}
         return found
+
+    async def body_sizes(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], int]:
+        """Return how many bytes the large bodies of (handoff id, version) have, unless it was pruned."""
+        places = await self._places(team, wanted)
+        if not places:
+            return {}
+        sizes = await self._tables.sizes_at(team, list(places.values()))
+        return {key: sizes[seq] for key, seq in places.items() if seq in sizes}
 
     async def entry_bodies(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
         """Return the bodies there are of these entries."""

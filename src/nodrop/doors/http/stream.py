@@ -14,11 +14,11 @@ import msgspec
 from starlette.types import Receive, Send
 
 from nodrop.core.errors import InvalidRequestError, NodropError, Problem
-from nodrop.doors.http.answers import Waiting, send_drained
+from nodrop.doors.http.answers import send_drained
 from nodrop.doors.http.parking import Parking
 from nodrop.engine.relay import Caller, Relay
 from nodrop.wire.requests import GetLog
-from nodrop.wire.views import LogAnswer
+from nodrop.wire.views import EntryView, LogAnswer
 
 HEARTBEAT_SECONDS: Final = 15
 _HEADERS: Final = [
@@ -59,40 +59,35 @@ async def stream_log(
         NodropError: the request was refused before anything was sent.
     """
     waiting = partial(relay.outgoing.waiting, (caller.team, caller.agent))
-    page = await _page(relay, caller, msgspec.structs.replace(request, wait=0))
-    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-    await _write(send, _events(page) if page.entries else _comment("following"), waiting)
+    first = msgspec.structs.replace(request, wait=0)
+    chunk, following = await _chunk(relay, caller, first, otherwise="following")
+    with waiting(len(chunk)):
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send_drained(send, chunk)
     while True:
-        following = msgspec.structs.replace(
-            request, after=page.after, after_hash=page.after_hash, wait=HEARTBEAT_SECONDS
-        )
+        del chunk  # not kept while nothing happens
         try:
-            page = await parking.park(_page(relay, caller, following), receive)
-            await _write(send, _events(page) if page.entries else _comment("still here"), waiting)
+            reading = _chunk(relay, caller, following, otherwise="still here")
+            chunk, following = await parking.park(reading, receive)
+            with waiting(len(chunk)):  # a slow reader holds nothing but its own
+                await send_drained(send, chunk)
         except NodropError:
             break  # the client reconnects with the last id it has, and is told then
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _page(relay: Relay, caller: Caller, request: GetLog) -> LogAnswer:
-    answer = (await relay.call(caller, "log", request)).answer
-    assert isinstance(answer, LogAnswer), "the operation `log` answers with a page of it"
-    return answer
-
-
-def _events(page: LogAnswer) -> bytes:
-    return b"".join(
-        b"id: %d:%b\ndata: %b\n\n"
-        % (entry.seq, entry.hash[:_HASH_CHARS].encode(), _ENCODER.encode(entry))
-        for entry in page.entries
+async def _chunk(
+    relay: Relay, caller: Caller, request: GetLog, *, otherwise: str
+) -> tuple[bytes, GetLog]:
+    """Return the events of a page, or a comment where it is empty; and how to ask for the next."""
+    page = (await relay.call(caller, "log", request)).answer
+    assert isinstance(page, LogAnswer), "the operation `log` answers with a page of it"
+    following = msgspec.structs.replace(
+        request, after=page.after, after_hash=page.after_hash, wait=HEARTBEAT_SECONDS
     )
+    return b"".join(map(_event, page.entries)) or b": %b\n\n" % otherwise.encode(), following
 
 
-def _comment(text: str) -> bytes:
-    return b": %b\n\n" % text.encode()
-
-
-async def _write(send: Send, chunk: bytes, waiting: Waiting) -> None:
-    """Send a piece, and wait until it is read: a slow reader holds nothing but its own."""
-    with waiting(len(chunk)):
-        await send_drained(send, chunk)
+def _event(entry: EntryView) -> bytes:
+    there = entry.hash[:_HASH_CHARS].encode()
+    return b"id: %d:%b\ndata: %b\n\n" % (entry.seq, there, _ENCODER.encode(entry))

@@ -321,6 +321,15 @@ class PostgresTables:
         )
         return [(value_of(Batch, tuple(row)[:-1]), row[-1]) for row in rows]
 
+    async def sizes_at(self, team: str, seqs: Sequence[int]) -> dict[int, int]:
+        """Return how many bytes the large bodies of the entries at `seqs` have."""
+        rows = await self._ask(
+            "select seq, octet_length(body) from large_body where team = $1 and seq = any($2)",
+            team,
+            list(seqs),
+        )
+        return {row[0]: row[1] for row in rows}
+
     async def kept_bodies(
         self, team: str, wanted: Sequence[tuple[str, int]]
     ) -> dict[tuple[str, int], Body]:

@@ -58,6 +58,8 @@ from nodrop.wire.log import Entry, Head, hash_of, salted_digest
 SCAN_ENTRIES_MAX: Final = 5_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
 writer waits meanwhile."""
+CACHE_BYTES_KEPT: Final = 12 * 1024 * 1024
+"""A cache of pages up to this size is left alone."""
 _CHECK_STEPS: Final = 1_000
 """Of a check between two looks at the clock."""
 _BATCHES_MAX: Final = 16
@@ -78,6 +80,15 @@ class Database:
     def close(self) -> None:
         """Let go of the file. SQLite empties the write-ahead log into it first."""
         self._connection.close()
+
+    def give_back(self) -> None:
+        """Give back the memory of pages that were read or written, where they are many.
+
+        Large bodies fill the cache and are not needed again; what is comes back from the system's own.
+        """
+        used, _ = self._connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
+        if used > CACHE_BYTES_KEPT:
+            self._connection.pragma("shrink_memory")
 
     # --- writing ---
 
@@ -394,6 +405,14 @@ class Database:
             [(team, seq) for seq in wanted - found.keys()],
         )
         return found | {seq: Body(salt=salt, body=body) for seq, salt, body in rows}
+
+    def sizes_at(self, team: str, seqs: Sequence[int]) -> dict[int, int]:
+        """Return how many bytes the large bodies of the entries at `seqs` have. No body is read."""
+        rows = self._for_each(
+            "select seq, length(body) from large_body where team = ? and seq = ?",
+            [(team, seq) for seq in seqs],
+        )
+        return {seq: size for seq, size in rows}  # noqa: C416  # rows are of any columns
 
     def kept_bodies(
         self, team: str, wanted: Iterable[tuple[str, int]]

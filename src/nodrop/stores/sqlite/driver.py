@@ -71,6 +71,10 @@ class Connection(Protocol):
         """Set how long to wait for a lock that another process holds."""
         ...
 
+    def status(self, option: int, /) -> tuple[int, int]:
+        """Return how much of something is in use, and the most that was."""
+        ...
+
     def wal_checkpoint(self, *, mode: int) -> tuple[int, int]:
         """Copy the write-ahead log into the database."""
         ...

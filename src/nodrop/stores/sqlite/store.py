@@ -59,6 +59,8 @@ REST_SECONDS: Final = 1.0
 """After so long without a commit, the rows that are behind are written."""
 
 
+GIVE_BACK_SECONDS: Final = 30.0
+"""So long after a commit the memory of pages is given back, if it is much."""
 CHECK_SECONDS_MAX: Final = 0.5
 """How long a start looks for damage; `nodrop doctor` looks at everything."""
 
@@ -82,6 +84,7 @@ class SQLiteStore(JournaledStore):
         """What was found wrong with the file. Nothing is written to it from then on."""
         self._flushing: dict[str, asyncio.Task[None]] = {}
         self._resting: asyncio.TimerHandle | None = None
+        self._giving_back: asyncio.TimerHandle | None = None
         self._closed = False
 
     @classmethod
@@ -114,8 +117,9 @@ class SQLiteStore(JournaledStore):
         """Let go of the file. A unit of work that has not begun to commit is refused."""
         if self._closed:
             return
-        if self._resting is not None:
-            self._resting.cancel()
+        for timer in (self._resting, self._giving_back):
+            if timer is not None:
+                timer.cancel()
         behind = [self._state.all_of(team) for team in self._state.teams]
         left = self._in_doubt or self._damage is not None
         closing = self._submit(_close, self._database, () if left else behind)
@@ -179,6 +183,13 @@ class SQLiteStore(JournaledStore):
             self._resting.cancel()
         loop = asyncio.get_running_loop()
         self._resting = loop.call_later(REST_SECONDS, self._write_behind)
+        if self._giving_back is None:
+            self._giving_back = loop.call_later(GIVE_BACK_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        self._giving_back = None
+        if not self._closed:
+            self._submit(self._database.give_back)
 
     def _write_behind(self) -> None:
         self._resting = None
@@ -419,6 +430,9 @@ class _Visits:
 
     async def bodies_at(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
         return await self._store.visit(self._database.bodies_at, team, seqs)
+
+    async def sizes_at(self, team: str, seqs: Sequence[int]) -> Mapping[int, int]:
+        return await self._store.visit(self._database.sizes_at, team, seqs)
 
     async def kept_bodies(
         self, team: str, wanted: Sequence[tuple[str, int]]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nodrop.core import events
 from nodrop.core.model import QuestionKind
-from nodrop.store import Body, Changes, LogPage, Place, Store, Wanted
+from nodrop.store import LARGE_BODY_BYTES, Body, Changes, LogPage, Place, Store, Wanted
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import (
@@ -159,6 +159,18 @@ class LogContract(Setting):
         wanted = [(one, 1), (one, 2), (one, 3), (one, 4), (handoff_id(2), 1)]
         assert await store.bodies(TEAM, wanted) == {(one, 1): payload, (one, 3): b""}
         assert await store.bodies(OTHER_TEAM, wanted) == {}
+
+    async def test_the_sizes_of_large_bodies_are_found_by_handoff_and_version(
+        self, store: Store
+    ) -> None:
+        """Small ones, and what brought none, are left out."""
+        large = b"x" * (LARGE_BODY_BYTES + 1)
+        told = story(offered(), DELIVERED, ACKNOWLEDGED, bodies={1: large, 3: b"small"})
+        await commit(store, told)
+        one = told.handoff.id
+        wanted = [(one, 1), (one, 2), (one, 3), (one, 4), (handoff_id(2), 1)]
+        assert await store.body_sizes(TEAM, wanted) == {(one, 1): len(large)}
+        assert await store.body_sizes(OTHER_TEAM, wanted) == {}
 
     async def test_bodies_are_found_by_entry(self, store: Store) -> None:
         """Whether or not the entry is an event of a handoff."""
