@@ -6,7 +6,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from nodrop.client.client import Client
-from nodrop_proof.adversary import agent, bystander
-from nodrop_proof.adversary.waves import NAME, WAVES
+from nodrop_proof.adversary import agent, bystander, probed
+from nodrop_proof.adversary.waves import BOUNDS, LARGE, NAME, WAVES
 from nodrop_proof.bench.figures import quantile
 from nodrop_proof.chaos.relay_process import RelayProcess, environment, rss_mb
 
@@ -23,7 +23,8 @@ P99_MS_MAX: Final = 250.0
 PEAK_MB_MAX: Final = 1_024.0
 AFTER_MAX: Final = 1.3
 AFTER_SECONDS: Final = 60.0
-UNBOUNDED: Final = "nodrop_proof.adversary.unbounded"
+BUSY_MS_MAX: Final = 150.0
+"""Of the relay's event loop, in processor time, between two looks at what else there is to do."""
 _END_SECONDS: Final = 5.0
 
 
@@ -36,8 +37,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Honest work alone, before anything is measured against it."""
     after_seconds: float = AFTER_SECONDS
     waves: Sequence[str] = tuple(WAVES)
-    program: str = "nodrop.cli"
-    """What is run as the relay; `UNBOUNDED` is the control."""
+    large: int = LARGE
+    """Large bodies that it stores."""
+    turns: int = 0
+    """How often it goes through its waves; 0: until the time is over."""
+    limits: Mapping[str, int] = {}
+    """Bounds of the relay that are replaced: for a control, or so that a short run meets them."""
+    bounds: Mapping[str, int] = {}
+    """What it may then have of what `BOUNDS` names."""
 
 
 class Wave(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +76,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     after_seconds: float
     """How long it took until the memory was within its bound again, or how long was waited."""
     restarts: int
+    busy_ms: float
+    """The longest that the relay's event loop was busy without a pause, in processor time."""
     waves: Sequence[Wave]
+    seen: Mapping[str, int]
+    """The most that the adversary was let have of what `BOUNDS` names."""
+    bounds: Mapping[str, int]
+
+    def exceeded(self) -> list[str]:
+        """Return of what the adversary was let have too much."""
+        return [
+            f"{what}: {count}, at most {self.bounds[what]}"
+            for what, count in self.seen.items()
+            if count > self.bounds[what]
+        ]
 
     def broken(self) -> list[str]:
         """Return which bounds do not hold."""
@@ -85,8 +105,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 self.after_mb > after_max
             ),
             f"the relay ended {self.restarts} times": self.restarts > 0,
+            f"its loop was busy for {self.busy_ms:.0f} ms, at most {BUSY_MS_MAX:.0f}": (
+                self.busy_ms > BUSY_MS_MAX
+            ),
         }
-        return [said for said, is_broken in checks.items() if is_broken]
+        return self.exceeded() + [said for said, is_broken in checks.items() if is_broken]
 
 
 class _Watch:
@@ -97,6 +120,7 @@ class _Watch:
         self.took: dict[str, list[float]] = {}
         self.told: dict[str, Counter[str]] = {}
         self.peaks: dict[str, float] = {}
+        self.seen: dict[str, int] = {}
         self.seen_at = time.monotonic()
         """When the bystanders last said something."""
 
@@ -115,12 +139,15 @@ async def run(plan: Plan, folder: Path, progress: Callable[[str], None]) -> Repo
     """Let it happen."""
     watch = _Watch()
     began = os.getloadavg()[0]
-    async with RelayProcess(folder / "home", program=plan.program) as relay:
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    (home / probed.LIMITS).write_bytes(msgspec.json.encode(plan.limits))
+    async with RelayProcess(home, program=probed.__name__) as relay:
         async with relay.operator() as me:
             alice, bob, mallory = [
                 await _token(me, name) for name in (bystander.REQUESTER, bystander.WORKER, NAME)
             ]
-        arguments = (str(plan.wave_seconds), *plan.waves)
+        arguments = (str(plan.wave_seconds), str(plan.large), str(plan.turns), *plan.waves)
         async with _started(folder, bystander.__name__, relay.url, alice, bob) as honest:
             seeing = asyncio.create_task(_see(honest, watch))
             await asyncio.sleep(plan.before_seconds)
@@ -128,7 +155,7 @@ async def run(plan: Plan, folder: Path, progress: Callable[[str], None]) -> Repo
             progress(f"before: {before_mb:.0f} MiB")
             async with _started(folder, agent.__name__, relay.url, mallory, *arguments) as hostile:
                 hearing = asyncio.create_task(_hear(hostile, watch, progress))
-                await _sample(relay, watch, plan.seconds)
+                await _sample(relay, watch, plan.seconds, hearing)
                 hearing.cancel()
             watch.count_silence()
             watch.wave = ""
@@ -146,6 +173,8 @@ async def run(plan: Plan, folder: Path, progress: Callable[[str], None]) -> Repo
         after_mb=after_mb,
         after_seconds=after_seconds,
         restarts=restarts,
+        busy_ms=probed.busy_ms_max(home),
+        bounds={**BOUNDS, **plan.bounds},
     )
 
 
@@ -191,6 +220,7 @@ async def _hear(hostile: Process, watch: _Watch, progress: Callable[[str], None]
     assert hostile.stdout is not None, "a pipe"
     while line := await hostile.stdout.readline():
         said = msgspec.json.decode(line, type=agent.Told)
+        watch.seen.update(said.seen)
         if said.told is None:
             watch.wave = said.wave
             continue
@@ -198,10 +228,12 @@ async def _hear(hostile: Process, watch: _Watch, progress: Callable[[str], None]
         progress(_line(_wave(watch, said.wave)))
 
 
-async def _sample(relay: RelayProcess, watch: _Watch, seconds: float) -> None:
-    """Look at the relay's memory for so long, or until it is gone."""
+async def _sample(
+    relay: RelayProcess, watch: _Watch, seconds: float, until: asyncio.Task[None]
+) -> None:
+    """Look at the relay's memory for so long, or until it or the adversary is gone."""
     ends_at = time.monotonic() + seconds
-    while time.monotonic() < ends_at and not relay.ended:
+    while time.monotonic() < ends_at and not relay.ended and not until.done():
         seen = rss_mb(relay.pid) or 0.0
         watch.peaks[watch.wave] = max(watch.peaks.get(watch.wave, 0.0), seen)
         await asyncio.sleep(0.1)
@@ -247,6 +279,8 @@ def _report(
     after_mb: float,
     after_seconds: float,
     restarts: int,
+    busy_ms: float,
+    bounds: Mapping[str, int],
 ) -> Report:
     calm, took = sorted(watch.took.get("", ())), watch.all_took()
     return Report(
@@ -262,5 +296,8 @@ def _report(
         after_mb=after_mb,
         after_seconds=after_seconds,
         restarts=restarts,
+        busy_ms=busy_ms,
+        seen=watch.seen,
+        bounds=bounds,
         waves=[_wave(watch, name) for name in watch.told],
     )

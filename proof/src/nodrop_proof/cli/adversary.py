@@ -23,16 +23,19 @@ def adversary(
 ) -> None:
     """Let one agent do everything it may; exit 1 if the others or the memory suffer."""
     from nodrop_proof.adversary import run as proof  # noqa: PLC0415  # for this verb only
-    from nodrop_proof.adversary.waves import WAVES  # noqa: PLC0415  # for this verb only
+    from nodrop_proof.adversary.waves import CONTROLS, WAVES  # noqa: PLC0415  # for this verb only
 
     unknown = sorted(set(wave or ()) - set(WAVES))
     if unknown:
         raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(WAVES)}")
+    chosen = tuple(wave or WAVES)
     plan = proof.Plan(
         seconds=minutes * 60,
         wave_seconds=wave_seconds,
-        waves=tuple(wave or WAVES),
-        program=proof.UNBOUNDED if control else "nodrop.cli",
+        waves=chosen,
+        limits={name: most for each in chosen for name, most in CONTROLS[each].items()}
+        if control
+        else {},
     )
     with tempfile.TemporaryDirectory() as folder:
         report = asyncio.run(proof.run(plan, Path(folder), lambda line: print(line, flush=True)))
@@ -43,6 +46,7 @@ def adversary(
         f"p99 {report.p99_before_ms:.0f} -> {report.p99_ms:.0f} ms (at most {proof.P99_MS_MAX:.0f})\n"
         f"memory   {report.before_mb:.0f} MiB before, {report.peak_mb:.0f} at most, "
         f"{report.after_mb:.0f} after {report.after_seconds:.0f} s\n"
+        f"busy     {report.busy_ms:.0f} ms at most without a pause (at most {proof.BUSY_MS_MAX:.0f})\n"
         f"restarts {report.restarts}"
     )
     broken = report.broken()
