@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nodrop.core.errors import (
+    AlreadyFinishedError,
     CapabilityRequiredError,
     NoMatchError,
     PayloadInvalidError,
@@ -174,6 +175,19 @@ async def test_who_does_not_accept_in_time_is_passed_over_for_one_that_takes_the
     assert (moved["to"], moved["state"]) == ("c", "offered")
     ended = await office.pass_time(16 * MINUTE, of=offered, then={"state": "rejected"})
     assert ended["outcome"]["code"] == "no_candidate"
+
+
+async def test_what_has_ended_is_not_reassigned_whatever_the_other_would_take(
+    office: Any, inbox_monitor: Any
+) -> None:
+    counter = await office.join("counter")
+    capability = {"name": "count", "input_schema": {"n": "int"}}
+    manifest = {"agent_id": "counter", "capabilities": [capability]}
+    await counter("register", named="counter", manifest=manifest)
+    offered = (await inbox_monitor("offer", to="busy", payload="words"))["handoff"]
+    await (await office.join("busy"))("reject", offered["id"])
+    with pytest.raises(AlreadyFinishedError):
+        await inbox_monitor("reassign", offered["id"], to="counter")
 
 
 async def test_a_handoff_is_not_reassigned_by_capability_to_who_was_asked(

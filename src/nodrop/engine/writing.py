@@ -14,6 +14,7 @@ import msgspec
 from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
+    AlreadyFinishedError,
     NodropError,
     Problem,
     ResultInvalidError,
@@ -265,6 +266,8 @@ class Writing:
         body = self._intake.reason(request.reason)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            if handoff.final:  # whoever it would be given to
+                raise AlreadyFinishedError(f"the handoff is {handoff.state}")
             target = self._register.target_taking(
                 caller.team,
                 request.to,
