@@ -14,7 +14,6 @@ import msgspec
 from nodrop.core import commands, events
 from nodrop.core.commands import RELAY, Actor, Candidate
 from nodrop.core.errors import (
-    AlreadyFinishedError,
     NodropError,
     Problem,
     ResultInvalidError,
@@ -266,8 +265,9 @@ class Writing:
         body = self._intake.reason(request.reason)
 
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
-            if handoff.final:  # whoever it would be given to
-                raise AlreadyFinishedError(f"the handoff is {handoff.state}")
+            if handoff.final:  # refused, whoever it would be given to
+                refused = commands.Reassign(to=Candidate(agent=handoff.recipient))
+                return self._apply(batch, handoff.id, refused, caller)
             target = self._register.target_taking(
                 caller.team,
                 request.to,

@@ -371,10 +371,11 @@ class Model(Moves):
         h.settled = by == h.origin
 
     def _reassign(self, h: Handoff, by: str, to: str) -> None:
+        if h.ended:
+            self._require(by, h.origin)
+            raise RefusedError("already_finished")
         to, capability, routed = self.target(to, h.capability)
         self._require(by, h.origin)
-        if h.ended:
-            raise RefusedError("already_finished")
         h.capability, h.routed = capability, routed
         self.bind(h, to)
 
