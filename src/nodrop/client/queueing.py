@@ -51,6 +51,11 @@ class Queueing:
         """When each update is sent, by handoff."""
         self._updating: set[asyncio.Task[None]] = set()
 
+    @property
+    def promises(self) -> int:
+        """How many handoffs this worker owes another word about."""
+        return len(self._promised)
+
     def observe(self, capability: str | None, duration: float) -> None:
         """Note how many seconds a delivery took."""
         self._durations[capability].append(duration)
