@@ -10,6 +10,7 @@ import pytest
 from nodrop.core.errors import LimitReachedError, NameTakenError, QueueFullError
 from nodrop.core.limits import DEFAULT, Limits
 from nodrop.engine.relay import Caller, Relay
+from nodrop.engine.room import Incoming
 from nodrop.store import Store
 from nodrop.stores.memory import MemoryStore
 from nodrop.wire import requests
@@ -150,3 +151,19 @@ async def test_of_two_names_much_alike_in_one_commit_one_is_registered(started: 
         return_exceptions=True,
     )
     assert [isinstance(answer, NameTakenError) for answer in told] == [False, True, True]
+
+
+def test_bytes_of_requests_on_their_way_are_bounded_for_each_agent() -> None:
+    limits = msgspec.structs.replace(
+        DEFAULT, incoming_bytes_per_agent_max=100, incoming_bytes_per_relay_max=250
+    )
+    incoming = Incoming(limits)
+    mallory, alice = ("default", "mallory"), ("default", "alice")
+    with incoming.counting(mallory) as first:
+        first(60)
+        with pytest.raises(QueueFullError, match="60 bytes"), incoming.counting(mallory) as second:
+            second(60)
+        with incoming.counting(alice) as other:
+            other(60)
+    with incoming.counting(mallory) as again:
+        again(60)

@@ -311,3 +311,26 @@ async def test_requests_that_wait_are_bounded_for_each_agent() -> None:
                 task.cancel()
             await asyncio.gather(*waiting, other, return_exceptions=True)
     await fortress.relay.stop()
+
+
+class Line:
+    """A connection, as the listener counts it."""
+
+    def abort(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("most", "kept"), [(100, False), (2**40, True)], ids=["bounded", "control"]
+)
+def test_unfinished_messages_are_bounded_for_each_agent(most: int, *, kept: bool) -> None:
+    connections = Connections(replace(DEFAULT, incoming_bytes_per_agent_max=most))
+    hostile, honest = [Line(), Line()], Line()
+    for line in (*hostile, honest):
+        connections.made(line)
+        connections.prove(line, "default", "alice" if line is honest else "mallory")
+    assert connections.hold(hostile[0], 60)
+    assert connections.hold(hostile[1], 60) is kept
+    assert connections.hold(honest, 60)
+    connections.lost(hostile[1])
+    assert connections.hold(hostile[0], 90)

@@ -153,6 +153,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     outgoing_bytes_per_relay_max: int = 268_435_456
     """Of all agents; beyond it, each may have `outgoing_bytes_max`."""
 
+    incoming_bytes_per_agent_max: int = 33_554_432
+    """Bytes of one agent's requests that are not complete, or not read yet; `queue_full`."""
+    incoming_bytes_per_relay_max: int = 268_435_456
+    """Of all agents; beyond it, each may have one frame on its way."""
+
     # Connections.
     connections_max: int = 20_000
     """Open connections of one relay. Beyond it, those without a token are closed, oldest first."""

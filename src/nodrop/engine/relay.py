@@ -57,7 +57,7 @@ from nodrop.engine.reading import Reading, is_id
 from nodrop.engine.refusals import Refusal, Refusals
 from nodrop.engine.register import Register
 from nodrop.engine.roles import require_role
-from nodrop.engine.room import COUNTED, Outgoing, Rates, Room, Shares, Turns, Waits
+from nodrop.engine.room import COUNTED, Incoming, Outgoing, Rates, Room, Shares, Turns, Waits
 from nodrop.engine.rules import Rules
 from nodrop.engine.sharing import Sharing
 from nodrop.engine.shows import Caller, Shows, shown_refusal
@@ -116,6 +116,7 @@ class Relay:
         self._figures = Figures(store, self._room)
         self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)
         self.outgoing, self.shares = Outgoing(limits), Shares(limits)
+        self.incoming = Incoming(limits)
         self._reads = Turns(max(limits.reads_per_agent_max // 2, 1))
         intake = self._intake = Intake(limits)
         self._engine = Engine(

@@ -328,28 +328,80 @@ class Waits:
             del self._waiting[key]
 
 
-class Outgoing:
-    """Bytes that wait to be read by clients, by agent."""
+class _Bytes:
+    """Bytes that the relay holds for agents: so many for each, and fewer where all have much."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, *, per_agent: int, per_relay: int, reserved: int) -> None:
+        self._per_agent = per_agent
+        self._per_relay = per_relay
+        self._reserved = reserved
+        """What each may have, whatever others have."""
         self._bytes: Counter[Key] = Counter()
         self._total = 0
 
     def has_room(self, key: Key, size: int) -> bool:
-        """Whether an agent may have so many more waiting for it."""
-        limits = self._limits
-        most = limits.outgoing_bytes_per_agent_max
-        if self._total + size > limits.outgoing_bytes_per_relay_max:
-            most = limits.outgoing_bytes_max
+        """Whether so many more may be held for an agent."""
+        most = self._per_agent
+        if self._total + size > self._per_relay:
+            most = self._reserved
         return not self._bytes[key] or self._bytes[key] + size <= most
 
     def add(self, key: Key, size: int) -> None:
-        """Count bytes that wait from now on; a negative number: that were read, or dropped."""
+        """Count bytes that are held from now on; a negative number: that are no longer."""
         self._total += size
         self._bytes[key] += size
         if not self._bytes[key]:
             del self._bytes[key]
+
+
+class Incoming(_Bytes):
+    """Bytes of requests that are on their way, by agent."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(
+            per_agent=limits.incoming_bytes_per_agent_max,
+            per_relay=limits.incoming_bytes_per_relay_max,
+            reserved=limits.frame_bytes_max,
+        )
+
+    def take(self, key: Key, size: int) -> None:
+        """Count bytes that came.
+
+        Raises:
+            QueueFullError: more of that agent's are on their way than may be.
+        """
+        if not self.has_room(key, size):
+            raise QueueFullError(
+                f"{self._bytes[key]} bytes of requests of {key[1]} are on their way",
+                next_step="Send fewer large requests at a time, then repeat the same command.",
+            )
+        self.add(key, size)
+
+    @contextmanager
+    def counting(self, key: Key) -> Generator[Callable[[int], None]]:
+        """Have the bytes of a request counted by what this yields, until the block ends."""
+        size = 0
+
+        def counted(more: int) -> None:
+            nonlocal size
+            self.take(key, more)
+            size += more
+
+        try:
+            yield counted
+        finally:
+            self.add(key, -size)
+
+
+class Outgoing(_Bytes):
+    """Bytes that wait to be read by clients, by agent."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(
+            per_agent=limits.outgoing_bytes_per_agent_max,
+            per_relay=limits.outgoing_bytes_per_relay_max,
+            reserved=limits.outgoing_bytes_max,
+        )
 
     @contextmanager
     def waiting(self, key: Key, size: int) -> Generator[None]:

@@ -1,7 +1,7 @@
 """Reading a request's body within bounds of size and time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -36,8 +36,15 @@ class Bodies:
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
+    async def read(
+        self,
+        receive: Receive,
+        headers: Mapping[bytes, bytes],
+        counted: Callable[[int], None] = lambda _: None,
+    ) -> bytes:
         """Return the whole body of the request that the current task serves.
+
+        `counted` is told of each piece that came, and may refuse it.
 
         Raises:
             RefusedError: it is too large, too slow, or not JSON by its own account.
@@ -51,7 +58,7 @@ class Bodies:
         assert task is not None, "a server runs each request as a task"
         self._begin(task)
         try:
-            return await _read(receive, self._bytes_max)
+            return await _read(receive, self._bytes_max, counted)
         except asyncio.CancelledError:
             if task not in self._late:
                 raise
@@ -79,7 +86,7 @@ class Bodies:
                 task.cancel()
 
 
-async def _read(receive: Receive, bytes_max: int) -> bytes:
+async def _read(receive: Receive, bytes_max: int, counted: Callable[[int], None]) -> bytes:
     chunks: list[bytes] = []
     size, more = 0, True
     while more:
@@ -90,6 +97,7 @@ async def _read(receive: Receive, bytes_max: int) -> bytes:
         size += len(chunk)
         if size > bytes_max:
             raise _too_large(bytes_max)
+        counted(len(chunk))
         chunks.append(chunk)
         more = message.get("more_body", False)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

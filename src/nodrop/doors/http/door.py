@@ -129,19 +129,20 @@ class HTTPDoor:
         headers = Headers(scope["headers"])
         route = found.methods["GET" if scope["method"] == "HEAD" else scope["method"]]
         if route.operation.changes:
-            limits = self._relay.limits
-            body = await self._bodies.read(receive, headers)
-            read = partial(
-                route.from_body,
-                body,
-                name=found.name,
-                command_id=_command_id(headers),
-                limits=limits,
-            )
-            if len(body) > LARGE_BYTES:
-                request = await self._relay.shares.aside((caller.team, caller.agent), read)
-            else:
-                request = read()
+            key, command_id = (caller.team, caller.agent), _command_id(headers)
+            with self._relay.incoming.counting(key) as counted:
+                body = await self._bodies.read(receive, headers, counted)
+                read = partial(
+                    route.from_body,
+                    body,
+                    name=found.name,
+                    command_id=command_id,
+                    limits=self._relay.limits,
+                )
+                if len(body) > LARGE_BYTES:
+                    request = await self._relay.shares.aside(key, read)
+                else:
+                    request = read()
             if isinstance(request, Offer | OfferGroup) and request.traceparent is None:
                 request = replace(request, traceparent=_traceparent(headers))
         else:

@@ -53,6 +53,12 @@ class Connections:
         self._busy: dict[Transport, None] = {}
         """Without a token, while a request is answered or a WebSocket has not said hello."""
         self._held: Counter[Holder] = Counter()
+        self._held_back: dict[Transport, int] = {}
+        """Bytes of messages that have begun to arrive and are not complete."""
+        self._bytes: Counter[Holder | None] = Counter()
+        """The same by whose they are; None: of all that showed no token."""
+        self._bytes_per_agent = limits.incoming_bytes_per_agent_max
+        self._bytes_per_relay = limits.incoming_bytes_per_relay_max
         self._closed = 0
         """Connections closed in this episode; 0: there is none."""
 
@@ -73,6 +79,7 @@ class Connections:
 
     def lost(self, transport: Transport) -> None:
         """Count a connection no longer. Harmless if it was closed here."""
+        self.hold(transport, 0)
         holder = self._open.pop(transport, None)
         if holder is not None:
             self._less(holder)
@@ -85,6 +92,19 @@ class Connections:
                 self._closed,
             )
             self._closed = 0
+
+    def hold(self, transport: Transport, size: int) -> bool:
+        """Know how many bytes of an unfinished message a connection has; False: they are too many."""
+        holder, before = self._open.get(transport), self._held_back.pop(transport, 0)
+        self._bytes[holder] += size - before
+        if size:
+            self._held_back[transport] = size
+        elif not self._bytes[holder]:
+            del self._bytes[holder]
+        return (
+            self._bytes[holder] <= self._bytes_per_agent
+            and self._bytes.total() <= self._bytes_per_relay
+        )
 
     def begin(self, transport: Transport) -> None:
         """Know that a request came in over a connection."""
@@ -118,6 +138,7 @@ class Connections:
             raise _too_many(f"{len(self._open) - 1} connections to this relay are open")
         if before is not None:
             self._less(before)
+        self.hold(transport, 0)
         self._idle.pop(transport, None)
         self._busy.pop(transport, None)
         self._open[transport] = holder

@@ -39,6 +39,9 @@ _UNREAD_MS_MAX: Final = 30_000
 _HEAD_BYTES_MAX: Final = 65_536
 """The head of a request; a chunk's too."""
 
+_UNCOUNTED_BYTES: Final = 65_536
+"""Of an unfinished message; the kernel holds as many for every connection."""
+
 _REACHED_BY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # looked up, not bound to
 ANY_ADDRESS: Final = frozenset(_REACHED_BY)
 
@@ -347,6 +350,8 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._parting = False
+        self._unfinished = 0
+        """Bytes that came since the last message was complete."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
@@ -363,12 +368,22 @@ class _WebSocket(WebSocketsSansIOProtocol):
             self.scope["extensions"] = extensions
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, unless it was refused."""
-        if not self._parting:
-            super().data_received(data)
+        """Take what came, unless it was refused, or too much is on its way without becoming a message."""
+        if self._parting:
+            return
+        self._unfinished += len(data)
+        super().data_received(data)
+        if self._unfinished > _UNCOUNTED_BYTES and not self._parting:
+            connections = self.config.open_connections
+            if not connections.hold(self.transport, self._unfinished):
+                self.conn.send_close(CloseCode.TRY_AGAIN_LATER)
+                self.handle_parser_exception()
 
     def send_receive_event_to_app(self) -> None:
         """Pass a message on. A text that is none is the client's fault, and no entry in our log."""
+        if self._unfinished > _UNCOUNTED_BYTES:
+            self.config.open_connections.hold(self.transport, 0)
+        self._unfinished = 0
         if self.curr_msg_data_type == "text" and not self.close_sent:
             try:
                 b"".join(self.frames).decode()
