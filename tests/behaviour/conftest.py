@@ -32,6 +32,7 @@ A2A_STORIES: Final = frozenset(
     {
         *("test_receipts", "test_questions", "test_routing", "test_chains", "test_dead_letters"),
         "test_queued",
+        "test_team_steps",
     }
 )
 """What is told over A2A too: about handing off, answering and withdrawing, all that it can say."""
@@ -40,6 +41,7 @@ MCP_STORIES: Final = frozenset(
     for name in (
         "broken_chains", "chains", "dead_letters", "discovery", "erasing", "escalation", "leases",
         "log", "loops", "questions", "queued", "receipts", "refusals", "repeats", "roles", "routing",
+        "team_steps",
     )
 )  # fmt: skip
 """What is told with the tools of MCP too; in the others hardly anything can be said with them."""

@@ -102,8 +102,10 @@ async def test_every_open_handoff_has_a_holder_and_a_due_time(
     assert (offered["holder"], offered["due_at"]) == ("code_agent", "2026-01-01T00:15:00.000Z")
     await code_agent("ack", offered["id"])
     asked = (await code_agent("block", offered["id"], attempt=1, question="Which app?"))["handoff"]
-    assert (asked["holder"], asked["due_at"]) == ("inbox_monitor", "2026-01-01T04:00:00.000Z")
-    failed = (await code_agent("fail", offered["id"], attempt=1, reason="no access"))["handoff"]
+    assert (asked["holder"], asked["owed_at"]) == ("inbox_monitor", "2026-01-01T04:00:00.000Z")
+    assert asked["due_at"] == "2026-01-01T01:00:00.000Z", "then the team's step tells a person"
+    await code_agent("fail", offered["id"], attempt=1, reason="no access")
+    failed = (await code_agent("get_handoff", offered["id"]))["handoff"]
     assert (failed["holder"], failed["due_at"]) == ("inbox_monitor", "2026-01-02T00:00:00.000Z")
 
 

@@ -121,6 +121,22 @@ async def test_the_other_endings_are_signed_too(
     assert (outcome["verified"], outcome["reason"]) == (True, "cannot")
 
 
+@pytest.mark.parametrize("said", [{}, {"escalation": []}])
+async def test_the_teams_steps_are_beside_what_was_signed(
+    office: Office, asker: Signatory, said: dict[str, Any]
+) -> None:
+    made = (await asker("offer", to="doer", payload=PAYLOAD, **said))["handoff"]
+    assert (made["verified"], bool(made["team_steps"])) == (True, not said)
+    me = await office.person()
+    [offered] = (await me("log", type="handoff.offered.v1"))["entries"]
+    kept = offered["body"]["signed"]["request"]
+    assert kept.get("escalation", "absent") == said.get("escalation", "absent"), "as it was sent"
+    assert "escalation" not in offered["data"]["terms"] or said
+    other: list[Any] | None = None if said else []
+    swapped = asker.signed("offer", to="doer", **said) | {"escalation": other}
+    assert await refused(asker.send("offer", None, swapped)) == "signature_invalid"
+
+
 async def test_a_body_that_was_swapped_is_refused(asker: Signatory) -> None:
     sent = asker.signed("offer", to="doer", payload={"amount": 1})
     for swap in (
@@ -260,7 +276,8 @@ async def test_a_team_can_require_signatures(
     plain = await office.join("inbox_monitor")
     before = (await plain("offer", to="doer"))["handoff"]["id"]
     rules = await me("set_policy", signatures="required")
-    assert rules == await plain("get_policy") == {"signatures": "required", "allow": []}
+    assert rules == await plain("get_policy")
+    assert (rules["signatures"], rules["allow"]) == ("required", [])
     await office.restart()
     plain = await office.join("inbox_monitor")
     assert await refused(plain("offer", to="doer")) == "signature_required"

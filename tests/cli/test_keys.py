@@ -89,7 +89,7 @@ def test_the_rules_are_shown_and_set(nodrop: Run) -> None:
     try:
         rules = nodrop("policy", "--signatures", "required", "--allow", "a:*:b", "--json")
         allowed = [{"from": "a", "capability": "*", "to": "b"}]
-        assert rules.json == {"signatures": "required", "allow": allowed}
+        assert (rules.json["signatures"], rules.json["allow"]) == ("required", allowed)
         assert "a may hand * to b" in nodrop("policy").out
         plain = nodrop("token", "plain").out.strip()
         refused = nodrop("send", "--to", "b", "--token", plain, "--json")
@@ -97,7 +97,27 @@ def test_the_rules_are_shown_and_set(nodrop: Run) -> None:
         assert nodrop("policy", "--allow", "nonsense").code == 2
     finally:
         rules = nodrop("policy", "--signatures", "optional", "--allow-all", "--json")
-    assert rules.json == {"signatures": "optional", "allow": []}
+    assert (rules.json["signatures"], rules.json["allow"]) == ("optional", [])
+
+
+def test_the_teams_escalation_steps_are_shown_and_set(nodrop: Run) -> None:
+    default = nodrop("policy", "--json").json["escalation"]
+    assert "escalation  dead after 0s: me is told" in nodrop("policy").out
+    try:
+        steps = ["--escalate", "dead:0s:boss", "--escalate", "silent:2h:me"]
+        rules = nodrop("policy", *steps, "--json").json
+        assert rules["escalation"] == [
+            {"when": "dead", "after": "0s", "notify": "boss"},
+            {"when": "silent", "after": "2h", "notify": "me"},
+        ]
+        assert nodrop("policy", "--allow-all", "--json").json == rules, "the others stay"
+        assert nodrop("policy", "--escalate", "dead").code == 2
+        assert nodrop("policy", "--no-escalation", "--json").json["escalation"] == []
+        assert "nobody is told" in nodrop("policy").out
+    finally:
+        again = [f"--escalate={s['when']}:{s['after']}:{s['notify']}" for s in default]
+        rules = nodrop("policy", *again, "--json").json
+    assert rules["escalation"] == default
 
 
 def test_an_id_that_begins_as_an_option_does_is_taken_for_what_it_is(nodrop: Run) -> None:

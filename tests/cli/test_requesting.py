@@ -49,6 +49,16 @@ def test_an_offer_is_made_of_options(nodrop: Run, tmp_path: Path) -> None:
     assert shown["payload"] == {"n": 2}
 
 
+def test_an_offer_opts_out_of_the_teams_steps(nodrop: Run) -> None:
+    shown = nodrop("send", "--to", "b", "--title", "loud", "--json").handoff
+    assert (shown["escalation"], len(shown["team_steps"])) == (None, 3)
+    shown = nodrop("send", "--to", "b", "--title", "quiet", "--no-escalation", "--json").handoff
+    assert (shown["escalation"], shown["team_steps"]) == ([], [])
+    block = "HANDOFF: a → b\nTITLE: quiet\nESCALATION: none\n"
+    shown = nodrop("send", "-", "--json", stdin=block).handoff
+    assert (shown["escalation"], shown["team_steps"]) == ([], [])
+
+
 def test_options_overrule_the_file(nodrop: Run) -> None:
     shown = nodrop("send", "-", "--to", "c", "--json", stdin='{"to": "b", "title": "T"}').handoff
     assert (shown["to"], shown["title"]) == ("c", "T")

@@ -25,13 +25,14 @@ from nodrop.core.commands import Actor
 from nodrop.core.decisions import Facts
 from nodrop.core.events import Event, Fact
 from nodrop.core.limits import HOUR
-from nodrop.core.model import FINAL, ClockName, Handoff, State
+from nodrop.core.model import FINAL, ClockName, Escalation, Handoff, State
 from nodrop.core.surroundings import Surroundings
 from nodrop.engine import batch, engine, repeats
 from nodrop.engine.batch import Batch
 from nodrop.engine.binding import Binder
 from nodrop.engine.engine import Engine
 from nodrop.engine.leases import Leases
+from nodrop.engine.rules import Rules
 from nodrop.engine.waiters import Takers
 from nodrop.store import Changes, Process, Row, Store, Transaction
 
@@ -217,6 +218,29 @@ def never_void() -> Generator[None]:
 
 
 _ANY_ACK: Final = evolution.Ack(version=1)
+
+
+@contextmanager
+def nobody_is_told() -> Generator[None]:
+    """The team's escalation steps are forgotten."""
+
+    def none(self: Rules, team: str) -> tuple[Escalation, ...]:
+        del self, team
+        return ()
+
+    with mock.patch.object(Rules, "team_steps", none):
+        yield
+
+
+@contextmanager
+def nobody_opts_out() -> Generator[None]:
+    """An offer without steps gets the team's all the same."""
+
+    def all_of_them(_: object, team: tuple[Escalation, ...]) -> tuple[Escalation, ...]:
+        return team
+
+    with mock.patch.object(decisions, "added", all_of_them):
+        yield
 
 
 def _changed(

@@ -205,6 +205,7 @@ class Script:
             after=r.choice((0, 600)),
             notify="me",
         )
+        steps = r.choice(((escalation,), (escalation,), None, ()))
         routed = r.random() < 0.4
         offer = requests.Offer(
             to=None if routed else r.choice((*CAPABLE, "dan", "nobody")),
@@ -215,7 +216,7 @@ class Script:
             deadline=r.choice((None, None, 1_200, 36_000)),
             accept_within=r.choice((None, 120)),
             attempts_max=r.choice((None, 1, 2)),
-            escalation=(escalation,) if r.random() < 0.5 else (),
+            escalation=steps,
             then=(requests.LegSpec(to=r.choice(CAPABLE)),) if r.random() < 0.3 else (),
             watchers=("otto",) if r.random() < 0.2 else (),
             idempotency_key=r.choice((None,) * 9 + ("k1", "k2", "k3")),
@@ -418,7 +419,7 @@ def test_every_store_answers_logs_and_keeps_alike(seed: int, tmp_path: Path, dat
 
 def test_the_scripts_make_every_kind_of_entry_there_is_about_a_handoff(tmp_path: Path) -> None:
     made: set[str] = set()
-    for seed in range(16):
+    for seed in range(32):
         found = loop.run(play([Side("memory", tmp_path, seed)], seed))
         made |= {entry.type for entry in found["log"]}
     assert set(wire_events.NAMES.values()) - made == set()

@@ -127,6 +127,7 @@ def an_offer(draw: st.DrawFn) -> dict[str, Any]:
         "accept_within": draw(st.sampled_from(ACCEPTS)),
         "attempts_max": draw(st.integers(1, 3)),
         "legs": tuple(draw(st.lists(st.sampled_from(legs), max_size=2))),
+        "quiet": draw(st.sampled_from((False, False, True))),
     }
 
 
@@ -290,6 +291,7 @@ class Team(RuleBasedStateMachine):
             accept_within=sent["accept_within"] / SECOND,
             attempts_max=sent["attempts_max"],
             then=tuple(requests.LegSpec(to=x.to, capability=x.capability) for x in sent["legs"]),
+            escalation=() if sent["quiet"] else None,
             command_id=command_id,
         )
         relays: tuple[Any, ...]
@@ -541,6 +543,13 @@ class Team(RuleBasedStateMachine):
         assert {v.id: shown(v) for v in page} == {
             h.id: h.shown() for h in self.model.handoffs.values()
         }
+        entries = requests.GetLog(type="handoff.escalated.v1", limit=500)
+        told = [
+            entry.handoff_id
+            for entry in self.ask("me", "log", entries).answer.entries
+            if msgspec.json.decode(bytes(entry.data))["when"] == "dead"
+        ]
+        assert sorted(told) == sorted(h.id for h in self.model.handoffs.values() if h.tells)
         for view in page:
             question = self.model.handoffs[view.id].question
             if view.question is not None and question is not None:
@@ -619,6 +628,8 @@ def test_the_relay_answers_as_the_model_does() -> None:
         mutations.two_outcomes,
         mutations.never_bound,
         mutations.never_void,
+        mutations.nobody_is_told,
+        mutations.nobody_opts_out,
         unfenced,
     ],
 )

@@ -164,7 +164,7 @@ async def _routed(team: Team) -> str:
 
 
 async def _settled(team: Team) -> str:
-    handoff_id = await team.offer("jon")
+    handoff_id = await team.offer("jon", escalation=())
     await team.ask("jon", "reject", requests.Reject(), handoff_id)
     await team.ask(ASKING, "settle", requests.Settle(), handoff_id)
     return handoff_id
@@ -196,10 +196,12 @@ AWAKE: Final[Sequence[Happening]] = (
     (60, "unread", "nudged ann: accept"),
     (140, "unread", "nudged ann: accept"),
     (290, "unread", "expired"),
+    (290, "unread", "escalated me: dead"),
     (300, "unread", "escalated boss: overdue"),
     (1, "taken", "returned: lease_lapsed"),
     (retried(1), "taken", "ready"),
     (retried(34), "taken", "nudged bob: accept"),
+    (60, "taken", "escalated me: unacknowledged"),
     (retried(100), "taken", "nudged bob: accept"),
     (retried(232), "taken", "nudged bob: accept"),
     (0.5, "begun", "returned: lease_lapsed"),
@@ -215,20 +217,25 @@ AWAKE: Final[Sequence[Happening]] = (
     (70, "asked", "escalated me: blocked"),
     (240, "asked", "nudged ina: answer"),
     (25, "countered", "nudged ina: accept"),
+    (60, "countered", "escalated me: unacknowledged"),
+    (60, "countered", "escalated me: blocked"),
     (75, "countered", "nudged ina: accept"),
     (175, "countered", "nudged ina: accept"),
     (240, "countered", "nudged ina: answer"),
     (60, "retried", "ready"),
+    (60, "retried", "escalated me: unacknowledged"),
     (100, "retried", "nudged gus: accept"),
     (180, "retried", "nudged gus: accept"),
     (340, "retried", "nudged gus: accept"),
     (120, "timed", "returned: timed_out"),
     (retried(120), "timed", "ready"),
     (retried(165), "timed", "nudged hal: accept"),
+    (180, "timed", "escalated me: unacknowledged"),
     (retried(255), "timed", "nudged hal: accept"),
     (1, "turn", "returned: lease_lapsed"),
     (retried(1), "turn", "ready"),
     (retried(51), "turn", "nudged ivy: accept"),
+    (60, "turn", "escalated me: unacknowledged"),
     (retried(151), "turn", "nudged ivy: accept"),
     (retried(351), "turn", "nudged ivy: accept"),
     (120, "done", "nudged ina: outcome"),
@@ -241,21 +248,24 @@ AWAKE: Final[Sequence[Happening]] = (
     (100, "routed", "escalated me: unacknowledged"),
     (110, "routed", "nudged max: accept"),
     (110, "routed", "rejected: no_candidate"),
+    (110, "routed", "escalated me: dead"),
     (230, "routed", "nudged ina: outcome"),
 )
-"""With the relay there. A clock that fires without a move re-arms at twice its length."""
+"""With the relay there, and the team's steps where an offer has none. A clock that fires without a move re-arms at twice its length."""
 
 DOWN: Final[Sequence[Happening]] = (
     # Counted from the start of the relay: its downtime is nobody's silence.
     *(each for each in AWAKE if each[1] not in {"unread", "retried"}),
     # A deadline is a time. What follows from it had its turn while nobody was there.
     (0, "unread", "expired"),
+    (0, "unread", "escalated me: dead"),
     (10, "unread", "escalated boss: overdue"),
     (120, "unread", "nudged ina: outcome"),
     (360, "unread", "nudged me: outcome"),
     # A wait before a retry is nobody's debt.
     (0, "retried", "ready"),
     (40, "retried", "nudged gus: accept"),
+    (60, "retried", "escalated me: unacknowledged"),
     (120, "retried", "nudged gus: accept"),
     (280, "retried", "nudged gus: accept"),
 )
@@ -269,7 +279,12 @@ ASLEEP: Final[Sequence[tuple[str, str]]] = (
     ("promised", "nudged dan: promise"),
     ("routed", "nudged lea: accept"),
     ("routed", "reassigned max"),
+    ("taken", "escalated me: unacknowledged"),
+    ("countered", "escalated me: unacknowledged"),
+    ("countered", "escalated me: blocked"),
+    ("retried", "escalated me: unacknowledged"),
     ("retried", "ready"),
+    ("turn", "escalated me: unacknowledged"),
     ("asked", "escalated me: blocked"),
     ("refused", "escalated me: dead"),
     ("retried", "nudged gus: accept"),
@@ -281,6 +296,7 @@ ASLEEP: Final[Sequence[tuple[str, str]]] = (
     ("countered", "nudged ina: answer"),
     ("unread", "expired"),
     ("unread", "escalated boss: overdue"),
+    ("unread", "escalated me: dead"),
 )
 """With the machine asleep: all at once when it wakes, in the order in which the clocks ran out."""
 

@@ -139,6 +139,8 @@ def broken(
         (mutations.nothing_due, "nothing is due"),
         (mutations.restarted_episodes, "fired before in this episode"),
         (mutations.never_void, "queued, and void since"),
+        (mutations.nobody_is_told, "the team's steps are for"),
+        (mutations.nobody_opts_out, "the team's steps are for"),
         (unfenced, "is the recipient|acts|cannot (update|checkpoint)|never acknowledged"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),

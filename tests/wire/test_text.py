@@ -167,6 +167,21 @@ def test_several_escalations_are_kept_in_order() -> None:
     assert [step["notify"] for step in text.parse(written)["escalation"]] == ["me", "ops"]
 
 
+def test_a_block_can_opt_out_of_every_step() -> None:
+    parsed = text.parse(block("ESCALATION: none"))
+    assert parsed["escalation"] == []
+    shown: dict[str, Any] = {"from": "a", "to": "b", "escalation": []}
+    assert text.render(shown).splitlines()[-1] == "ESCALATION: none"
+    assert "ESCALATION" not in text.render(shown | {"escalation": None})
+    assert "escalation" not in text.parse(block("TITLE: bug"))
+
+
+@pytest.mark.parametrize("lines", [("none", "If dead, notify me"), ("If dead, notify me", "None")])
+def test_opting_out_and_a_step_do_not_go_together(lines: tuple[str, str]) -> None:
+    [(path, message)] = problems(block(*(f"ESCALATION: {line}" for line in lines)))
+    assert (path, message) == ("line 3 (ESCALATION)", "`none` stands alone")
+
+
 # --- refusing -----------------------------------------------------------------------------------
 
 

@@ -199,14 +199,30 @@ async def policy(
     ] = None,
     *,
     allow_all: Annotated[bool, typer.Option("--allow-all", help="Drop the allow rules.")] = False,
+    escalate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHEN:AFTER:WHO",
+            help="Whom to tell if an offer has no such step, as in dead:0s:me.",
+        ),
+    ] = None,
+    no_escalation: Annotated[
+        bool, typer.Option("--no-escalation", help="Drop the team's escalation steps.")
+    ] = False,
 ) -> None:
     """Show the rules of the team, or set those that are named. Setting is for operators."""
     session.act_as("me")
     answer = await session.call("get_policy")
-    if signatures is not None or allow or allow_all:
+    if signatures is not None or allow or allow_all or escalate or no_escalation:
         rules = [_rule(text) for text in allow or ()]
         kept: list[Any] = [] if allow_all else answer["allow"]
-        fields = {"signatures": signatures or answer["signatures"], "allow": rules or kept}
+        steps = [_step(text) for text in escalate or ()]
+        steps_kept: list[Any] = [] if no_escalation else answer["escalation"]
+        fields = {
+            "signatures": signatures or answer["signatures"],
+            "allow": rules or kept,
+            "escalation": steps or steps_kept,
+        }
         answer = await session.call("set_policy", fields)
     session.show(answer, lambda: _show_policy(answer))
 
@@ -220,6 +236,15 @@ def _rule(text: str) -> dict[str, str]:
     return {"from": sender, "capability": capability, "to": recipient}
 
 
+def _step(text: str) -> dict[str, str]:
+    parts = text.split(":")
+    if len(parts) != 3:  # noqa: PLR2004  # when, after how long, whom
+        problem = Problem(path="--escalate", message=f"expected WHEN:AFTER:WHO, not {text}")
+        raise InvalidRequestError(problem.message, errors=(problem,))
+    when, after, notify = parts
+    return {"when": when, "after": after, "notify": notify}
+
+
 def _show_policy(rules: dict[str, Any]) -> None:
     out = screen.console()
     out.print(line("signatures  ", (rules["signatures"], "bold")))
@@ -228,3 +253,8 @@ def _show_policy(rules: dict[str, Any]) -> None:
     for rule in rules["allow"]:
         said = f"{rule['from']} may hand {rule['capability']} to {rule['to']}"
         out.print(line("allow       ", (said, "bold")))
+    if not rules["escalation"]:
+        out.print(line("escalation  ", ("nobody is told unless an offer says so", "bold")))
+    for step in rules["escalation"]:
+        said = f"{step['when']} after {step['after']}: {step['notify']} is told"
+        out.print(line("escalation  ", (said, "bold")))

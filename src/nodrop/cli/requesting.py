@@ -55,6 +55,9 @@ async def send(
     key: Annotated[
         str | None, typer.Option(help="Sent again with the same key, it is the same handoff.")
     ] = None,
+    no_escalation: Annotated[
+        bool, typer.Option("--no-escalation", help="No steps, and none of the team's either.")
+    ] = False,
     wait: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Then wait for the outcome.")
     ] = None,
@@ -75,6 +78,7 @@ async def send(
         timeout_=timeout_,
         contract_digest=contract,
         idempotency_key=key,
+        escalation=[] if no_escalation else None,
     )
     if not fields:
         raise InvalidRequestError(

@@ -515,12 +515,23 @@ class Client(Calls):
         return await self.call("get_policy")
 
     async def set_policy(
-        self, *, signatures: str = "optional", allow: Sequence[Mapping[str, str]] = ()
+        self,
+        *,
+        signatures: str = "optional",
+        allow: Sequence[Mapping[str, str]] = (),
+        escalation: Sequence[Mapping[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """Set the rules of the team, in the place of those before. For operators."""
-        return await self.call(
-            "set_policy", {"signatures": signatures, "allow": plain(allow, "allow")}
+        """Set the rules of the team, in the place of those before. For operators.
+
+        `escalation` are the steps for offers that have none of the same kind: `when`, `after` and
+        `notify`. None: the relay's default steps; empty: no steps.
+        """
+        fields = given(
+            signatures=signatures,
+            allow=plain(allow, "allow"),
+            escalation=plain(escalation, "escalation"),
         )
+        return await self.call("set_policy", fields)
 
     async def close(self) -> None:
         """Give up the connection. `async with nodrop.connect(...)` does this."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from nodrop.core.limits import HOUR, Limits
-from nodrop.core.model import Backoff, ClockName, Handoff, Priority, Rung, Terms, Timer, When
+from nodrop.core.model import Backoff, ClockName, Escalation, Handoff, Priority, Rung, Timer, When
 
 HEAD_START_MS: Final[dict[Priority, int]] = {
     Priority.URGENT: 4 * HOUR,
@@ -118,29 +118,29 @@ def disarmed(timers: Iterable[Timer], *names: ClockName) -> tuple[Timer, ...]:
 
 
 def steps_armed(
-    timers: Iterable[Timer], terms: Terms, when: When, *, since: int
+    timers: Iterable[Timer], steps: tuple[Escalation, ...], when: When, *, since: int
 ) -> tuple[Timer, ...]:
     """Return `timers` with the escalation steps of an episode that began at `since`."""
-    if not terms.escalation:
+    if not steps:
         return tuple(timers)
     return armed(
         timers,
         *(
             Timer(name=ClockName.STEP, at=since + e.after_ms, length_ms=e.after_ms, step=index)
-            for index, e in enumerate(terms.escalation)
+            for index, e in enumerate(steps)
             if e.when is when
         ),
     )
 
 
-def steps_disarmed(timers: Iterable[Timer], terms: Terms, *whens: When) -> tuple[Timer, ...]:
+def steps_disarmed(
+    timers: Iterable[Timer], steps: tuple[Escalation, ...], *whens: When
+) -> tuple[Timer, ...]:
     """Return `timers` without the steps of episodes that are over."""
-    if not terms.escalation:
+    if not steps:
         return tuple(timers)
     return tuple(
         t
         for t in timers
-        if t.name is not ClockName.STEP
-        or t.step is None
-        or terms.escalation[t.step].when not in whens
+        if t.name is not ClockName.STEP or t.step is None or steps[t.step].when not in whens
     )

@@ -36,6 +36,7 @@ from nodrop.core.model import (
     State,
     Terms,
 )
+from nodrop.core.policy import added
 from nodrop.core.routing import next_candidate, reassigned
 from nodrop.core.surroundings import Facts, Surroundings
 from nodrop.core.ticking import count_anew, exhausted, lapse, lapse_queue, tick
@@ -46,7 +47,7 @@ def propose(
 ) -> Facts:
     """Return the facts `command` would bring about if the table allows them."""
     if isinstance(command, commands.Offer):
-        return _offer(handoff, command)
+        return _offer(handoff, command, around)
     if handoff is None:
         raise NotFoundError
     match command:
@@ -123,7 +124,7 @@ def propose(
 # --- the offer and its delivery -----------------------------------------------------------------
 
 
-def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
+def _offer(handoff: Handoff | None, command: commands.Offer, around: Surroundings) -> Facts:
     if handoff is not None:
         raise ConflictError("a handoff with this id exists")
     terms = _terms_for(command.terms, command.to)
@@ -135,6 +136,7 @@ def _offer(handoff: Handoff | None, command: commands.Offer) -> Facts:
         manifest_version=command.to.manifest_version,
         routed=command.routed,
         terms=terms,
+        team_steps=added(terms.escalation, around.team_steps),
         contract_digest=command.contract_digest,
         correlation_id=command.correlation_id,
         parent_id=command.parent_id,

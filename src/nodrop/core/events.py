@@ -8,6 +8,7 @@ from nodrop.core.model import (
     Answer,
     BodyRef,
     ClockName,
+    Escalation,
     Join,
     Leg,
     LegDone,
@@ -33,6 +34,8 @@ class Offered(Value, frozen=True, kw_only=True):
     manifest_version: int | None = None
     routed: bool = False
     terms: Terms
+    team_steps: tuple[Escalation, ...] = ()
+    """The team's escalation steps of kinds that the terms have no step of."""
     contract_digest: str | None = None
     correlation_id: str
     parent_id: str | None = None

@@ -79,12 +79,13 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         answers=event.answers,
         checkpoint=event.checkpoint,
         terms=event.terms,
+        team_steps=event.team_steps,
         stored_at=at,
         offered_at=at,
         state=State.OFFERED,
         timers=steps_armed(
             (deadline, *_retry_timer(event.not_before, at), _accept_timer(event.terms, taken_at)),
-            event.terms,
+            (*(event.terms.escalation or ()), *event.team_steps),
             When.UNACKNOWLEDGED,
             since=at,
         ),
@@ -210,7 +211,7 @@ def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
 def _queued(h: Handoff, event: events.Queued, version: int, at: int) -> dict[str, Any]:
     """Let the promise be what is owed, in place of the acceptance. A second one is an update."""
     timers = disarmed(h.timers, ClockName.ACCEPT)
-    timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED, When.SILENT)
+    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
     changes: dict[str, Any] = {
         "queued": _ack(event, version),
         "timers": _promise_armed(timers, event.next_update_at, at),
@@ -226,7 +227,7 @@ def _queue_lapsed(h: Handoff, at: int) -> dict[str, Any]:
     timers = armed(disarmed(h.timers, ClockName.PROMISE), _accept_timer(h.terms, at))
     return {
         "queued": None,
-        "timers": steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at),
+        "timers": steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at),
         "receipts": _unacknowledged(h),
         # A lapsed attempt that may go on is known by when it went back to the inbox.
         "offered_at": h.offered_at if h.revivable else at,
@@ -253,7 +254,7 @@ def _first_receipt(h: Handoff, *, attempt: int, at: int) -> dict[str, Any]:
 
 def _acknowledged(h: Handoff, event: events.Acknowledged, version: int, at: int) -> dict[str, Any]:
     timers = disarmed(h.timers, ClockName.LEASE)
-    timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED, When.SILENT)
+    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
     return {
         "ack": _ack(event, version, at=None if h.queued is None else at),
         "queued": None,
@@ -268,7 +269,7 @@ def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[s
         **_receipt(h, Rung.UPDATED, by=h.recipient, at=at, attempt=event.attempt),
     }
     if h.state is not State.BLOCKED:  # while blocked, somebody else owes the next move
-        timers = steps_disarmed(h.timers, h.terms, When.SILENT)
+        timers = steps_disarmed(h.timers, h.escalation, When.SILENT)
         changes["timers"] = _promise_armed(timers, event.next_update_at, at)
     return changes
 
@@ -316,7 +317,7 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
         from_state=h.state,
         proposed=event.proposed,
     )
-    timers = steps_disarmed(disarmed(h.timers, *_ATTEMPT_CLOCKS), h.terms, When.SILENT)
+    timers = steps_disarmed(disarmed(h.timers, *_ATTEMPT_CLOCKS), h.escalation, When.SILENT)
     answer = Timer(
         name=ClockName.ANSWER,
         at=at + h.terms.answer_within_ms,
@@ -330,7 +331,7 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
     changes: dict[str, Any] = {
         "question": question,
         "timeout_left_ms": _timeout_left(h, at),
-        "timers": steps_armed(armed(timers, answer), h.terms, When.BLOCKED, since=at),
+        "timers": steps_armed(armed(timers, answer), h.escalation, When.BLOCKED, since=at),
     }
     return changes | _detached(h) if event.parked else changes
 
@@ -363,12 +364,12 @@ def _agreed(h: Handoff, event: events.Agreed, at: int) -> dict[str, Any]:
 
 def _answered_timers(h: Handoff) -> tuple[Timer, ...]:
     timers = disarmed(h.timers, ClockName.ANSWER, ClockName.ACCEPT)
-    return steps_disarmed(timers, h.terms, When.BLOCKED)
+    return steps_disarmed(timers, h.escalation, When.BLOCKED)
 
 
 def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
     timers = _timeout_armed(_answered_timers(h), h.timeout_left_ms, at)
-    timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED)
+    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED)
     next_update_at = at + h.terms.update_every_ms
     changes: dict[str, Any] = {
         "question": None,
@@ -398,10 +399,10 @@ def _member_moved(h: Handoff, event: events.MemberMoved) -> dict[str, Any]:
 
 def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
     timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS)
-    timers = steps_disarmed(timers, h.terms, When.SILENT)
+    timers = steps_disarmed(timers, h.escalation, When.SILENT)
     if h.ack is not None or h.queued is not None:
         # The earlier acceptance ended the episode; this begins another.
-        timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
+        timers = steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at)
     timers = armed(timers, *_retry_timer(event.not_before, at))
     released = event.reason == "released"
     changes: dict[str, Any] = {
@@ -434,7 +435,7 @@ def _revived(h: Handoff, at: int) -> dict[str, Any]:
             Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
         )
     if h.ack is not None:
-        timers = steps_disarmed(timers, h.terms, When.UNACKNOWLEDGED, When.SILENT)
+        timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
         timers = _promise_armed(timers, at + h.terms.update_every_ms, at)
     return {
         "live": True,
@@ -448,10 +449,10 @@ def _revived(h: Handoff, at: int) -> dict[str, Any]:
 
 def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]:
     timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS, ClockName.RETRY)
-    timers = steps_disarmed(timers, h.terms, When.SILENT)
+    timers = steps_disarmed(timers, h.escalation, When.SILENT)
     accepted = h.ack is not None and h.state is not State.OFFERED
     if accepted or h.queued is not None:  # else the episode began before
-        timers = steps_armed(timers, h.terms, When.UNACKNOWLEDGED, since=at)
+        timers = steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at)
     asked = h.asked if event.recipient in h.asked else (*h.asked, event.recipient)
     return {
         **_detached(h),
@@ -504,7 +505,7 @@ def _nudged(h: Handoff, event: events.Nudged, at: int) -> dict[str, Any]:
     )
     timers = armed(h.timers, again)
     if event.clock is ClockName.PROMISE and again.fires == 1:
-        timers = steps_armed(timers, h.terms, When.SILENT, since=at)
+        timers = steps_armed(timers, h.escalation, When.SILENT, since=at)
     return {"timers": timers}
 
 
@@ -540,9 +541,9 @@ def _ended(
     timers = (outcome,)
     replaced = state in DEAD and bool(h.legs) and h.legs[0].fallback  # which comes first
     if state is State.EXPIRED and not replaced:
-        timers = steps_armed(timers, h.terms, When.OVERDUE, since=h.terms.deadline_at)
+        timers = steps_armed(timers, h.escalation, When.OVERDUE, since=h.terms.deadline_at)
     if state in DEAD and not replaced:
-        timers = steps_armed(timers, h.terms, When.DEAD, since=at)
+        timers = steps_armed(timers, h.escalation, When.DEAD, since=at)
     exhausted = code == EXHAUSTED and h.tries < h.terms.attempts_max
     return {
         **_detached(h),

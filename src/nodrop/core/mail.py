@@ -95,7 +95,7 @@ def is_open(kind: Kind, entry_version: int | None, handoff: Handoff, reader: str
 
 
 def _escalated_to(handoff: Handoff, reader: str) -> bool:
-    return any(step.notify == reader for step in handoff.terms.escalation)
+    return any(step.notify == reader for step in handoff.escalation)
 
 
 def _outcome(after: Handoff) -> tuple[Item, ...]:

@@ -163,7 +163,8 @@ class Terms(Value, frozen=True, kw_only=True):
     outcome_within_ms: int
     attempts_max: int
     backoff: Backoff
-    escalation: tuple[Escalation, ...] = ()
+    escalation: tuple[Escalation, ...] | None = None
+    """The requester's steps. None: not stated, the team's steps apply; empty: no steps at all."""
     timeout_ms: int | None = None
     """Active time per attempt: the recipient's, or the shorter one that was asked for."""
     timeout_asked_ms: int | None = None
@@ -348,6 +349,8 @@ class Handoff(Value, frozen=True, kw_only=True):
 
     # Contract and clocks.
     terms: Terms
+    team_steps: tuple[Escalation, ...] = ()
+    """The team's steps that were added to the requester's when it was offered."""
     timers: tuple[Timer, ...] = ()
     stored_at: int
     offered_at: int
@@ -386,6 +389,12 @@ class Handoff(Value, frozen=True, kw_only=True):
     """Bodies from before this are gone."""
 
     receipts: tuple[Receipt, ...] = ()
+
+    @property
+    def escalation(self) -> tuple[Escalation, ...]:
+        """Every step, the requester's first. `Timer.step` and `Escalated.step` count in it."""
+        own = self.terms.escalation
+        return own + self.team_steps if own else self.team_steps
 
     @property
     def final(self) -> bool:

@@ -7,9 +7,17 @@ agents and checks signatures where there are any.
 from enum import StrEnum
 from typing import Final
 
-from nodrop.core.model import Value
+from nodrop.core.limits import HOUR
+from nodrop.core.model import Escalation, Value, When
 
 ANY: Final = "*"
+PERSON: Final = "me"
+STEPS: Final = (
+    Escalation(when=When.UNACKNOWLEDGED, after_ms=HOUR, notify=PERSON),
+    Escalation(when=When.BLOCKED, after_ms=HOUR, notify=PERSON),
+    Escalation(when=When.DEAD, after_ms=0, notify=PERSON),
+)
+"""The escalation steps of a team that sets none: what nobody acts on reaches a person."""
 
 
 class Signatures(StrEnum):
@@ -40,11 +48,25 @@ class Policy(Value, frozen=True, kw_only=True):
     allow: tuple[Allow, ...] = ()
     """Nobody may do more than one of these covers; none at all: everybody may do everything."""
 
+    escalation: tuple[Escalation, ...] = STEPS
+    """The team's steps. Each applies to offers that have no step of its kind. They only notify: a
+    step that gave work away would do so again for the successor, without end."""
+
     def allows(self, sender: str, recipient: str, capability: str | None) -> bool:
         """Whether `sender` may hand `capability` to `recipient`."""
         return not self.allow or any(
             rule.covers(sender, recipient, capability) for rule in self.allow
         )
+
+
+def added(
+    own: tuple[Escalation, ...] | None, team: tuple[Escalation, ...]
+) -> tuple[Escalation, ...]:
+    """Return the team's steps that an offer with the steps `own` gets; empty steps opt out."""
+    if own is None:
+        return team
+    kinds = {step.when for step in own}
+    return tuple(step for step in team if step.when not in kinds) if own else ()
 
 
 DEFAULT_POLICY: Final = Policy()

@@ -3,7 +3,7 @@
 from nodrop.core.commands import Binding, Candidate
 from nodrop.core.events import Fact
 from nodrop.core.limits import DEFAULT, Limits
-from nodrop.core.model import Value
+from nodrop.core.model import Escalation, Value
 
 
 class Surroundings(Value, frozen=True, kw_only=True):
@@ -25,6 +25,8 @@ class Surroundings(Value, frozen=True, kw_only=True):
     """Whom the escalation step that is due gives the handoff to; None: nobody can be found."""
     step_capability: str | None = None
     step_routed: bool = False
+    team_steps: tuple[Escalation, ...] = ()
+    """The escalation steps of the team's policy, for an offer."""
     successor: str | None = None
     """The id of what would carry on a dead letter that a step redrives."""
     up_since: int = 0

@@ -66,7 +66,8 @@ def tick(handoff: Handoff, now: int, around: Surroundings) -> Facts:
     # Every other clock that ran out while the relay was down counts anew, and a lease is never
     # shorter than the time since the start.
     anew_at = around.up_since + max(timer.length_ms, 1)
-    missed = timer.at <= around.up_since and timer.name is not ClockName.RETRY
+    began_before = timer.at - timer.length_ms < around.up_since  # a step may wait for nothing
+    missed = began_before and timer.at <= around.up_since and timer.name is not ClockName.RETRY
     if missed or (timer.name is ClockName.LEASE and timer.at < anew_at):
         again = events.Rearmed(clock=timer.name, step=timer.step, at=anew_at)
         return (Fact(event=again),)
@@ -118,7 +119,7 @@ def _fire(handoff: Handoff, timer: Timer, now: int, around: Surroundings) -> Fac
 def _step(handoff: Handoff, timer: Timer, around: Surroundings) -> Facts:
     """Carry out an escalation step. Whoever it cannot be given to, somebody is told."""
     assert timer.step is not None, "a step timer names its step"
-    step = handoff.terms.escalation[timer.step]
+    step = handoff.escalation[timer.step]
     to = around.step_to
     nobody = step.reassign is not None and to is None
     escalated = events.Escalated(

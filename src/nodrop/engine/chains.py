@@ -251,15 +251,17 @@ def successor(
 
     `without_step` is the escalation step that made it, and is not to make another.
     """
-    steps = enumerate(dead.terms.escalation)
-    kept = tuple(step for index, step in steps if index != without_step)
+    steps = dead.terms.escalation
+    if steps and without_step is not None:
+        # None where no step is left: the requester did not opt out of the team's.
+        steps = (*steps[:without_step], *steps[without_step + 1 :]) or None
     return commands.Offer(
         sender=dead.sender,
         origin=dead.origin,
         to=to,
         capability=capability,
         routed=routed,
-        terms=replace(dead.terms, deadline_at=deadline_at, escalation=kept),
+        terms=replace(dead.terms, deadline_at=deadline_at, escalation=steps),
         correlation_id=dead.correlation_id,
         parent_id=dead.parent_id,
         legs=dead.legs,

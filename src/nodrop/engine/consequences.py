@@ -85,7 +85,7 @@ class Consequences:
         given_away = [
             h
             for h in due
-            if (h.routed and not h.final) or any(step.reassign for step in h.terms.escalation)
+            if (h.routed and not h.final) or any(step.reassign for step in h.terms.escalation or ())
         ]
         if given_away:
             await self._bodies.fetch([(h.team, h.id, 1) for h in given_away])
@@ -95,7 +95,7 @@ class Consequences:
         waits = timer.name is ClockName.ACCEPT or handoff.queued is not None
         if waits and timer.step is None and handoff.routed:
             return {"candidates": await self._candidates(batch, handoff)}
-        step = None if timer.step is None else handoff.terms.escalation[timer.step]
+        step = None if timer.step is None else handoff.escalation[timer.step]
         if timer.step is None or step is None or step.reassign is None:
             return {}
         elsewhere = step.reassign
@@ -333,7 +333,8 @@ class Consequences:
     def _apply(
         self, batch: Batch, team: str, handoff_id: str, command: commands.Command
     ) -> Handoff:
-        around = self._engine.surroundings()
+        steps = self._register.rules.team_steps(team)
+        around = self._engine.surroundings(team_steps=steps)
         return batch.apply(team, handoff_id, command, by=RELAY, around=around)
 
     async def _content(self, batch: Batch, handoff: Handoff) -> bytes | None:

@@ -134,7 +134,7 @@ class Events:
         use = batch.key_use(team, _SENDER, plan.key)
         if use is not None:
             return Fired(rule=plan.rule, handoff_id=use.handoff_id, before=True)
-        around = self._engine.surroundings()
+        around = self._writing.offers.around(team)
         batch.apply(team, plan.handoff_id, plan.offer, by=RELAY, around=around, reserved=True)
         self._engine.retries.earn(team, plan.offer.origin)
         batch.use_key(

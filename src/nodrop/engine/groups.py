@@ -139,7 +139,7 @@ class Groups:
         offers: Mapping[str, commands.Offer],
     ) -> None:
         """Make the group and its members, by their ids."""
-        around = self._engine.surroundings()
+        around = self._writing.offers.around(caller.team)
         itself = Actor(agent=caller.agent, operator=caller.operator)
         for handoff_id, offer in offers.items():
             is_group = handoff_id == group_id
@@ -236,6 +236,10 @@ class Groups:
             payload={"members": {label: offer.to.agent for label, (_, offer) in offers.items()}},
             then=request.then,
             correlation_id=request.correlation_id,
+            # A group has no steps of its own: it opts out where every member does.
+            escalation=()
+            if all(offer.terms.escalation == () for _, offer in offers.values())
+            else None,
         )
         terms = replace(
             self._intake.terms(itself, now=now),
@@ -331,7 +335,7 @@ class Groups:
 
 def _require_steps_that_come(terms: Terms) -> None:
     """Refuse a step that would wait longer than a member is there to take it."""
-    for index, step in enumerate(terms.escalation):
+    for index, step in enumerate(terms.escalation or ()):
         if step.after_ms and step.when in {When.OVERDUE, When.DEAD}:
             message = "a member is settled when it ends: such a step comes at once, or never"
             problem = Problem(path=f"escalation[{index}].after", message=message)

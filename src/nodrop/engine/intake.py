@@ -77,7 +77,9 @@ class Intake:
             outcome_within_ms=limits.outcome_within_ms,
             attempts_max=read.attempts(offer.attempts_max, "attempts_max"),
             backoff=self._usual_backoff if offer.backoff is None else read.backoff(offer.backoff),
-            escalation=tuple(read.escalations(offer.escalation)) if offer.escalation else (),
+            escalation=None
+            if offer.escalation is None
+            else tuple(read.escalations(offer.escalation)),
             timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
         )
         self._check_offer(offer, read)
@@ -109,6 +111,20 @@ class Intake:
                 read.agent(watcher, f"watchers[{index}]")
         if offer.to is None and offer.capability is None:
             read.wrong("to", "name a recipient, a capability, or both")
+
+    def team_steps(self, specs: tuple[requests.TeamStepSpec, ...]) -> tuple[Escalation, ...]:
+        """Return the escalation steps of a team."""
+        read = _Reader(self._limits, 0)
+        steps = tuple(
+            read.escalations(
+                tuple(
+                    requests.EscalationSpec(when=spec.when, after=spec.after, notify=spec.notify)
+                    for spec in specs
+                )
+            )
+        )
+        read.done()
+        return steps
 
     def legs(self, offer: requests.Offer) -> tuple[Leg, ...]:
         """Return the legs to come."""

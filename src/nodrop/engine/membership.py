@@ -23,7 +23,7 @@ from nodrop.core.errors import (
     UnavailableError,
 )
 from nodrop.core.limits import DAY
-from nodrop.core.policy import ANY, Allow, Policy, Signatures
+from nodrop.core.policy import ANY, STEPS, Allow, Policy, Signatures
 from nodrop.engine import invitations, keys, policies
 from nodrop.engine.access import ROLES, hashed
 from nodrop.engine.batch import Batch
@@ -385,6 +385,9 @@ class Membership:
                 Allow(from_=rule.from_, to=rule.to, capability=rule.capability)
                 for rule in request.allow
             ),
+            escalation=STEPS
+            if request.escalation is None
+            else self._intake.team_steps(request.escalation),
         )
 
         def run(batch: Batch) -> Policy:

@@ -23,6 +23,7 @@ from nodrop.core.errors import (
     Problem,
 )
 from nodrop.core.model import Handoff, Leg, State, Terms
+from nodrop.core.surroundings import Surroundings
 from nodrop.engine.batch import Batch
 from nodrop.engine.contracts import Contracts
 from nodrop.engine.done import Done, DoneBefore, Existing
@@ -176,6 +177,10 @@ class Offers:
         self._room.reserve(team, sender, recipient)
         return True
 
+    def around(self, team: str) -> Surroundings:
+        """Return what the decision on an offer depends on besides the offer: the team's steps."""
+        return self._engine.surroundings(team_steps=self._register.rules.team_steps(team))
+
     # --- reading ---
 
     async def read(
@@ -326,7 +331,7 @@ class Offers:
                 asked.handoff_id,
                 offer,
                 by=Actor(agent=caller.agent, operator=caller.operator),
-                around=self._engine.surroundings(),
+                around=self.around(team),
                 command_id=request.command_id,
                 reserved=True,
             )

@@ -7,6 +7,7 @@ import msgspec
 from nodrop.core.policy import DEFAULT_POLICY, Policy, Signatures
 from nodrop.store import Record
 from nodrop.wire.key_views import PolicyAnswer
+from nodrop.wire.showing import step_view
 
 KIND: Final = "policy"
 
@@ -43,4 +44,5 @@ def view(policy: Policy) -> PolicyAnswer:
             {"from": rule.from_, "to": rule.to, "capability": rule.capability}
             for rule in policy.allow
         ),
+        escalation=tuple(step_view(step) for step in policy.escalation),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from nodrop.core.errors import ForbiddenError
-from nodrop.core.model import Leg
+from nodrop.core.model import Escalation, Leg
 from nodrop.core.policy import ANY, DEFAULT_POLICY, Policy
 
 T = TypeVar("T")
@@ -40,6 +40,10 @@ class Rules:
         if not policy.allow:
             return offered
         return {a: o for a, o in offered.items() if policy.allows(sender, a, capability)}
+
+    def team_steps(self, team: str) -> tuple[Escalation, ...]:
+        """Return the team's escalation steps, for offers that have none of the same kind."""
+        return self._policy_of(team).escalation
 
     def require(self, team: str, sender: str, recipient: str, capability: str | None) -> None:
         """Refuse a handoff that no rule covers."""

@@ -103,7 +103,7 @@ def may_read_loose(caller: Caller, entry: Entry) -> bool:
 def parties(handoff: Handoff) -> set[str]:
     """Return everybody whom a handoff concerns."""
     concerned = {handoff.sender, handoff.origin, *handoff.asked, *handoff.watchers}
-    concerned.update(step.notify for step in handoff.terms.escalation if step.notify)
+    concerned.update(step.notify for step in handoff.escalation if step.notify)
     for question in (handoff.question, handoff.withdrawn):
         if question is not None:
             concerned.add(question.asked)

@@ -145,7 +145,7 @@ def _since(h: Handoff) -> int:
 def _name(h: Handoff, timer: Timer) -> str:
     if timer.step is None:
         return timer.name.value
-    return f"{h.terms.escalation[timer.step].when} step"
+    return f"{h.escalation[timer.step].when} step"
 
 
 # --- what broke ---------------------------------------------------------------------------------

@@ -406,7 +406,8 @@ class Writing:
             late_result=late_result,
             not_before=not_before,
         )
-        made = self._apply(batch, successor_id, offer, caller)
+        around = self.offers.around(caller.team)
+        made = self._apply(batch, successor_id, offer, caller, around=around)
         if covered := covering(decode_content(content), dead):
             state(batch, made, signature=None, within=covered)
         if dead.key is not None:

@@ -1,5 +1,7 @@
 """What the relay answers about keys, invitations, the rules of a team, and how agents are reached."""
 
+from typing import Any
+
 from nodrop.wire.view import View
 
 
@@ -92,6 +94,8 @@ class PolicyAnswer(View, frozen=True, kw_only=True):
 
     signatures: str
     allow: tuple[dict[str, str], ...]
+    escalation: tuple[dict[str, Any], ...]
+    """The team's escalation steps, for offers that have no step of the same kind."""
 
 
 class ReachAnswer(View, frozen=True, kw_only=True):

@@ -94,7 +94,8 @@ class Offer(Briefly, frozen=True, kw_only=True, rename={"from_": "from"}):
     """Active time per attempt, if it shall be shorter than the recipient's manifest says."""
     attempts_max: int | None = None
     backoff: BackoffSpec | None = None
-    escalation: tuple[EscalationSpec, ...] = ()
+    escalation: tuple[EscalationSpec, ...] | None = None
+    """Added to the team's own steps, in the place of those of the same kinds; empty: no steps."""
     then: tuple[LegSpec, ...] = ()
     watchers: tuple[str, ...] = ()
     correlation_id: str | None = None
@@ -400,11 +401,21 @@ class AllowSpec(Request, frozen=True, kw_only=True, rename={"from_": "from"}):
     capability: str = "*"
 
 
+class TeamStepSpec(Request, frozen=True, kw_only=True):
+    """Whom to tell when nobody moves, and when: a step of the team."""
+
+    when: str
+    after: Duration = 0
+    notify: str = "me"
+
+
 class SetPolicy(Command, frozen=True, kw_only=True):
     """Set the rules of the team, in the place of those before."""
 
     signatures: str = "optional"
     allow: tuple[AllowSpec, ...] = ()
+    escalation: tuple[TeamStepSpec, ...] | None = None
+    """For offers that have no step of the same kind. Left out: the default steps; empty: none."""
 
 
 class ListInvitations(Request, frozen=True, kw_only=True):

@@ -265,7 +265,10 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
             "factor": h.terms.backoff.factor_percent / 100,
             "max": format_duration(h.terms.backoff.max_ms),
         },
-        escalation=tuple(_escalation(e) for e in h.terms.escalation),
+        escalation=None
+        if h.terms.escalation is None
+        else tuple(step_view(step) for step in h.terms.escalation),
+        team_steps=tuple(step_view(step) for step in h.team_steps),
         then=tuple(_leg(leg) for leg in h.legs),
         watchers=h.watchers,
         correlation_id=h.correlation_id,
@@ -382,7 +385,8 @@ def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
     )
 
 
-def _escalation(step: Escalation) -> dict[str, Any]:
+def step_view(step: Escalation) -> dict[str, Any]:
+    """Return an escalation step as an offer spells it."""
     shown: dict[str, Any] = {"when": step.when.value, "after": format_duration(step.after_ms)}
     if step.notify is not None:
         shown["notify"] = step.notify

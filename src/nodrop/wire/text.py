@@ -36,6 +36,8 @@ _ESCALATION: Final = re.compile(
     rf"\s*,?\s*notify\s+({AGENT_ID})(.*)",
     re.IGNORECASE,
 )
+_NO_STEPS: Final = "none"
+"""`ESCALATION: none` opts out of the team's steps too."""
 _LOST_BREAK: Final = re.compile(r"me(?=[A-Z])")
 """`notify meThe coding agent …`: the next sentence is glued on where a line break was lost."""
 
@@ -147,12 +149,24 @@ class _Reader:
             if not value:
                 raise ValueError("says nothing")  # noqa: TRY301  # told like any other bad value
             if key == "ESCALATION":
-                step, self._ended = _read_escalation(value)
-                self._fields.setdefault("escalation", []).append(step)
+                self._ended = self._escalation(value)
             else:
                 self._fields |= _KEYS[key](value)
         except ValueError as error:
             self._problem(at, key, str(error))
+
+    def _escalation(self, value: str) -> bool:
+        """Add a step, or opt out of all steps; return whether prose ran on after it."""
+        steps: list[dict[str, Any]] | None = self._fields.get("escalation")
+        opts_out = value.lower() == _NO_STEPS
+        if steps is not None and opts_out != (not steps):
+            raise ValueError(f"`{_NO_STEPS}` stands alone")
+        if opts_out:
+            self._fields["escalation"] = []
+            return False
+        step, ended = _read_escalation(value)
+        self._fields.setdefault("escalation", []).append(step)
+        return ended
 
     def _payload(self, at: int) -> int:
         """Read JSON that begins on this line and may go on over the next ones."""
@@ -244,7 +258,8 @@ def _read_escalation(value: str) -> tuple[dict[str, Any], bool]:
     episode = _EPISODES.get(found[1].lower()) if found else None
     if found is None or episode is None:
         spoken = ", ".join(f"`{words}`" for words in _EPISODES)
-        raise ValueError(f"expected `If no response in 1 hour, notify me`; also {spoken}")
+        expected = "expected `If no response in 1 hour, notify me`"
+        raise ValueError(f"{expected}; also {spoken}; or `{_NO_STEPS}` for no steps at all")
     notify, rest = found[3], found[4]
     glued = bool(rest) and _LOST_BREAK.match(notify) is not None
     if glued:
@@ -313,9 +328,7 @@ def render(handoff: Mapping[str, Any]) -> str:
         "DEADLINE": _write_deadline(handoff),
         "ACCEPT_WITHIN": _write_length(handoff.get("accept_within"), DEFAULT.accept_within_ms),
         "UPDATE_EVERY": _write_length(handoff.get("update_every"), DEFAULT.update_every_ms),
-        "ESCALATION": "\nESCALATION: ".join(
-            _write_escalation(step) for step in handoff.get("escalation") or ()
-        ),
+        "ESCALATION": _write_escalations(handoff.get("escalation")),
         "THEN": _write_legs(handoff.get("then") or ()),
         "KEY": handoff.get("idempotency_key"),
     }
@@ -391,6 +404,12 @@ def _write_length(length: str | None, default: int) -> str | None:
     if length is None or parse_duration(length) == default:
         return None
     return spell_duration(parse_duration(length))
+
+
+def _write_escalations(steps: Sequence[Mapping[str, Any]] | None) -> str | None:
+    if steps is None:
+        return None
+    return "\nESCALATION: ".join(map(_write_escalation, steps)) or _NO_STEPS
 
 
 def _write_escalation(step: Mapping[str, Any]) -> str:

@@ -106,7 +106,10 @@ class HandoffView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     contract_digest: str | None
     attempts_max: int
     backoff: dict[str, Any]
-    escalation: tuple[dict[str, Any], ...]
+    escalation: tuple[dict[str, Any], ...] | None
+    """The requester's steps; null where it stated none, empty where it opted out of the team's."""
+    team_steps: tuple[dict[str, Any], ...]
+    """The team's steps that were added when it was offered."""
     then: tuple[dict[str, Any], ...]
     watchers: tuple[str, ...]
     correlation_id: str

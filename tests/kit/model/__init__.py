@@ -2,7 +2,8 @@
 
 Written from `docs/protocol.md`, and sharing nothing with `core`: no events, no table, no timers;
 a handoff here is a bag of facts, and time a handful of moments at which it changes by itself. What
-changes neither a state nor an answer (nudges, escalations, receipts, bodies) is not here.
+changes neither a state nor an answer (nudges, receipts, bodies) is not here; of escalation, only who
+is told of a dead letter.
 """
 
 from kit.model.facts import Handoff, Leg, Question, RefusedError, Rules, Shown

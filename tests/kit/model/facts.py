@@ -71,6 +71,8 @@ class Handoff:
     routed: bool = False
     key: str | None = None
     legs: tuple[Leg, ...] = ()
+    quiet: bool = False
+    """Its requester wants nobody to be told what becomes of it, nor of what follows from it."""
     asked: list[str] = field(default_factory=list[str])
     state: str = "offered"
     attempt: int = 0
@@ -115,6 +117,11 @@ class Handoff:
     def ended(self) -> bool:
         """Whether an outcome exists."""
         return self.state in ENDED
+
+    @property
+    def tells(self) -> bool:
+        """Whether the person is told of it: it is a dead letter, and nobody opted out."""
+        return self.state in DEAD and not self.quiet
 
     @property
     def holder(self) -> str | None:

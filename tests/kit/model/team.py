@@ -49,6 +49,7 @@ class Model(Moves):
             routed=routed,
             key=key,
             legs=tuple(offer.get("legs", ())),
+            quiet=offer["quiet"],
             deadline_at=self.now + offer["deadline"],
             accept_within=offer["accept_within"],
             attempts_max=offer["attempts_max"],

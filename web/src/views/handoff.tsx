@@ -539,6 +539,10 @@ export function artifactsIn(result: unknown): unknown[] {
   return Array.isArray(found) ? found : [];
 }
 
+function steps(them: Handoff["team_steps"]): string {
+  return them.map((step) => JSON.stringify(step)).join(" ");
+}
+
 function Terms({ h }: { h: Handoff }): JSX.Element {
   const facts: [string, ComponentChildren][] = [
     ["from", <Line key="from" text={h.from} />],
@@ -550,7 +554,8 @@ function Terms({ h }: { h: Handoff }): JSX.Element {
     ["update every", h.update_every],
     ["timeout", h.timeout ?? "–"],
     ["watchers", h.watchers.join(", ") || "–"],
-    ["escalation", h.escalation.length ? h.escalation.map((step) => JSON.stringify(step)).join(" ") : "–"],
+    ["escalation", steps(h.escalation ?? []) || (h.escalation ? "none, and none of the team's" : "–")],
+    ["team's steps", steps(h.team_steps) || "–"],
     ["contract", h.contract_digest ? oneLine(h.contract_digest, 20) : "–"],
     ["trace", h.traceparent],
     ["id", h.id],

@@ -101,7 +101,7 @@ class _Database(Database):
                     if not early:
                         self._plan_cut(_OPERATIONS_MAX)
                     await self._use(relay, store, in_order=in_order)
-                if in_order:
+                if in_order and not self.disk.off:  # a plan would outlast this life
                     self._plan_cut(_EARLY_OPERATIONS_MAX)
         except UnavailableError:
             if not self.disk.off:

@@ -88,6 +88,8 @@ class Requester:
         if chance.strikes(0.4):
             steps = chance.randint(1, 4)
             fields["escalation"] = tuple(self._step() for _ in range(steps))
+        elif chance.strikes(0.15):
+            fields["escalation"] = ()  # none, and none of the team's either
         return requests.Offer(
             to=None if routed else chance.choice((*self._workers, "latecomer")),
             capability=CAPABILITY if routed else None,
@@ -251,7 +253,7 @@ class Requester:
 
 def _as_member(offer: requests.Offer) -> requests.Offer:
     """Return an offer as one of a group: without a key, and no step waits beyond its end."""
-    steps = tuple(
+    steps = offer.escalation and tuple(
         replace(step, after=0) if step.when in {"overdue", "dead"} else step
         for step in offer.escalation
     )

@@ -10,6 +10,8 @@ from nodrop.audit.ledger import ENDINGS
 from nodrop_proof.simulate.violation import Violation
 
 RELAY: Final = "relay"
+TEAM_STEPS: Final = frozenset({"unacknowledged", "blocked", "dead"})
+"""When a team that sets no steps of its own has a person told."""
 TURN_MS: Final = 60_000
 """How long a taker without a heartbeat has to acknowledge."""
 BEATS: Final = {True: 3, False: 6}
@@ -40,6 +42,8 @@ class Trail:
         """The last sign of life that the log itself shows of the attempt."""
         self.escalated: set[tuple[str, int]] = set()
         """(episode, step) that fired since the episode began."""
+        self.ladder: list[str] = []
+        """The kinds of the requester's escalation steps, and of the team's."""
         self._steps: set[str] = set()
         self._redriven = False
 
@@ -92,6 +96,13 @@ class Trail:
         self.recipient = data["recipient"]
         self._redriven = data.get("redrive_of") is not None
         self._steps = {step["name"] for step in data.get("steps", ())}
+        own: list[dict[str, Any]] | None = data["terms"].get("escalation")
+        team: list[dict[str, Any]] = data.get("team_steps", [])
+        kinds = {step["when"] for step in own or ()}
+        expected = set[str]() if own == [] else set(TEAM_STEPS) - kinds
+        added = {step["when"] for step in team}
+        self._expect(added == expected, f"the team's steps are for {expected}, not for {added}")
+        self.ladder = [str(step["when"]) for step in (*(own or ()), *team)]
 
     def delivered(self, data: Mapping[str, Any], at: int) -> None:
         """An attempt begins; there is no other."""
@@ -201,6 +212,7 @@ class Trail:
     def escalation(self, data: Mapping[str, Any], _: int) -> None:
         """A step fires, once in its episode."""
         fired = (data["when"], data["step"])
+        self._expect(self.ladder[int(data["step"])] == data["when"], "fires another step")
         self._expect(fired not in self.escalated, f"step {fired} fired before in this episode")
         self.escalated.add(fired)
 

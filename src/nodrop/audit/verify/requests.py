@@ -200,9 +200,12 @@ def _check_offer(entry: Entry, event: events.Offered, said: dict[str, Any]) -> N
         raise DoesNotHoldError("another idempotency key was signed")
     if list(event.watchers) != list(said.get("watchers") or ()):
         raise DoesNotHoldError("other watchers were signed")
-    told = [step.notify for step in event.terms.escalation]
-    if told != [step.get("notify") for step in said.get("escalation") or ()]:
+    told = event.terms.escalation and [step.notify for step in event.terms.escalation]
+    signed = said.get("escalation")
+    if (told or []) != [step.get("notify") for step in signed or ()]:
         raise DoesNotHoldError("another escalation was signed")
+    if signed == [] and event.team_steps:
+        raise DoesNotHoldError("the offer opted out of the team's escalation steps")
     legs = [(leg.to, leg.capability) for leg in event.legs]
     if legs != [(leg.get("to"), leg.get("capability")) for leg in said.get("then") or ()]:
         raise DoesNotHoldError("other legs were signed")

@@ -27,7 +27,9 @@ async def hand_off(desk: Desk, said: tools.HandOff) -> str:
         "deadline": said.deadline,
         "accept_within": said.accept_within,
         "then": [given(to=leg.to, capability=leg.capability, title=leg.title) for leg in said.then],
-        "escalation": [
+        "escalation": None
+        if said.escalation is None
+        else [
             given(when=step.when, after=step.after, notify=step.notify) for step in said.escalation
         ],
         "idempotency_key": said.key,

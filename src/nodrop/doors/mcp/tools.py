@@ -86,7 +86,10 @@ class HandOff(Arguments, frozen=True, kw_only=True):
     then: Annotated[
         tuple[Leg, ...], Meta(description="Who goes on with the result, in order.")
     ] = ()
-    escalation: tuple[Escalation, ...] = ()
+    escalation: Annotated[
+        tuple[Escalation, ...] | None,
+        Meta(description="Whom to tell, and when. Your team's steps apply too; [] turns them off."),
+    ] = None
     key: Annotated[
         str | None, Meta(description="Your own id of this work: the same key is never done twice.")
     ] = None
