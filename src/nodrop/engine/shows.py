@@ -574,6 +574,7 @@ def _question_name(h: Handoff, bodies: dict[BodyKey, bytes | None], answer: Answ
 _GATHERED = {Kind.HANDOFF.value, Kind.NOTICE.value}
 """A handoff that came back to the inbox is one thing to do, and two nudges are one reminder."""
 
+_ESCALATED: Final = "handoff.escalated.v1"
 _SUMMARIES = {
     Kind.HANDOFF: "{title}",
     Kind.OUTCOME: "{state}: {title}",
@@ -599,6 +600,8 @@ def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> vie
     what = m.type.removeprefix("handoff.").removesuffix(".v1").replace("_", " ")
     told = _SUMMARIES[Kind(m.kind)] if m.handoff_id is not None else "{title}"
     told = told.format(title=named, state=handoff.state if handoff else "", what=what)
+    if m.type == _ESCALATED and handoff is not None and is_open:
+        told = f"{told} ({_why(handoff)})"
     return views.ItemView(
         kind=m.kind,
         seq=m.seq,
@@ -610,6 +613,22 @@ def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> vie
         summary=told,
         open=is_open,
     )
+
+
+def _why(h: Handoff) -> str:
+    """Return why a handoff is escalated and since when, as it is now, and the command to answer."""
+    ref = showing.ref(h)
+    if h.outcome is not None:
+        why = f", {h.outcome.code}," if h.outcome.code not in {None, h.state.value} else ""
+        since = format_time(h.outcome.at)
+        return f"{h.state}{why} since {since}; nodrop dlq redrive {ref}, or nodrop track {ref}"
+    if h.question is not None:
+        since = format_time(h.question.asked_at)
+        return f"{h.question.asked} has not answered since {since}; nodrop track {ref}"
+    if h.ack is None:
+        since = format_time(h.stored_at)
+        return f"{h.recipient} has not acknowledged it since {since}; nodrop track {ref}"
+    return f"with {h.recipient}; nodrop track {ref}"
 
 
 def _entry(e: Entry, found: Body | None, digest_key: bytes) -> views.EntryView:
