@@ -6,12 +6,14 @@ moment old.
 
 import asyncio
 from bisect import bisect_left, insort
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from nodrop.core.clocks import rank
 from nodrop.core.limits import DEFAULT
 from nodrop.core.model import Handoff, State
 from nodrop.store import Key, Page, Store, takeable
+
+T = TypeVar("T")
 
 COUNTED_MAX: Final = 1_000
 """A queue longer than this is told as this long."""
@@ -93,7 +95,7 @@ class Queues:
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(key))
-            reading.add_done_callback(lambda done: self._have_read(key, done))
+            reading.add_done_callback(lambda done: _have_read(self._reading, key, done))
         await asyncio.shield(reading)  # who gives up must not take it from the others
 
     def position(self, handoff: Handoff) -> int:
@@ -138,7 +140,7 @@ class Queues:
         reading = self._lining_up.get(key)
         if reading is None:
             reading = self._lining_up[key] = asyncio.create_task(self._line_up(key))
-            reading.add_done_callback(lambda _: self._lining_up.pop(key))
+            reading.add_done_callback(lambda done: _have_read(self._lining_up, key, done))
         return await asyncio.shield(reading)
 
     async def _line_up(self, key: Key) -> Line:
@@ -172,7 +174,8 @@ class Queues:
         rows = await self._store.list_handoffs(page)
         self._working.setdefault(key, set()).update(h.id for h in rows)
 
-    def _have_read(self, key: Key, reading: asyncio.Task[None]) -> None:
-        del self._reading[key]
-        if not reading.cancelled():
-            reading.exception()  # told to those who wait, if anybody still does
+
+def _have_read(under_way: dict[Key, T], key: Key, reading: "asyncio.Task[Any]") -> None:
+    del under_way[key]
+    if not reading.cancelled():
+        reading.exception()  # told to those who wait, if anybody still does

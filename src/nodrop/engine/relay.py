@@ -115,8 +115,11 @@ class Relay:
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
         self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)
-        self.outgoing, self.shares = Outgoing(limits), Shares(limits)
-        self.incoming = Incoming(limits)
+        self.outgoing, self.incoming, self.shares = (
+            Outgoing(limits),
+            Incoming(limits),
+            Shares(limits),
+        )
         self._reads = Turns(max(limits.reads_per_agent_max // 2, 1))
         intake = self._intake = Intake(limits)
         self._engine = Engine(
