@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from typing import Any, Final
 
 import pytest
@@ -16,6 +18,13 @@ SHORT: Final = ("--seed", "1", "--hours", "0.5", "--agents", "4")
 
 def invoke(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["prove", "simulate", *arguments], env={"COLUMNS": "100"})
+
+
+def test_what_a_proof_provokes_is_not_on_its_screen() -> None:
+    command = [sys.executable, "-m", "nodrop.cli", "prove", "simulate", *SHORT]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "dead letter" not in ran.stderr
+    assert "lost its lease" not in ran.stderr
 
 
 def test_hours_are_simulated_and_told_as_one_document() -> None:
