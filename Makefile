@@ -19,7 +19,7 @@ SERVERS := .venv/.stamp-servers
 RELEASE := .venv-release/.stamp
 # The dashboard's page, built from web/ into the package. Two stamps: building it does not wait for
 # the tools that test it. The relay itself never needs Node.
-PAGE := src/nodrop/doors/http/dist/index.html
+PAGE := src/nodrop/servers/http/dist/index.html
 PAGE_SOURCES := web/index.html web/package.json web/vite.config.ts $(shell find web/src -type f -not -name schema.ts)
 NODE := web/node_modules/.stamp
 NODE_DEV := web/node_modules/.stamp-dev
@@ -87,7 +87,7 @@ test-frameworks: $(FRAMEWORKS) ## The adapters with their frameworks, each with 
 	.venv-frameworks/bin/pytest --timeout 300 $(ARGS) tests/frameworks
 
 test-servers: $(SERVERS) ## Behind a real PgBouncer, and deployment files (needs the system's `pgbouncer`, systemd)
-	$(BIN)/pytest --timeout 300 $(ARGS) tests/servers
+	$(BIN)/pytest --timeout 300 $(ARGS) tests/deployment
 
 lint: $(DEV) ## Formatting, lint, spelling
 	$(BIN)/ruff format --check
@@ -171,7 +171,7 @@ constraints: ## Renew constraints.txt within the bounds of both pyproject.toml (
 	rm -rf $(PINNING)
 
 clean: ## Remove the environment and everything generated
-	rm -rf .venv .venv-bench .venv-frameworks .venv-release $(PINNING) dist build proof/dist src/nodrop/doors/http/dist web/node_modules .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-frameworks .venv-release $(PINNING) dist build proof/dist src/nodrop/servers/http/dist web/node_modules .coverage .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src proof tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PAGE = "src/nodrop/doors/http/dist"
+PAGE = "src/nodrop/servers/http/dist"
 
 
 class PageHook(BuildHookInterface[Any]):

@@ -13,19 +13,19 @@ from typing import Any
 import typer
 
 from nodrop import app
-from nodrop.cli.execution import GIVEN
+from nodrop.cli.handoffs.execution import GIVEN
 from nodrop.cli.tree import app as cli
 from nodrop.client.settings import Checkpoints, File, variable
-from nodrop.core import events
-from nodrop.core.errors import ALL
-from nodrop.core.limits import DEFAULT, HOUR, Limits
-from nodrop.core.machine import TRANSITIONS
-from nodrop.core.model import FINAL
-from nodrop.core.roles import Role
-from nodrop.engine.roles import MAY, viewed
-from nodrop.wire.errors import TABLE
-from nodrop.wire.events import NAMES, TEAM_NAMES
-from nodrop.wire.text import spell_duration
+from nodrop.model import events
+from nodrop.model.errors import ALL
+from nodrop.model.handoff import FINAL
+from nodrop.model.limits import DEFAULT, HOUR, Limits
+from nodrop.model.machine import TRANSITIONS
+from nodrop.model.roles import Role
+from nodrop.protocol.errors import TABLE
+from nodrop.protocol.events import NAMES, TEAM_NAMES
+from nodrop.protocol.text import spell_duration
+from nodrop.relay.identity.roles import MAY, viewed
 
 ROOT = Path(__file__).parents[1]
 MADE_BY = "<!-- Made by `make docs` from the code. Do not edit. -->\n\n"
@@ -49,7 +49,7 @@ def states() -> str:
     return (
         f"# States\n\n{MADE_BY}"
         "Every move a handoff can make. A pair that is not here cannot happen; the table is\n"
-        "`TRANSITIONS` in `src/nodrop/core/machine.py`.\n\n"
+        "`TRANSITIONS` in `src/nodrop/model/machine.py`.\n\n"
         f"```mermaid\n{diagram}\n```\n\n"
         "| state | leaves by | may happen without leaving |\n|---|---|---|\n"
         + "\n".join(rows)
@@ -98,7 +98,7 @@ def errors() -> str:
 
 
 def limits() -> str:
-    """Every bound, as `core/limits.py` names it."""
+    """Every bound, as `model/limits.py` names it."""
     rows = [
         f"| `{name}` | {_spelled(name, getattr(DEFAULT, name))} | {said} |"
         for name, said in _fields(Limits)
@@ -106,7 +106,7 @@ def limits() -> str:
     return (
         f"# Limits\n\n{MADE_BY}"
         "Every size, wait, batch, queue and rate is bounded, and every bound has a name, with its unit\n"
-        "last, in `src/nodrop/core/limits.py`. A relay takes them as one value (`Limits`). What is over\n"
+        "last, in `src/nodrop/model/limits.py`. A relay takes them as one value (`Limits`). What is over\n"
         "a bound is refused with a code and never cut short or dropped:\n\n"
         "- `too_large`, `invalid_request`: a size, a count or a length of the request itself.\n"
         "- `loop_detected`: a chain, or a line along `parent_id`, that is too long (`legs_max`) or visits\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from nodrop.client import websocket
+from nodrop.client.transports import websocket
 from nodrop_proof.kit.postgres_server import PostgresServer
 
 # What gRPC does at a fork of this process ends PostgreSQL's programs, which are started as another

@@ -28,16 +28,16 @@ from nodrop.app import (
     open_relay,
     serve,
 )
-from nodrop.client.credentials import CredentialsFile
-from nodrop.core.errors import (
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.model.errors import (
     StoreFullError,
     StoreInUseError,
     UnauthenticatedError,
     UnavailableError,
 )
-from nodrop.engine.findings import Findings
-from nodrop.engine.relay import operator_of
-from nodrop.wire.requests import GetCheckpoint, RevokeToken
+from nodrop.protocol.requests import GetCheckpoint, RevokeToken
+from nodrop.relay.coordination.findings import Findings
+from nodrop.relay.relay import operator_of
 
 SECONDS_MAX = 20.0
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from nodrop.app import open_relay
-from nodrop.core.errors import NodropError, NotInstalledError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import operator_of
-from nodrop.wire import extras
+from nodrop.model.errors import NodropError, NotInstalledError
+from nodrop.protocol import extras
+from nodrop.relay.relay import operator_of
+from nodrop.servers.inprocess import InProcessTransport
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,7 +74,7 @@ async def test_a_relay_refuses_what_it_could_never_do_and_names_its_own_environm
 async def test_a_database_without_its_driver_is_said_with_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("nodrop.stores.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("nodrop.log.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(NodropError) as refused:

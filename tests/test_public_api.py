@@ -54,7 +54,7 @@ PROMISED = [
     "serve",
 ]
 
-SERVER_PARTS = ["nodrop.app", "nodrop.engine", "nodrop.stores", "nodrop.doors", "apsw", "uvicorn"]
+SERVER_PARTS = ["nodrop.app", "nodrop.relay", "nodrop.log", "nodrop.servers", "apsw", "uvicorn"]
 NETWORK = ["aiohttp", "starlette"]
 
 

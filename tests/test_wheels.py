@@ -26,14 +26,14 @@ def test_the_wheel_holds_the_product_and_neither_proofs_nor_test_kit() -> None:
         "audit",
         "cli",
         "client",
-        "core",
-        "doors",
-        "engine",
+        "log",
+        "model",
+        "outbound",
+        "protocol",
         "py.typed",
-        "store",
-        "stores",
+        "relay",
+        "servers",
         "testing",
-        "wire",
     }
 
 

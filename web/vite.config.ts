@@ -7,7 +7,7 @@ export default defineConfig({
   publicDir: false,
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
-    outDir: "../src/nodrop/doors/http/dist",
+    outDir: "../src/nodrop/servers/http/dist",
     emptyOutDir: true,
     target: "es2022",
     assetsInlineLimit: 0,

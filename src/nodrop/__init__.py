@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nodrop.client.agent import Agent, serve
 from nodrop.client.blocking import BlockingClient, BlockingHandoff
-from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.client import Client
-from nodrop.client.connecting import connect, connect_sync, provide_embedded
 from nodrop.client.cursor import Cursor
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import Fail, HandoffFailed, Reject, WaitElapsed
@@ -24,9 +22,11 @@ from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
 from nodrop.client.settings import Address
 from nodrop.client.shown import AgentShown, Contract, Outcome, Receipt
-from nodrop.client.task import Task
-from nodrop.client.transport import Transport
-from nodrop.core.errors import (
+from nodrop.client.transports.connecting import connect, connect_sync, provide_embedded
+from nodrop.client.transports.transport import Transport
+from nodrop.client.working.blocking_task import BlockingTask
+from nodrop.client.working.task import Task
+from nodrop.model.errors import (
     AlreadyFinishedError,
     CallerError,
     ConflictError,
@@ -136,7 +136,7 @@ async def join(
     Raises:
         NodropError: the relay refused, or cannot be reached.
     """
-    from nodrop.client import joining  # noqa: PLC0415  # cryptography is loaded by who has a key
+    from nodrop.client.auth import joining  # noqa: PLC0415  # cryptography is loaded by who has a key
 
     return await joining.join(invitation, agent=agent, address=address, home=home)
 

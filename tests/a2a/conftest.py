@@ -27,9 +27,9 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 
 from nodrop import app
-from nodrop.core.limits import DEFAULT
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.model.limits import DEFAULT
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 
 BINDINGS: Final = ("JSONRPC", "HTTP+JSON", "GRPC", "0.3")

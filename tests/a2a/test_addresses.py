@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from nodrop.core.errors import InvalidRequestError
-from nodrop.doors.a2a.addresses import Addresses
-from nodrop.doors.listener.server import listen
+from nodrop.model.errors import InvalidRequestError
+from nodrop.servers.a2a.addresses import Addresses
+from nodrop.servers.listener.server import listen
 
 PUBLIC = "93.184.215.14"
 

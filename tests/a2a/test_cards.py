@@ -269,7 +269,7 @@ async def test_without_the_extra_a_relay_says_what_to_install(
     def missing() -> None:
         raise ImportError("No module named 'a2a'")
 
-    monkeypatch.setattr("nodrop.doors.a2a.door._import", missing)
+    monkeypatch.setattr("nodrop.servers.a2a.door._import", missing)
     answer = await (await office.http("planner")).get(CARD)
     assert (answer.status_code, answer.json()["code"]) == (501, "not_installed")
     assert "nodrop[relay]" in answer.json()["next"]

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodrop.core.errors import ForbiddenError, InvalidRequestError
-from nodrop.doors.a2a.errand import Errand
-from nodrop.doors.listener.server import listen
+from nodrop.model.errors import ForbiddenError, InvalidRequestError
+from nodrop.servers.a2a.calling.errand import Errand
+from nodrop.servers.listener.server import listen
 
 PATIENCE_SECONDS = 20
 PUBLIC = "93.184.215.14"

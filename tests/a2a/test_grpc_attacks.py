@@ -29,14 +29,14 @@ from msgspec.structs import replace
 
 from kit.certificate import certificate
 from nodrop.app import open_relay
-from nodrop.core.limits import DEFAULT
-from nodrop.doors.a2a import grpc as grpc_door
-from nodrop.doors.a2a.door import A2ADoor
-from nodrop.doors.a2a.handler import Handler
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener.server import TLS
-from nodrop.engine.relay import Relay
-from nodrop.wire.requests import CreateToken, RevokeToken
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol.requests import CreateToken, RevokeToken
+from nodrop.relay.relay import Relay
+from nodrop.servers.a2a import grpc as grpc_door
+from nodrop.servers.a2a.door import A2ADoor
+from nodrop.servers.a2a.handler import Handler
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.listener.server import TLS
 
 SECONDS_MAX: Final = 20.0
 SHORT: Final = 0.3
@@ -202,7 +202,7 @@ async def test_without_our_reading_grpc_would_call_it_unknown(
     async def untouched(_: Any, continuation: Callable[[Any], Any], details: Any) -> Any:
         return await continuation(details)
 
-    reading = "nodrop.doors.a2a.grpc._Reading.intercept_service"
+    reading = "nodrop.servers.a2a.grpc._Reading.intercept_service"
     monkeypatch.setattr(reading, untouched)
     async with opened(tmp_path) as port:
         with pytest.raises(RefusedError) as refused:
@@ -300,7 +300,7 @@ async def test_two_authorizations_are_none(port: Port, metadata: Metadata) -> No
 
 async def test_without_the_check_one_of_two_authorizations_would_count(port: Port) -> None:
     """CONTROL: two programs on the way could each believe another one."""
-    with mock.patch("nodrop.doors.a2a.grpc._Servicer._check_said_once"):
+    with mock.patch("nodrop.servers.a2a.grpc._Servicer._check_said_once"):
         metadata = TWICE["the good one last"]
         assert await port.call("SendMessage", message().SerializeToString(), metadata)
 

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 import nodrop
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.auth.credentials import CredentialsFile
 from nodrop_proof.chaos.relay_process import RelayProcess
 
 PATIENCE_SECONDS = 40

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodrop.doors.listener.server import listen
+from nodrop.servers.listener.server import listen
 
 RECORDED = json.loads((Path(__file__).parent / "openclaw.json").read_text(encoding="utf-8"))
 

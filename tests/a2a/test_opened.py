@@ -11,11 +11,11 @@ import pytest
 from a2a.types import SendMessageRequest, a2a_pb2, a2a_pb2_grpc
 from msgspec.structs import replace
 
-from nodrop.core.limits import DEFAULT
-from nodrop.doors.a2a import handler
-from nodrop.doors.a2a.door import A2ADoor
-from nodrop.doors.a2a.handler import Handler
-from nodrop.engine.room import Rates, Room
+from nodrop.model.limits import DEFAULT
+from nodrop.relay.room import Rates, Room
+from nodrop.servers.a2a import handler
+from nodrop.servers.a2a.door import A2ADoor
+from nodrop.servers.a2a.handler import Handler
 
 AGENT: Final = "/agents/coder"
 CURRENT: Final = {"a2a-version": "1.0"}

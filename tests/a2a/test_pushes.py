@@ -15,12 +15,12 @@ from a2a.types import (
 )
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
-from nodrop.core.errors import CursorUnknownError, StoreUnavailableError
-from nodrop.doors.a2a.following import Following
-from nodrop.doors.listener.server import listen
-from nodrop.engine.relay import Caller
-from nodrop.engine.webhooks import Webhook, Webhooks
-from nodrop.wire.requests import CreateLink, RedeemLink
+from nodrop.model.errors import CursorUnknownError, StoreUnavailableError
+from nodrop.protocol.requests import CreateLink, RedeemLink
+from nodrop.relay.coordination.webhooks import Webhook, Webhooks
+from nodrop.relay.relay import Caller
+from nodrop.servers.a2a.following import Following
+from nodrop.servers.listener.server import listen
 
 DAY = 24 * 3_600_000
 

@@ -19,9 +19,9 @@ from starlette.applications import Starlette
 
 from nodrop import app
 from nodrop.adapters import a2a
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener.server import listen
-from nodrop.engine.relay import Relay
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.listener.server import listen
 
 PATIENCE_SECONDS = 30
 

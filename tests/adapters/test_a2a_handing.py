@@ -34,10 +34,10 @@ from nodrop.adapters.a2a.handed import TRIES_MAX, Handed
 from nodrop.adapters.a2a.incoming import incoming
 from nodrop.adapters.a2a.messages import EXTENSION
 from nodrop.client import tracing
-from nodrop.core.errors import InvalidRequestError, NotInstalledError, UnreachableError
-from nodrop.doors.a2a import extension
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.model.errors import InvalidRequestError, NotInstalledError, UnreachableError
+from nodrop.relay.relay import Relay
+from nodrop.servers.a2a import extension
+from nodrop.servers.inprocess import InProcessTransport
 
 PATIENCE_SECONDS = 20
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.adapters.port.installed import needs
-from nodrop.core.errors import NotInstalledError
+from nodrop.model.errors import NotInstalledError
 
 ROOT = Path(__file__).parents[2]
 LINES_MAX = 160

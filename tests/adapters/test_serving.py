@@ -14,7 +14,7 @@ from nodrop.adapters.port.handing import HandOff
 from nodrop.adapters.port.sealing import SEALED, Seal
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.shown import HandoffShown
-from nodrop.core.errors import StaleAttemptError
+from nodrop.model.errors import StaleAttemptError
 
 Acting = Callable[..., AbstractAsyncContextManager[nodrop.Agent]]
 WAIT = "20s"

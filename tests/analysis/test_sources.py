@@ -12,7 +12,7 @@ from nodrop.analysis.analyze import analyze
 from nodrop.analysis.detectors import cliques, paths
 from nodrop.analysis.record import Record
 from nodrop.analysis.sources import beads, otel, rows, xes
-from nodrop.core.errors import InvalidRequestError, NotFoundError
+from nodrop.model.errors import InvalidRequestError, NotFoundError
 
 
 def lines(path: Path, several: list[dict[str, Any]]) -> Path:

@@ -8,8 +8,8 @@ import pytest
 
 from nodrop.audit import ledger
 from nodrop.audit.ledger import Ledger
-from nodrop.core.limits import DAY
-from nodrop.wire.log import Entry, Head
+from nodrop.model.limits import DAY
+from nodrop.protocol.entries import Entry, Head
 
 OFFER = {"sender": "a", "recipient": "b"}
 

@@ -14,17 +14,17 @@ import aiohttp
 import pytest
 
 from nodrop import app
-from nodrop.client.http import HttpTransport
-from nodrop.client.tokens import FixedToken
-from nodrop.client.transport import DeliveryStream, Transport
-from nodrop.client.websocket import WebSocketTransport
-from nodrop.core.errors import BY_CODE, Problem
-from nodrop.doors.a2a.extension import TERMS as OFFERED
-from nodrop.doors.a2a.extension import URI
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.mcp import toolset
-from nodrop.doors.mcp.tools import HandOff
-from nodrop.engine.relay import Relay
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.transport import DeliveryStream, Transport
+from nodrop.client.transports.websocket import WebSocketTransport
+from nodrop.model.errors import BY_CODE, Problem
+from nodrop.relay.relay import Relay
+from nodrop.servers.a2a.extension import TERMS as OFFERED
+from nodrop.servers.a2a.extension import URI
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.mcp import toolset
+from nodrop.servers.mcp.tools import HandOff
 from nodrop.testing.clock import FakeClock
 
 DOORS: Final = ("in-process", "http", "websocket")

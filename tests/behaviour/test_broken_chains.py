@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import AlreadyDecidedError
+from nodrop.model.errors import AlreadyDecidedError
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import LoopDetectedError
+from nodrop.model.errors import LoopDetectedError
 
 THEN = [
     {"to": "inbox_monitor", "title": "Customer-ready response"},

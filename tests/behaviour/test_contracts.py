@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import rfc8785
 
-from nodrop.core.errors import ContractMismatchError, InvalidRequestError, NoMatchError
+from nodrop.model.errors import ContractMismatchError, InvalidRequestError, NoMatchError
 
 MINUTE = 60_000
 

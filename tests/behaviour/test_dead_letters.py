@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AlreadyDecidedError,
     ForbiddenError,
     NodropError,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import InvalidRequestError
+from nodrop.model.errors import InvalidRequestError
 
 HOUR, DAY = 3_600_000, 86_400_000
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from nodrop.core.errors import ForbiddenError, WrongStateError
-from nodrop.wire import canonical
-from nodrop.wire.log import Entry, hash_of
-from nodrop.wire.times import parse_time
+from nodrop.model.errors import ForbiddenError, WrongStateError
+from nodrop.protocol import canonical
+from nodrop.protocol.entries import Entry, hash_of
+from nodrop.protocol.times import parse_time
 
 
 async def settled(inbox_monitor: Any, code_agent: Any) -> dict[str, Any]:

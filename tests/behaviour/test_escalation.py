@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import InvalidRequestError
+from nodrop.model.errors import InvalidRequestError
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

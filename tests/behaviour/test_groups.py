@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AlreadyFinishedError,
     IdempotencyConflictError,
     InvalidRequestError,

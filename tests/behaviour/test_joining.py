@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytest
 
 from kit.keyholder import KeyHolder
-from nodrop.core.errors import NodropError
+from nodrop.model.errors import NodropError
 from nodrop.testing.clock import FakeClock
 
 HOUR = 3_600_000

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kit import mutations
-from nodrop.core.errors import StaleAttemptError
+from nodrop.model.errors import StaleAttemptError
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 

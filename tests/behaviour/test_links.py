@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import ForbiddenError, LinkInvalidError, NodropError
+from nodrop.model.errors import ForbiddenError, LinkInvalidError, NodropError
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import InvalidRequestError
-from nodrop.core.machine import evolve
-from nodrop.core.model import Handoff
-from nodrop.wire import events as wire_events
-from nodrop.wire.canonical import dumps
-from nodrop.wire.times import parse_time
+from nodrop.model.errors import InvalidRequestError
+from nodrop.model.handoff import Handoff
+from nodrop.model.machine import evolve
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.canonical import dumps
+from nodrop.protocol.times import parse_time
 
 DAY = 86_400_000
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import LoopDetectedError
+from nodrop.model.errors import LoopDetectedError
 
 
 async def handed_on(who: Any, to: str, parent: dict[str, Any] | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import InvalidRequestError, LimitReachedError, NameTakenError
+from nodrop.model.errors import InvalidRequestError, LimitReachedError, NameTakenError
 
 
 @pytest.mark.parametrize("name", ["Code_Agent", "code_agent.", "CODE_AGENT..", "Me", "me."])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import AlreadyBlockedError, ForbiddenError, StaleQuestionError
+from nodrop.model.errors import AlreadyBlockedError, ForbiddenError, StaleQuestionError
 
 
 async def accepted(inbox_monitor: Any, code_agent: Any) -> str:

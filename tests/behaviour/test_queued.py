@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kit import mutations
-from nodrop.core.errors import InvalidRequestError, LimitReachedError, WrongStateError
-from nodrop.core.limits import DEFAULT
+from nodrop.model.errors import InvalidRequestError, LimitReachedError, WrongStateError
+from nodrop.model.limits import DEFAULT
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 STEP = {"when": "unacknowledged", "after": "1h", "notify": "me"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import ForbiddenError, NotFinishedError
+from nodrop.model.errors import ForbiddenError, NotFinishedError
 
 SEED: dict[str, Any] = {
     "to": "code_agent",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.limits import DEFAULT
+from nodrop.model.limits import DEFAULT
 
 MINUTE = 60_000
 

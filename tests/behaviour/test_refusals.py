@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AmbiguousReferenceError,
     ForbiddenError,
     InvalidRequestError,

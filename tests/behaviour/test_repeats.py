@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit import mutations
-from nodrop.core.errors import IdempotencyConflictError, NoMatchError, NotFinishedError
+from nodrop.model.errors import IdempotencyConflictError, NoMatchError, NotFinishedError
 
 
 def offer(**changed: Any) -> dict[str, Any]:

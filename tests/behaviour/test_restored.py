@@ -6,7 +6,7 @@ import pytest
 
 from nodrop.client.client import Client
 from nodrop.client.cursor import Cursor
-from nodrop.core.errors import CursorUnknownError, InvalidRequestError
+from nodrop.model.errors import CursorUnknownError, InvalidRequestError
 
 READS = ("log", "inbox", "messages")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import ForbiddenError, NotFoundError
+from nodrop.model.errors import ForbiddenError, NotFoundError
 
 
 async def test_an_observer_sees_where_everything_stands_and_no_words(

@@ -15,11 +15,11 @@ import pytest
 
 from kit import mutations
 from nodrop import app
-from nodrop.client.http import HttpTransport
-from nodrop.client.tokens import FixedToken
-from nodrop.client.transport import Transport
-from nodrop.client.websocket import WebSocketTransport
-from nodrop.doors.inprocess import InProcessTransport
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.transport import Transport
+from nodrop.client.transports.websocket import WebSocketTransport
+from nodrop.servers.inprocess import InProcessTransport
 
 CALLERS: Final = 50
 ROUNDS: Final = int(os.environ.get("NODROP_SAME_KEY_ROUNDS", "40"))

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import pytest
 
 from kit.keyholder import KeyHolder
-from nodrop.core.errors import NodropError
+from nodrop.model.errors import NodropError
 from nodrop.testing.clock import FakeClock
 
 MINUTE = 60_000

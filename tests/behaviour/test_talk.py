@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import IdempotencyConflictError, InvalidRequestError, NotFoundError
+from nodrop.model.errors import IdempotencyConflictError, InvalidRequestError, NotFoundError
 
 DAY = 24 * 3_600_000
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import ForbiddenError, InvalidRequestError
+from nodrop.model.errors import ForbiddenError, InvalidRequestError
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

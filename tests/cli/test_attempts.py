@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from nodrop.cli.attempts import HANDOFFS_PER_AGENT_MAX, Attempts
+from nodrop.cli.handoffs.attempts import HANDOFFS_PER_AGENT_MAX, Attempts
 
 
 def handoff(handoff_id: str, state: str, *, attempt: int = 1, to: str = "b") -> dict[str, Any]:

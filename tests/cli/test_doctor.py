@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodrop.cli import doctor
-from nodrop.core.errors import UnreachableError
+from nodrop.model.errors import UnreachableError
 
 Run = Callable[..., Any]
 Found = dict[str, tuple[str, str, str | None]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli import doorbell
+from nodrop.cli.handoffs import doorbell
 from nodrop.cli.session import Session, Where
 
 Run = Callable[..., Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli.execution import GIVEN, Execution
+from nodrop.cli.handoffs.execution import GIVEN, Execution
 from nodrop.client.endings import Fail
-from nodrop.core.errors import StaleAttemptError, UnavailableError
+from nodrop.model.errors import StaleAttemptError, UnavailableError
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from aiohttp.test_utils import unused_port
 
 from nodrop.cli import logs
 from nodrop.cli.logs import LogFormat, LogLevel, Logs
-from nodrop.client.credentials import CredentialsFile
-from nodrop.core.errors import InvalidRequestError
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.model.errors import InvalidRequestError
 
 pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nodrop import app
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Caller
+from nodrop.relay.relay import Caller
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 
 Run = Callable[..., Any]

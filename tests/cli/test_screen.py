@@ -3,8 +3,8 @@ import json
 import pytest
 
 from nodrop.cli import screen
-from nodrop.core.errors import PayloadInvalidError, Problem
-from nodrop.wire.times import parse_time
+from nodrop.model.errors import PayloadInvalidError, Problem
+from nodrop.protocol.times import parse_time
 
 ERROR = PayloadInvalidError(
     "it does not fit web_research",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kit.certificate import certificate
-from nodrop.client.connecting import connect
-from nodrop.core.errors import CertificateUntrustedError
-from nodrop.doors.listener.server import TLS
+from nodrop.client.transports.connecting import connect
+from nodrop.model.errors import CertificateUntrustedError
+from nodrop.servers.listener.server import TLS
 
 Run = Callable[..., Any]
 

@@ -15,9 +15,9 @@ from nodrop import app as relays
 from nodrop.cli.top.app import Details, Keys, Rows, Top
 from nodrop.cli.top.board import Board
 from nodrop.cli.top.feed import Feed
-from nodrop.core.errors import UnauthenticatedError, UnreachableError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.model.errors import UnauthenticatedError, UnreachableError
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 
 PATIENCE_SECONDS = 20

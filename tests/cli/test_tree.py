@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from nodrop.cli.session import Session
 from nodrop.cli.tree import app
 from nodrop.cli.verb import verb
-from nodrop.core import errors
-from nodrop.core.errors import NodropError
+from nodrop.model import errors
+from nodrop.model.errors import NodropError
 
 VERBS = [command.name or "" for command in app.registered_commands]
 ALONE = [["demo"]]

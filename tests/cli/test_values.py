@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.cli import offer, values
-from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
+from nodrop.cli import values
+from nodrop.cli.handoffs import offer
+from nodrop.model.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:

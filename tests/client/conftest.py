@@ -10,9 +10,9 @@ import pytest
 
 import nodrop
 from nodrop.client.client import Client
-from nodrop.client.retrying import Retrying
-from nodrop.client.worker import Pace, Worker
-from nodrop.core.errors import NodropError
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.working.worker import Pace, Worker
+from nodrop.model.errors import NodropError
 
 WAIT_SECONDS_MAX = 30.0
 

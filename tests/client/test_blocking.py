@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from nodrop.client import blocking
-from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.client import Client
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
 from nodrop.client.portal import LoopThread, Portal, Twin
-from nodrop.client.task import Task
-from nodrop.core.errors import InvalidRequestError
+from nodrop.client.working.blocking_task import BlockingTask
+from nodrop.client.working.task import Task
+from nodrop.model.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields

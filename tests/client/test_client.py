@@ -14,7 +14,7 @@ from nodrop.client.client import Client
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Item
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     ForbiddenError,
     InvalidRequestError,
     PayloadInvalidError,

@@ -12,9 +12,9 @@ from aiohttp.test_utils import unused_port
 
 import nodrop
 from nodrop import app
-from nodrop.client import websocket
-from nodrop.client.connecting import TransportName
-from nodrop.client.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.credentials import Credentials, CredentialsFile
+from nodrop.client.transports import websocket
+from nodrop.client.transports.connecting import TransportName
 
 WAIT = "20s"
 WAIT_SECONDS_MAX = 20.0

@@ -9,8 +9,8 @@ import pydantic
 import pytest
 
 from nodrop.client.endings import Fail
-from nodrop.client.handlers import Handler
-from nodrop.client.task import Task
+from nodrop.client.working.handlers import Handler
+from nodrop.client.working.task import Task
 
 TASK = cast("Task", object())
 STRING = {"type": "string"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.client.credentials import Credentials, CredentialsFile
-from nodrop.client.tokens import FixedToken, MintedToken
+from nodrop.client.auth.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.tokens import FixedToken, MintedToken
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def test_a_token_that_was_handed_in_is_all_there_is() -> None:
 
 
 def test_agents_that_join_at_once_are_all_remembered(tmp_path: Path) -> None:
-    joining = "import sys; from pathlib import Path; from nodrop.client.credentials import *; "
+    joining = "import sys; from pathlib import Path; from nodrop.client.auth.credentials import *; "
     joining += "[CredentialsFile(Path(sys.argv[1])).save_agent(f'{sys.argv[2]}{n}', 't') "
     joining += "for n in range(20)]"
     processes = [

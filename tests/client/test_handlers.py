@@ -14,11 +14,11 @@ import pydantic
 import pytest
 
 import nodrop
-from nodrop.client.blocking_task import BlockingTask
 from nodrop.client.endings import Fail
-from nodrop.client.handlers import Handler
-from nodrop.client.task import Task
-from nodrop.core.contract import json_schema
+from nodrop.client.working.blocking_task import BlockingTask
+from nodrop.client.working.handlers import Handler
+from nodrop.client.working.task import Task
+from nodrop.model.contract import json_schema
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
-from nodrop.client.http import HttpTransport
-from nodrop.client.retrying import Retrying
-from nodrop.client.tokens import FixedToken
-from nodrop.core.errors import (
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.retrying import Retrying
+from nodrop.model.errors import (
     ForbiddenError,
     InvalidRequestError,
     NodropError,
@@ -25,7 +25,7 @@ from nodrop.core.errors import (
     UnavailableError,
     UnreachableError,
 )
-from nodrop.wire.errors import document
+from nodrop.protocol.errors import document
 
 WAIT_SECONDS_MAX = 30.0
 

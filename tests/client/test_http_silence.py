@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from nodrop.client.http import HttpTransport
-from nodrop.client.retrying import Retrying
-from nodrop.client.tokens import FixedToken
-from nodrop.core.errors import InvalidRequestError, StoreFullError
-from nodrop.wire.errors import document
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.retrying import Retrying
+from nodrop.model.errors import InvalidRequestError, StoreFullError
+from nodrop.protocol.errors import document
 
 WAIT_SECONDS_MAX = 20.0
 

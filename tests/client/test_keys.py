@@ -9,15 +9,15 @@ import pytest
 
 import nodrop
 from nodrop import app
-from nodrop.client import joining
-from nodrop.client.calls import Calls
-from nodrop.client.connecting import TransportName
-from nodrop.client.credentials import Credentials, CredentialsFile
-from nodrop.client.keys import AgentKey, KeyFile, Known
+from nodrop.client.auth import joining
+from nodrop.client.auth.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.keys import AgentKey, KeyFile, Known
 from nodrop.client.settings import load
-from nodrop.core.errors import ConflictError, InvitationUsedError, SignatureStaleError
-from nodrop.engine.relay import Relay
-from nodrop.wire import bearer
+from nodrop.client.transports.calls import Calls
+from nodrop.client.transports.connecting import TransportName
+from nodrop.model.errors import ConflictError, InvitationUsedError, SignatureStaleError
+from nodrop.protocol.identity import bearer
+from nodrop.relay.relay import Relay
 
 WAIT = "20s"
 TRANSPORTS: list[TransportName] = ["websocket", "http"]

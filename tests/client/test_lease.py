@@ -12,11 +12,11 @@ import pytest
 import nodrop
 from nodrop import app
 from nodrop.client.client import Client
-from nodrop.client.retrying import Retrying
-from nodrop.client.worker import Pace, Worker
-from nodrop.core.errors import StaleAttemptError, UnreachableError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.working.worker import Pace, Worker
+from nodrop.model.errors import StaleAttemptError, UnreachableError
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from aiohttp.test_utils import unused_port
 
 import nodrop
 from kit.certificate import certificate
+from nodrop.client.auth.tokens import FixedToken
 from nodrop.client.connection_log import REMIND_SECONDS, SHORT_SECONDS, shown
-from nodrop.client.http import HttpTransport
-from nodrop.client.retrying import Retrying
-from nodrop.client.tokens import FixedToken
-from nodrop.client.websocket import WebSocketTransport
-from nodrop.core.errors import NodropError, StaleAttemptError
-from nodrop.doors.listener.server import listen
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.transports.websocket import WebSocketTransport
+from nodrop.model.errors import NodropError, StaleAttemptError
+from nodrop.servers.listener.server import listen
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Working

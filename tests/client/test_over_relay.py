@@ -11,8 +11,8 @@ import pytest
 
 import nodrop
 from nodrop import app
-from nodrop.client.connecting import TransportName
-from nodrop.client.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.credentials import Credentials, CredentialsFile
+from nodrop.client.transports.connecting import TransportName
 
 WAIT = "20s"
 HEARTBEAT_SECONDS = 3.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.client import private_file
-from nodrop.core.errors import StoreFullError
+from nodrop.client.auth import private_file
+from nodrop.model.errors import StoreFullError
 
 
 def fails_with(number: int) -> Callable[..., None]:

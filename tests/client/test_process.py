@@ -2,8 +2,8 @@
 
 from itertools import islice
 
-from nodrop.client.connecting import Process
-from nodrop.core.limits import DEFAULT
+from nodrop.client.transports.connecting import Process
+from nodrop.model.limits import DEFAULT
 
 
 def test_a_worker_is_back_before_its_lease_could_lapse() -> None:

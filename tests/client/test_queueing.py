@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from nodrop.client.client import Client
 from nodrop.client.queueing import OBSERVATIONS_MIN, Queueing
-from nodrop.client.transport import DeliveryStream
-from nodrop.core.errors import LimitReachedError
+from nodrop.client.transports.transport import DeliveryStream
+from nodrop.model.errors import LimitReachedError
 
 
 class Relay:

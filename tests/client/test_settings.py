@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.client.address import Embedded, Remote, parse
-from nodrop.client.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.credentials import Credentials, CredentialsFile
 from nodrop.client.settings import Settings, find_home, load
+from nodrop.client.transports.address import Embedded, Remote, parse
 
 
 @pytest.fixture

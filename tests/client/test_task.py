@@ -7,9 +7,9 @@ import pytest
 
 from nodrop.client.client import Client
 from nodrop.client.endings import Fail, Parked, WaitElapsed
-from nodrop.client.lease import Lease
-from nodrop.client.task import Task
-from nodrop.core.errors import AlreadyBlockedError, NodropError, StaleAttemptError, TooLargeError
+from nodrop.client.working.lease import Lease
+from nodrop.client.working.task import Task
+from nodrop.model.errors import AlreadyBlockedError, NodropError, StaleAttemptError, TooLargeError
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Fields

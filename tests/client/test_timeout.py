@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import nodrop
 from nodrop import app
 from nodrop.client.client import Client
-from nodrop.client.retrying import Retrying
-from nodrop.client.running import TIMEOUT_CHECK_SECONDS
-from nodrop.client.worker import Pace, Worker
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.working.running import TIMEOUT_CHECK_SECONDS
+from nodrop.client.working.worker import Pace, Worker
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 import nodrop
 from nodrop.client.client import Client
-from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.model.errors import InvalidRequestError, Problem
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Working

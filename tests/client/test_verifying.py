@@ -8,8 +8,8 @@ import pytest
 
 import nodrop
 from nodrop import app
-from nodrop.core.errors import SignatureInvalidError
-from nodrop.wire.keys import PrivateKey
+from nodrop.model.errors import SignatureInvalidError
+from nodrop.protocol.identity.keys import PrivateKey
 
 OPERATOR = "nd_operator"
 

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import WSCloseCode, web
 from aiohttp.test_utils import TestServer, unused_port
 
-from nodrop.client.retrying import Retrying
-from nodrop.client.tokens import FixedToken
-from nodrop.client.transport import Ended
-from nodrop.client.websocket import TOLD_MAX, WebSocketTransport
-from nodrop.core.errors import (
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.transports.transport import Ended
+from nodrop.client.transports.websocket import TOLD_MAX, WebSocketTransport
+from nodrop.model.errors import (
     ForbiddenError,
     InvalidRequestError,
     NodropError,
@@ -26,7 +26,7 @@ from nodrop.core.errors import (
     UnauthenticatedError,
     UnreachableError,
 )
-from nodrop.wire.errors import document
+from nodrop.protocol.errors import document
 
 WAIT_SECONDS_MAX = 30.0
 

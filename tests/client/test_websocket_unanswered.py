@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 
-from nodrop.client.retrying import Retrying
-from nodrop.client.tokens import FixedToken
-from nodrop.client.websocket import WebSocketTransport
-from nodrop.core.errors import UnansweredError
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.transports.websocket import WebSocketTransport
+from nodrop.model.errors import UnansweredError
 
 WAIT_SECONDS_MAX = 30.0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nodrop
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AlreadyFinishedError,
     ForbiddenError,
     InvalidRequestError,

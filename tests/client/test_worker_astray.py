@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import nodrop
-from nodrop.core.errors import StaleAttemptError
+from nodrop.model.errors import StaleAttemptError
 
 WAIT_SECONDS_MAX = 30.0
 

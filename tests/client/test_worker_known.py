@@ -10,8 +10,8 @@ import pytest
 
 import nodrop
 from nodrop import app
-from nodrop.client.connecting import TransportName
-from nodrop.core.errors import ForbiddenError, NotFoundError, StoreUnavailableError
+from nodrop.client.transports.connecting import TransportName
+from nodrop.model.errors import ForbiddenError, NotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from conftest import FakeTransport, Ticks, Working

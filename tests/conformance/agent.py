@@ -15,9 +15,9 @@ from front import Front
 
 import nodrop
 from nodrop import app
-from nodrop.doors.listener.server import listen
-from nodrop.engine.relay import operator_of
-from nodrop.wire.requests import SetReach
+from nodrop.protocol.requests import SetReach
+from nodrop.relay.relay import operator_of
+from nodrop.servers.listener.server import listen
 
 NAME = "tck"
 TOKEN = "nd_tck"

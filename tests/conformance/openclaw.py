@@ -23,9 +23,9 @@ from front import Front, write
 
 import nodrop
 from nodrop import app
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener.server import listen
-from nodrop.engine.relay import operator_of
+from nodrop.relay.relay import operator_of
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.listener.server import listen
 
 NODE, OPENCLAW = "node@24", "openclaw@2026.9.6"
 INSTALL_SECONDS_MAX = 1_200

@@ -13,8 +13,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from nodrop import app
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import operator_of
+from nodrop.relay.relay import operator_of
+from nodrop.servers.inprocess import InProcessTransport
 
 VERIFY = Path(__file__).parents[2] / "examples" / "verify_log.py"
 

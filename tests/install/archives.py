@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = {"nodrop": ROOT, "nodrop_proof": ROOT / "proof"}
-PAGE = "nodrop/doors/http/dist/index.html"
+PAGE = "nodrop/servers/http/dist/index.html"
 MUST_HAVE = {
     "nodrop": ("nodrop/py.typed", "nodrop/cli/__init__.py", PAGE),
     "nodrop_proof": ("nodrop_proof/cli/tree.py",),

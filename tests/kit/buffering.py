@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from nodrop.core.errors import TooLargeError
-from nodrop.doors.listener.server import listen
-from nodrop.wire.asgi import refuse
+from nodrop.model.errors import TooLargeError
+from nodrop.protocol.asgi import refuse
+from nodrop.servers.listener.server import listen
 
 BODY_BYTES_MAX: Final = 1_000_000
 

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nodrop.doors.listener.server import TLS
+from nodrop.servers.listener.server import TLS
 
 _SINCE = datetime(2020, 1, 1, tzinfo=UTC)
 _UNTIL = datetime(2100, 1, 1, tzinfo=UTC)

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
-from nodrop.core.model import Handoff
-from nodrop.store import Key, Store, Transaction
+from nodrop.log.port import Key, Store, Transaction
+from nodrop.model.handoff import Handoff
 
 T = TypeVar("T")
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from kit.asgi import WAIT_SECONDS_MAX, Response, Visitor
-from nodrop.core.limits import DEFAULT, Limits
-from nodrop.doors.gate import Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.doors.websocket.door import WebSocketDoor
-from nodrop.engine.relay import Caller, Relay
-from nodrop.stores.memory import MemoryStore
+from nodrop.log.memory import MemoryStore
+from nodrop.model.limits import DEFAULT, Limits
+from nodrop.protocol import requests
+from nodrop.relay.relay import Caller, Relay
+from nodrop.servers.gate import Gate
+from nodrop.servers.http.door import HTTPDoor
+from nodrop.servers.websocket.door import WebSocketDoor
 from nodrop.testing.clock import FakeClock
-from nodrop.wire import requests
 from nodrop_proof.kit.signer import MemorySigner
 
 TEAM: Final = "default"

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from nodrop.stores.sqlite.database import Database
-from nodrop.stores.sqlite.pace import Pace
-from nodrop.stores.sqlite.store import SQLiteStore
+from nodrop.log.sqlite.database import Database
+from nodrop.log.sqlite.pace import Pace
+from nodrop.log.sqlite.store import SQLiteStore
 
 
 class Inline(ThreadPoolExecutor):

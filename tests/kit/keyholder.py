@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from nodrop.wire import canonical, signatures
-from nodrop.wire.bearer import AUDIENCE, TYP
-from nodrop.wire.canonical import sha256
-from nodrop.wire.keys import PrivateKey, encode
+from nodrop.protocol import canonical
+from nodrop.protocol.canonical import sha256
+from nodrop.protocol.identity import signatures
+from nodrop.protocol.identity.bearer import AUDIENCE, TYP
+from nodrop.protocol.identity.keys import PrivateKey, encode
 
 
 class KeyHolder:

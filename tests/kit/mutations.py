@@ -19,22 +19,24 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from nodrop import store
-from nodrop.core import decisions, events, evolution, machine, ticking
-from nodrop.core.commands import Actor
-from nodrop.core.decisions import Facts
-from nodrop.core.events import Event, Fact
-from nodrop.core.limits import HOUR
-from nodrop.core.model import FINAL, ClockName, Escalation, Handoff, State
-from nodrop.core.surroundings import Surroundings
-from nodrop.engine import batch, engine, repeats
-from nodrop.engine.batch import Batch
-from nodrop.engine.binding import Binder
-from nodrop.engine.engine import Engine
-from nodrop.engine.leases import Leases
-from nodrop.engine.rules import Rules
-from nodrop.engine.waiters import Takers
-from nodrop.store import Changes, Process, Row, Store, Transaction
+from nodrop.log import port as store
+from nodrop.log.port import Changes, Process, Row, Store, Transaction
+from nodrop.model import decisions, events, evolution, machine, ticking
+from nodrop.model.commands import Actor
+from nodrop.model.decisions import Facts
+from nodrop.model.events import Event, Fact
+from nodrop.model.handoff import FINAL, ClockName, Escalation, Handoff, State
+from nodrop.model.limits import HOUR
+from nodrop.model.surroundings import Surroundings
+from nodrop.relay import batch
+from nodrop.relay import loop as engine
+from nodrop.relay.batch import Batch
+from nodrop.relay.binding import Binder
+from nodrop.relay.delivery.leases import Leases
+from nodrop.relay.delivery.waiters import Takers
+from nodrop.relay.handoffs import repeats
+from nodrop.relay.identity.rules import Rules
+from nodrop.relay.loop import Engine
 
 # --- relays -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import mock
 
-from nodrop.doors.websocket.outbox import Outbox
+from nodrop.servers.websocket.outbox import Outbox
 
 
 @contextmanager

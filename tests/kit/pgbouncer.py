@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from nodrop.core.errors import NotInstalledError
+from nodrop.model.errors import NotInstalledError
 from nodrop_proof.kit.postgres_server import PostgresServer, free_port
 
 SERVER_CONNECTIONS: Final = 3

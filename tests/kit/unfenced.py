@@ -8,10 +8,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import mock
 
-from nodrop.core import decisions
-from nodrop.core.commands import Actor
-from nodrop.core.events import Fact
-from nodrop.core.model import Handoff
+from nodrop.model import decisions
+from nodrop.model.commands import Actor
+from nodrop.model.events import Fact
+from nodrop.model.handoff import Handoff
 
 
 def _let_in(_handoff: Handoff, _attempt: int | None, _by: Actor) -> tuple[Fact, ...]:

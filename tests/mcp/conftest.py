@@ -13,12 +13,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from nodrop import app
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.mcp import toolset
-from nodrop.doors.mcp.server import Context, server
-from nodrop.doors.mcp.toolset import Answer, Toolset
-from nodrop.doors.mcp.way import ShortMemory
-from nodrop.engine.relay import Relay
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.mcp import toolset
+from nodrop.servers.mcp.server import Context, server
+from nodrop.servers.mcp.toolset import Answer, Toolset
+from nodrop.servers.mcp.way import ShortMemory
 from nodrop.testing.clock import FakeClock
 
 DOORS: Final = ("2026-07-28", "handshake", "http")

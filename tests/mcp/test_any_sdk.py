@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.auth.credentials import CredentialsFile
 from nodrop_proof.chaos.relay_process import RelayProcess
 
 STORY = Path(__file__).with_name("story_of_any_sdk.py")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nodrop.core.errors import UnreachableError
-from nodrop.doors.mcp import requesting, tools, toolset
-from nodrop.doors.mcp.desk import Desk
-from nodrop.doors.mcp.toolset import Toolset
-from nodrop.doors.mcp.way import ShortMemory
+from nodrop.model.errors import UnreachableError
+from nodrop.servers.mcp import requesting, tools, toolset
+from nodrop.servers.mcp.desk import Desk
+from nodrop.servers.mcp.toolset import Toolset
+from nodrop.servers.mcp.way import ShortMemory
 
 TASK = {"to": "coder", "title": "Fix the login button"}
 
@@ -98,7 +98,7 @@ async def test_only_what_was_surely_heard_is_settled(
 
 
 def test_a_memory_forgets_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodrop.doors.mcp.way.REMEMBERED_MAX", 2)
+    monkeypatch.setattr("nodrop.servers.mcp.way.REMEMBERED_MAX", 2)
     memory = ShortMemory()
     for name in ("a", "b", "c"):
         memory.remember({"id": name, "state": "accepted", "attempt": 3})

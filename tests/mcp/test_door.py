@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from nodrop import app
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 
 SECONDS_MAX = 30
@@ -190,7 +190,7 @@ async def test_a_tool_that_waits_is_answered_when_the_relay_stops(tmp_path: Path
 async def test_without_the_extra_it_says_which_to_install(
     web: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "nodrop.doors.mcp.sessions", None)
+    monkeypatch.setitem(sys.modules, "nodrop.servers.mcp.sessions", None)
     answer = await web.post("/mcp", json=HANDSHAKE, headers=MINE)
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (501, "not_installed")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.doors.mcp.tools import INSTRUCTIONS, TOOLS
+from nodrop.servers.mcp.tools import INSTRUCTIONS, TOOLS
 
 TASK = {"to": "coder", "title": "Fix the login button"}
 NOBODY = "01a1e189-d83f-7656-9cf7-697b7d2dea1f"

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from nodrop import app
-from nodrop.client.credentials import CredentialsFile
-from nodrop.engine.relay import Caller, Relay
-from nodrop.wire import requests
-from nodrop.wire.views import LogAnswer
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.protocol import requests
+from nodrop.protocol.views import LogAnswer
+from nodrop.relay.relay import Caller, Relay
 from nodrop_proof.chaos.relay_process import environment
 
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import nodrop
 from nodrop.cli.tree import app as cli
-from nodrop.core.errors import NodropError
+from nodrop.model.errors import NodropError
 
 if TYPE_CHECKING:
     from conftest import Poison, Served, Victim

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nodrop.core.errors import InvalidRequestError
-from nodrop.engine.relay import Reply
-from nodrop.wire import requests
+from nodrop.model.errors import InvalidRequestError
+from nodrop.protocol import requests
+from nodrop.relay.relay import Reply
 
 if TYPE_CHECKING:
     from conftest import Answer, Poison, Victim
@@ -161,6 +161,6 @@ async def test_a_relay_that_accepts_what_it_must_refuse_is_found_out(
         except (ValueError, TypeError) as error:
             raise InvalidRequestError(str(error)) from None
 
-    monkeypatch.setattr("nodrop.wire.routes.decode_strict", lax)
+    monkeypatch.setattr("nodrop.protocol.routes.decode_strict", lax)
     with pytest.raises(AssertionError, match="201"):
         await check(victim, refused(corpus))

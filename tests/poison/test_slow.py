@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodrop.app import SystemIds
-from nodrop.doors.gate import Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.doors.listener.server import Patience, listen
-from nodrop.doors.websocket.door import WebSocketDoor
-from nodrop.engine.relay import Relay
+from nodrop.relay.relay import Relay
+from nodrop.servers.gate import Gate
+from nodrop.servers.http.door import HTTPDoor
+from nodrop.servers.listener.server import Patience, listen
+from nodrop.servers.websocket.door import WebSocketDoor
 
 if TYPE_CHECKING:
     from conftest import Answers, Victim

@@ -19,15 +19,15 @@ import pytest
 
 from kit import mutations
 from nodrop.app import SystemClock
-from nodrop.core.errors import AlreadyFinishedError
-from nodrop.engine.engine import Engine
-from nodrop.engine.ports import Clock
-from nodrop.engine.relay import Caller, Relay
-from nodrop.store import LogPage
-from nodrop.stores.memory import MemoryStore
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import LogPage
+from nodrop.model.errors import AlreadyFinishedError
+from nodrop.protocol import requests
+from nodrop.protocol.requests import Request
+from nodrop.relay.loop import Engine
+from nodrop.relay.ports import Clock
+from nodrop.relay.relay import Caller, Relay
 from nodrop.testing.clock import T0
-from nodrop.wire import requests
-from nodrop.wire.requests import Request
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.ids import NoSigner, SeededIds
 

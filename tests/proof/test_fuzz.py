@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nodrop import app
 from nodrop.app import SystemIds
-from nodrop.core.errors import InvalidRequestError
-from nodrop.doors.gate import Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.doors.listener.server import listen
-from nodrop.doors.websocket.door import WebSocketDoor
-from nodrop.engine.relay import Relay
+from nodrop.model.errors import InvalidRequestError
+from nodrop.relay.relay import Relay
+from nodrop.servers.gate import Gate
+from nodrop.servers.http.door import HTTPDoor
+from nodrop.servers.listener.server import listen
+from nodrop.servers.websocket.door import WebSocketDoor
 from nodrop_proof.fuzz import decoders, guided, mutated
 from nodrop_proof.fuzz.findings import Findings
 

@@ -20,18 +20,18 @@ from kit.elsewhere import StoreElsewhere
 from kit.inline import InlineSQLiteStore
 from kit.mutations import UntrustworthyStore
 from nodrop.audit import ledger
-from nodrop.core.errors import NodropError
-from nodrop.core.limits import Limits
-from nodrop.core.machine import evolve
-from nodrop.core.model import Handoff
-from nodrop.engine.relay import Caller
-from nodrop.store import Changes, Key, LogPage, Page, Store
-from nodrop.stores.memory import MemoryStore
-from nodrop.stores.postgres import PostgresStore
-from nodrop.stores.state import State
-from nodrop.wire import events as wire_events
-from nodrop.wire import requests
-from nodrop.wire.requests import Request
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import Changes, Key, LogPage, Page, Store
+from nodrop.log.postgres import PostgresStore
+from nodrop.log.state import State
+from nodrop.model.errors import NodropError
+from nodrop.model.handoff import Handoff
+from nodrop.model.limits import Limits
+from nodrop.model.machine import evolve
+from nodrop.protocol import events as wire_events
+from nodrop.protocol import requests
+from nodrop.protocol.requests import Request
+from nodrop.relay.relay import Caller
 from nodrop_proof.kit.faulty import Fault
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.plan import Plan

@@ -28,12 +28,12 @@ from hypothesis.stateful import (
 from kit import model, mutations
 from kit.model import Leg, Model, RefusedError, Rules, Shown
 from kit.unfenced import unfenced
-from nodrop.core.errors import NodropError
-from nodrop.core.limits import Limits
-from nodrop.engine.relay import Caller
-from nodrop.stores.memory import MemoryStore
-from nodrop.wire import requests
-from nodrop.wire.views import HandoffView
+from nodrop.log.memory import MemoryStore
+from nodrop.model.errors import NodropError
+from nodrop.model.limits import Limits
+from nodrop.protocol import requests
+from nodrop.protocol.views import HandoffView
+from nodrop.relay.relay import Caller
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.plan import Plan
 from nodrop_proof.simulate.world import TEAM, World

@@ -12,11 +12,11 @@ import pytest
 
 import nodrop
 from nodrop import app
-from nodrop.client import channel
-from nodrop.client.connecting import TransportName
-from nodrop.engine.relay import Caller, Relay
-from nodrop.wire import requests
-from nodrop.wire.views import HandoffsAnswer, LogAnswer
+from nodrop.client.transports import channel
+from nodrop.client.transports.connecting import TransportName
+from nodrop.protocol import requests
+from nodrop.protocol.views import HandoffsAnswer, LogAnswer
+from nodrop.relay.relay import Caller, Relay
 from nodrop_proof.chaos import network_cut
 from nodrop_proof.chaos.callers import KEYLESS, Callers
 from nodrop_proof.chaos.plan import Plan

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from kit import mutations
 from kit.inline import InlineSQLiteStore
 from nodrop.audit import ledger
-from nodrop.core.limits import Limits
-from nodrop.engine.relay import Caller
-from nodrop.store import LogPage, Store
-from nodrop.stores.memory import MemoryStore
-from nodrop.wire import requests
-from nodrop.wire.log import Entry
-from nodrop.wire.requests import EscalationSpec, Request
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import LogPage, Store
+from nodrop.model.limits import Limits
+from nodrop.protocol import requests
+from nodrop.protocol.entries import Entry
+from nodrop.protocol.requests import EscalationSpec, Request
+from nodrop.relay.relay import Caller
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.plan import Plan
 from nodrop_proof.simulate.world import TEAM, World

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from kit import tampered
-from nodrop.core.errors import StoreUnavailableError
-from nodrop.store import Store
+from nodrop.log.port import Store
+from nodrop.model.errors import StoreUnavailableError
 from nodrop.testing.clock import FakeClock
 from nodrop_proof.chaos import power_cut
 from nodrop_proof.chaos.colleagues import Desk, at_work, team

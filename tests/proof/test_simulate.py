@@ -16,11 +16,11 @@ from kit import mutations
 from kit.inline import InlineSQLiteStore
 from kit.mutations import UntrustworthyStore
 from kit.unfenced import unfenced
-from nodrop.engine.relay import Caller
-from nodrop.store import Changes, Store
-from nodrop.stores.memory import MemoryStore
-from nodrop.wire import events as wire_events
-from nodrop.wire import requests
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import Changes, Store
+from nodrop.protocol import events as wire_events
+from nodrop.protocol import requests
+from nodrop.relay.relay import Caller
 from nodrop_proof.kit.faulty import Fault
 from nodrop_proof.simulate import loop, simulation
 from nodrop_proof.simulate.nemesis import Nemesis

@@ -7,7 +7,7 @@ import pytest
 
 from nodrop.audit.verify.chain import Checkpoint
 from nodrop.audit.verify.verifier import Verifier
-from nodrop.wire import canonical
+from nodrop.protocol import canonical
 from nodrop_proof import tampering
 from nodrop_proof.kit.signer import MemorySigner
 from nodrop_proof.tampering import KINDS, Evidence, evidence, first_bad, tampered, trial

@@ -14,11 +14,11 @@ import pytest
 
 from nodrop import app
 from nodrop.client.client import Client
-from nodrop.core.errors import NodropError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.batch import Batch
-from nodrop.engine.relay import Relay
-from nodrop.stores.memory import MemoryStore
+from nodrop.log.memory import MemoryStore
+from nodrop.model.errors import NodropError
+from nodrop.relay.batch import Batch
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 from nodrop_proof.chaos.callers import connected
 from nodrop_proof.chaos.relay_process import RelayProcess

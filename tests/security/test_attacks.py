@@ -23,17 +23,21 @@ from kit.fortress import (
     let_in,
     unnoticed,
 )
-from nodrop.core import decisions
-from nodrop.core.roles import Role
-from nodrop.doors.gate import Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.engine import conditions, discovery, following, manifests, relay, roles, shows
-from nodrop.engine.access import Access, hashed
-from nodrop.engine.refusals import Refusals
-from nodrop.engine.relay import Caller
-from nodrop.engine.rules import Rules
-from nodrop.wire import requests
-from nodrop.wire.operations import OPERATIONS, Operation
+from nodrop.model import decisions
+from nodrop.model.roles import Role
+from nodrop.protocol import requests
+from nodrop.protocol.operations import OPERATIONS, Operation
+from nodrop.relay import relay, shows
+from nodrop.relay.coordination import conditions
+from nodrop.relay.directory import discovery, manifests
+from nodrop.relay.handoffs import following
+from nodrop.relay.identity import roles
+from nodrop.relay.identity.access import Access, hashed
+from nodrop.relay.identity.refusals import Refusals
+from nodrop.relay.identity.rules import Rules
+from nodrop.relay.relay import Caller
+from nodrop.servers.gate import Gate
+from nodrop.servers.http.door import HTTPDoor
 
 ATTACKS_MIN = 2_000
 CLOSED = [operation for operation in OPERATIONS.values() if operation.name != "redeem_link"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kit.fortress import ELSEWHERE, Fortress
-from nodrop.wire.operations import OPERATIONS
+from nodrop.protocol.operations import OPERATIONS
 
 
 async def test_the_channel_lets_nobody_in_who_does_not_say_who_it_is(fortress: Fortress) -> None:

@@ -18,11 +18,11 @@ from kit.fortress import (
     let_in,
     unnoticed,
 )
-from nodrop.core.errors import WrongStateError
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.engine.access import Access
-from nodrop.engine.refusals import Refusals
-from nodrop.engine.relay import Caller
+from nodrop.model.errors import WrongStateError
+from nodrop.relay.identity.access import Access
+from nodrop.relay.identity.refusals import Refusals
+from nodrop.relay.relay import Caller
+from nodrop.servers.http.door import HTTPDoor
 
 ATTACK = Attack(
     name="a stranger offers",

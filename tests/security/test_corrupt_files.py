@@ -8,12 +8,12 @@ import apsw
 import pytest
 
 from nodrop.app import open_relay
-from nodrop.core.errors import StoreCorruptError
-from nodrop.engine.relay import Caller
-from nodrop.stores.sqlite.database import Database
-from nodrop.stores.sqlite.driver import Connection
-from nodrop.wire import requests
-from nodrop.wire.views import HandoffAnswer
+from nodrop.log.sqlite.database import Database
+from nodrop.log.sqlite.driver import Connection
+from nodrop.model.errors import StoreCorruptError
+from nodrop.protocol import requests
+from nodrop.protocol.views import HandoffAnswer
+from nodrop.relay.relay import Caller
 
 ME = Caller(team="default", agent="me", operator=True)
 OFFER = requests.Offer(to="worker", payload={"filler": "x" * 1_000})

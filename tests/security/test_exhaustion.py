@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from kit.fortress import Fortress
 from nodrop.app import listening
-from nodrop.client.credentials import CredentialsFile
-from nodrop.core.errors import QueueFullError
-from nodrop.core.limits import DEFAULT
-from nodrop.doors.listener.connections import Connections
-from nodrop.engine.room import Outgoing
-from nodrop.wire import requests
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.model.errors import QueueFullError
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol import requests
+from nodrop.relay.room import Outgoing
+from nodrop.servers.listener.connections import Connections
 from nodrop_proof.chaos.relay_process import environment
 
 SECONDS_MAX = 30.0

@@ -15,12 +15,13 @@ import pytest
 
 from kit.fortress import ELSEWHERE, UNKNOWN, Attack, Control, Fortress, let_in
 from kit.keyholder import KeyHolder
-from nodrop.engine.keys import Key
-from nodrop.engine.signing import Signing
-from nodrop.wire import bearer, keys, requests, signatures
-from nodrop.wire.bearer import Claims
-from nodrop.wire.keys import PublicKey, encode
-from nodrop.wire.operations import OPERATIONS
+from nodrop.protocol import requests
+from nodrop.protocol.identity import bearer, keys, signatures
+from nodrop.protocol.identity.bearer import Claims
+from nodrop.protocol.identity.keys import PublicKey, encode
+from nodrop.protocol.operations import OPERATIONS
+from nodrop.relay.identity.keys import Key
+from nodrop.relay.identity.signing import Signing
 
 FORGERIES_MIN = 800
 MINUTE = 60_000

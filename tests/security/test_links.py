@@ -20,14 +20,16 @@ from kit.fortress import (
     Fortress,
     let_in,
 )
-from nodrop.core.limits import DEFAULT
-from nodrop.engine import links, relay
-from nodrop.engine.access import hashed
-from nodrop.engine.links import Link, Links
-from nodrop.engine.shows import Caller
-from nodrop.wire import requests, trigger_requests
-from nodrop.wire import talk_requests as talk
-from nodrop.wire.operations import OPERATIONS, Operation
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol import requests
+from nodrop.protocol.coordination import talk_requests as talk
+from nodrop.protocol.coordination import trigger_requests
+from nodrop.protocol.operations import OPERATIONS, Operation
+from nodrop.relay import relay
+from nodrop.relay.identity import links
+from nodrop.relay.identity.access import hashed
+from nodrop.relay.identity.links import Link, Links
+from nodrop.relay.shows import Caller
 
 HOUR = 3_600_000
 SECRET = "never-for-viewers"

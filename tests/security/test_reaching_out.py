@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from kit.dns import resolving
-from nodrop.core.errors import InvalidRequestError
-from nodrop.doors.a2a.addresses import Addresses
-from nodrop.doors.a2a.remote import AwayError, Remote
-from nodrop.doors.outlets.ways import Notify, Parcel, UnsentError, Webhook
-from nodrop.engine.reach import Reach
+from nodrop.model.errors import InvalidRequestError
+from nodrop.outbound.outlets.ways import Notify, Parcel, UnsentError, Webhook
+from nodrop.relay.directory.reach import Reach
+from nodrop.servers.a2a.addresses import Addresses
+from nodrop.servers.a2a.calling.remote import AwayError, Remote
 
 PUBLIC: Final = "93.184.215.14"
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

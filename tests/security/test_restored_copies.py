@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from nodrop import app
-from nodrop.core.errors import CursorUnknownError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.reading import Reading
+from nodrop.model.errors import CursorUnknownError
+from nodrop.relay.handoffs.reading import Reading
+from nodrop.servers.inprocess import InProcessTransport
 
 
 @asynccontextmanager

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from kit.fortress import Attack, Control, Fortress, let_in
-from nodrop.core.limits import DEFAULT
-from nodrop.engine import manifests
-from nodrop.engine.schema_cost import SchemaCost
-from nodrop.wire import requests
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol import requests
+from nodrop.relay.directory import manifests
+from nodrop.relay.directory.schema_cost import SchemaCost
 
 
 def chain(levels: int, link: Callable[[dict[str, str]], Any], **more: Any) -> dict[str, Any]:

@@ -15,12 +15,12 @@ import pytest
 from kit import mutations
 from kit.asgi import Channel, Visitor
 from kit.fortress import UNKNOWN
-from nodrop.core import clocks
-from nodrop.doors.websocket.door import WebSocketDoor
-from nodrop.engine.relay import Caller, Subscription
-from nodrop.engine.waiters import Takers
-from nodrop.stores.memory import MemoryStore
-from nodrop.wire import requests
+from nodrop.log.memory import MemoryStore
+from nodrop.model import clocks
+from nodrop.protocol import requests
+from nodrop.relay.delivery.waiters import Takers
+from nodrop.relay.relay import Caller, Subscription
+from nodrop.servers.websocket.door import WebSocketDoor
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.plan import Plan
 from nodrop_proof.simulate.world import World

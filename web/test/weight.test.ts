@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 
-const BUILT = join(import.meta.dirname, "../../src/nodrop/doors/http/dist");
+const BUILT = join(import.meta.dirname, "../../src/nodrop/servers/http/dist");
 
 test("the built page is under 150 KB compressed, and all of it comes from the relay", () => {
   const files = ["index.html", ...readdirSync(join(BUILT, "assets")).map((name) => join("assets", name))];

@@ -16,9 +16,9 @@ from nodrop.app import DATABASE, open_embedded, restoring
 from nodrop.app.machine import SystemClock
 from nodrop.audit import ledger
 from nodrop.audit.verify.chain import Checkpoint
-from nodrop.client.transport import Transport
-from nodrop.core.errors import NodropError
-from nodrop.wire.times import format_time
+from nodrop.client.transports.transport import Transport
+from nodrop.model.errors import NodropError
+from nodrop.protocol.times import format_time
 
 PAGE: Final = 500
 BETWEEN: Final = 50

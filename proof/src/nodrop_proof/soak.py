@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from nodrop.client.client import Client
-from nodrop.client.connecting import connect, open_client
-from nodrop.core.errors import UnauthenticatedError, UnavailableError
+from nodrop.client.transports.connecting import connect, open_client
+from nodrop.model.errors import UnauthenticatedError, UnavailableError
 from nodrop_proof.chaos import export
 from nodrop_proof.chaos.caller import AGAIN_SECONDS, Caller
 from nodrop_proof.chaos.plan import Plan as ChaosPlan

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core.errors import NodropError
-from nodrop.core.limits import DEFAULT, SECOND, Limits
-from nodrop.engine.relay import Caller, Relay, Subscription
-from nodrop.stores.memory import MemoryStore
-from nodrop.wire import requests
-from nodrop.wire.views import PushView
+from nodrop.log.memory import MemoryStore
+from nodrop.model.errors import NodropError
+from nodrop.model.limits import DEFAULT, SECOND, Limits
+from nodrop.protocol import requests
+from nodrop.protocol.views import PushView
+from nodrop.relay.relay import Caller, Relay, Subscription
 from nodrop_proof.kit.unbudgeted import no_retry_budget
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.chance import Chance

@@ -25,13 +25,13 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.client.http import HttpTransport
-from nodrop.client.tokens import FixedToken
-from nodrop.client.transport import Transport
-from nodrop.client.websocket import WebSocketTransport
-from nodrop.core.errors import UnavailableError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Caller
+from nodrop.client.auth.tokens import FixedToken
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.transport import Transport
+from nodrop.client.transports.websocket import WebSocketTransport
+from nodrop.model.errors import UnavailableError
+from nodrop.relay.relay import Caller
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 from nodrop_proof.chaos.in_process import SYNCHRONOUS_NORMAL, Host
 from nodrop_proof.chaos.relay_process import END_SECONDS_MAX, RelayProcess, environment

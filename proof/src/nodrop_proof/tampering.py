@@ -13,12 +13,12 @@ import msgspec
 
 from nodrop.audit.verify.chain import Checkpoint, read_entry
 from nodrop.audit.verify.verifier import Verifier
-from nodrop.core.limits import MINUTE
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
-from nodrop.stores.memory import MemoryStore
+from nodrop.log.memory import MemoryStore
+from nodrop.model.limits import MINUTE
+from nodrop.protocol.entries import hash_of
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
-from nodrop.wire.log import hash_of
 from nodrop_proof.kit.signer import MemorySigner
 from nodrop_proof.simulate.ids import SeededIds
 

@@ -17,7 +17,7 @@ from nodrop.client.endings import WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given
-from nodrop.core.errors import ForbiddenError, NodropError
+from nodrop.model.errors import ForbiddenError, NodropError
 
 TIMEOUT_SECONDS: Final = 30
 """How long `sessions_send` waits where nobody says, as in OpenClaw."""

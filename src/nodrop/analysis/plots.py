@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from nodrop.wire.times import format_time
+from nodrop.protocol.times import format_time
 
 WIDTH: Final = 640
 HEIGHT: Final = 180

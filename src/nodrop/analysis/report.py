@@ -16,7 +16,7 @@ from nodrop.analysis.detectors.load import window_ms
 from nodrop.analysis.findings import RANK, Finding, Severity
 from nodrop.analysis.plots import Interval, Line, Span
 from nodrop.analysis.record import Numbers, Record
-from nodrop.wire.text import nouns
+from nodrop.protocol.text import nouns
 
 _METRICS: Final = {
     "unknown": "share of unknown words",

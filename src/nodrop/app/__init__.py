@@ -12,7 +12,7 @@ from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.app.running import run
 from nodrop.app.schema_files import schemas, write_schemas
 from nodrop.app.serving import PORT, RETENTION, Served, serve
-from nodrop.doors.listener.server import TLS
+from nodrop.servers.listener.server import TLS
 
 __all__ = [
     "A2A",

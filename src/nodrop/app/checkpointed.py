@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.audit.verify.chain import Checkpoint
-from nodrop.client import private_file
-from nodrop.core.errors import CheckpointMismatchError
-from nodrop.wire.log import GENESIS, Head
-from nodrop.wire.times import parse_time
+from nodrop.client.auth import private_file
+from nodrop.model.errors import CheckpointMismatchError
+from nodrop.protocol.entries import GENESIS, Head
+from nodrop.protocol.times import parse_time
 
 log = logging.getLogger("nodrop.checkpoints")
 

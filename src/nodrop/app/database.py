@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from nodrop.app.machine import SteeredClock
-from nodrop.client import private_file
-from nodrop.core.errors import StoreInUseError
-from nodrop.engine.ports import Clock
-from nodrop.store import Store
-from nodrop.stores.memory import MemoryStore
-from nodrop.stores.sqlite import SQLiteStore, SQLiteTables
-from nodrop.wire import extras
+from nodrop.client.auth import private_file
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import Store
+from nodrop.log.sqlite import SQLiteStore, SQLiteTables
+from nodrop.model.errors import StoreInUseError
+from nodrop.protocol import extras
+from nodrop.relay.ports import Clock
 
 if TYPE_CHECKING:  # an extra: loaded when an address asks for it
-    from nodrop.stores.postgres import PostgresFleet, PostgresStore
+    from nodrop.log.postgres import PostgresFleet, PostgresStore
 
 MEMORY: Final = ":memory:"
 DATABASE: Final = "nodrop.db"
@@ -49,7 +49,7 @@ async def open_store(database: str | os.PathLike[str]) -> Store:
 async def open_shared(address: str, *, node: str) -> "tuple[PostgresStore, PostgresFleet, Clock]":
     """Open a database that others may serve too, with the others, and a clock that all go by."""
     try:
-        from nodrop.stores.postgres import PostgresFleet, PostgresStore  # noqa: PLC0415  # an extra
+        from nodrop.log.postgres import PostgresFleet, PostgresStore  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         raise extras.missing_here("the PostgreSQL driver (asyncpg)", extras.RELAY) from error
     store = await PostgresStore.open(address)

@@ -12,17 +12,17 @@ import msgspec
 
 from nodrop.app.machine import KeyFile, SystemIds, open_files_max
 from nodrop.app.relay import TEAM
-from nodrop.client import key_files
-from nodrop.doors.a2a.door import A2ADoor
-from nodrop.doors.access import AccessLog
-from nodrop.doors.gate import LOOPBACK, Gate
-from nodrop.doors.http.door import HTTPDoor
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener.connections import Connections
-from nodrop.doors.listener.server import ANY_ADDRESS, TLS, listen
-from nodrop.doors.mcp.door import MCPDoor
-from nodrop.doors.websocket.door import WebSocketDoor
-from nodrop.engine.relay import Relay
+from nodrop.client.auth import key_files
+from nodrop.relay.relay import Relay
+from nodrop.servers.a2a.door import A2ADoor
+from nodrop.servers.access import AccessLog
+from nodrop.servers.gate import LOOPBACK, Gate
+from nodrop.servers.http.door import HTTPDoor
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.listener.connections import Connections
+from nodrop.servers.listener.server import ANY_ADDRESS, TLS, listen
+from nodrop.servers.mcp.door import MCPDoor
+from nodrop.servers.websocket.door import WebSocketDoor
 
 HOST: Final = "127.0.0.1"
 
@@ -125,7 +125,7 @@ async def _grpc(door: A2ADoor, a2a: A2A, host: str, tls: TLS | None) -> AsyncGen
         yield
         return
     await door.service()  # says what to install, if it is not
-    from nodrop.doors.a2a.grpc import serving  # noqa: PLC0415  # needs the extra
+    from nodrop.servers.a2a.grpc import serving  # noqa: PLC0415  # needs the extra
 
     pair = (tls.certificate, tls.key) if tls else None
     async with serving(door, host=host, port=a2a.grpc_port, certificate=pair, agent=a2a.grpc_agent):

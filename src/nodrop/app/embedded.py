@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 from nodrop.app.database import MEMORY
 from nodrop.app.relay import PERSON, TEAM, open_relay
 from nodrop.client.settings import find_home
-from nodrop.core.errors import StoreInUseError
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Caller, Relay
+from nodrop.model.errors import StoreInUseError
+from nodrop.relay.relay import Caller, Relay
+from nodrop.servers.inprocess import InProcessTransport
 
 
 async def open_embedded(

@@ -14,9 +14,9 @@ from typing import Any, Final
 import uuid_utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from nodrop.client import key_files
-from nodrop.core.limits import SECOND
-from nodrop.wire import keys
+from nodrop.client.auth import key_files
+from nodrop.model.limits import SECOND
+from nodrop.protocol.identity import keys
 
 _SLEEP_SECONDS_MAX: Final = 30.0
 _M_MMAP_THRESHOLD: Final = -3

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from nodrop.client.private_file import DIRECTORY_MODE, FILE_MODE
+from nodrop.client.auth.private_file import DIRECTORY_MODE, FILE_MODE
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from nodrop.app.database import is_address, open_shared, open_store
 from nodrop.app.machine import KeyFile, SystemClock, SystemIds
-from nodrop.core.limits import DEFAULT, Limits
-from nodrop.engine.ports import Clock, Ids
-from nodrop.engine.relay import Relay
-from nodrop.engine.security_file import SecurityFile
+from nodrop.model.limits import DEFAULT, Limits
+from nodrop.relay.identity.security_file import SecurityFile
+from nodrop.relay.ports import Clock, Ids
+from nodrop.relay.relay import Relay
 
 TEAM: Final = "default"
 PERSON: Final = "me"

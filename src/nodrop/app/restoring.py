@@ -12,7 +12,9 @@ import apsw
 from nodrop.app.checkpointed import Restored, mark
 from nodrop.app.database import DATABASE, AddressFile
 from nodrop.audit.verify.chain import Checkpoint
-from nodrop.core.errors import (
+from nodrop.log.sqlite.backup import sync, verify
+from nodrop.log.sqlite.driver import Connection
+from nodrop.model.errors import (
     InvalidRequestError,
     NotFoundError,
     Problem,
@@ -20,9 +22,7 @@ from nodrop.core.errors import (
     StoreInUseError,
     StoreUnavailableError,
 )
-from nodrop.stores.sqlite.backup import sync, verify
-from nodrop.stores.sqlite.driver import Connection
-from nodrop.wire.log import Head
+from nodrop.protocol.entries import Head
 
 
 def restore(

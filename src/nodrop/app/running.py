@@ -6,7 +6,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from nodrop.client.loop import fastest_loop
+from nodrop.client.working.loop import fastest_loop
 
 T = TypeVar("T")
 

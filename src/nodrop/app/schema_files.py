@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from nodrop.wire import manifest, openapi
+from nodrop.protocol import manifest, openapi
 
 
 def write_schemas(directory: Path) -> None:

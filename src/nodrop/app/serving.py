@@ -26,21 +26,21 @@ from nodrop.app.doors import A2A, HOST, listening
 from nodrop.app.machine import KeyFile, Memory, SystemClock, SystemIds, allow_open_files
 from nodrop.app.process import Registered, registered
 from nodrop.app.relay import PERSON, TEAM, open_relay
-from nodrop.client.credentials import CredentialsFile
-from nodrop.core.errors import NodropError, StoreFullError, UnauthenticatedError
-from nodrop.core.limits import DEFAULT, Limits
-from nodrop.doors.gate import LOOPBACK
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.doors.listener.server import ANY_ADDRESS, TLS
-from nodrop.doors.outlets.checkpoints import Checkpoints, InFile, leaving, place_of
-from nodrop.doors.outlets.sender import Sender
-from nodrop.doors.telemetry.door import telling
-from nodrop.engine import rule_file
-from nodrop.engine.ports import Ids
-from nodrop.engine.relay import Caller, Relay, operator_of
-from nodrop.wire import extras
-from nodrop.wire.key_views import LinkAnswer
-from nodrop.wire.requests import CreateLink
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.model.errors import NodropError, StoreFullError, UnauthenticatedError
+from nodrop.model.limits import DEFAULT, Limits
+from nodrop.outbound.outlets.checkpoints import Checkpoints, InFile, leaving, place_of
+from nodrop.outbound.outlets.sender import Sender
+from nodrop.outbound.telemetry.door import telling
+from nodrop.protocol import extras
+from nodrop.protocol.identity.key_views import LinkAnswer
+from nodrop.protocol.requests import CreateLink
+from nodrop.relay.coordination import rule_file
+from nodrop.relay.ports import Ids
+from nodrop.relay.relay import Caller, Relay, operator_of
+from nodrop.servers.gate import LOOPBACK
+from nodrop.servers.inprocess import InProcessTransport
+from nodrop.servers.listener.server import ANY_ADDRESS, TLS
 
 log = logging.getLogger("nodrop.relay")
 

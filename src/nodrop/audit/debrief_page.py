@@ -7,8 +7,8 @@ from html import escape
 from typing import Final, NamedTuple
 
 from nodrop.audit.debrief import Debrief
-from nodrop.wire import visible
-from nodrop.wire.text import nouns
+from nodrop.protocol import visible
+from nodrop.protocol.text import nouns
 
 _DOINGS_MAX: Final = 20
 _NOTHING: Final = "nothing"

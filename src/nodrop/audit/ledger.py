@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 import rfc8785
 
-from nodrop.core.limits import DEFAULT
-from nodrop.wire.log import GENESIS, Entry, Head
-from nodrop.wire.times import parse_time
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol.entries import GENESIS, Entry, Head
+from nodrop.protocol.times import parse_time
 
 ENDINGS: Final[Mapping[str, str]] = {
     "handoff.completed.v1": "completed",

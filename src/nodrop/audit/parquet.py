@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.audit.rows import Row
-from nodrop.wire import extras
+from nodrop.protocol import extras
 
 _ROWS_TOGETHER: Final = 10_000
 

@@ -9,12 +9,12 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from nodrop.core import events
-from nodrop.core.machine import evolve
-from nodrop.core.model import Handoff, Rung
-from nodrop.wire import canonical, traces
-from nodrop.wire import events as wire_events
-from nodrop.wire.times import format_time, parse_time
+from nodrop.model import events
+from nodrop.model.handoff import Handoff, Rung
+from nodrop.model.machine import evolve
+from nodrop.protocol import canonical, traces
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.times import format_time, parse_time
 
 View = dict[str, Any]
 

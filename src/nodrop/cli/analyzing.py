@@ -14,10 +14,10 @@ from nodrop.audit.verify.finding import Verdict
 from nodrop.audit.verify.verifier import Verifier
 from nodrop.cli import screen
 from nodrop.cli.session import Session
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.wire import extras
-from nodrop.wire.errors import EXIT_FAILED
-from nodrop.wire.times import parse_time
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.protocol import extras
+from nodrop.protocol.errors import EXIT_FAILED
+from nodrop.protocol.times import parse_time
 
 if TYPE_CHECKING:
     from nodrop.analysis.analyze import Analysis

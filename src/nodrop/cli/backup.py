@@ -11,10 +11,10 @@ from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.verb import path
 from nodrop.cli.verify import read_checkpoints
-from nodrop.client import private_file
-from nodrop.client.address import Embedded, parse
-from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem, UnreachableError
-from nodrop.wire.times import format_time
+from nodrop.client.auth import private_file
+from nodrop.client.transports.address import Embedded, parse
+from nodrop.model.errors import InvalidRequestError, NotFoundError, Problem, UnreachableError
+from nodrop.protocol.times import format_time
 
 
 async def backup(
@@ -103,7 +103,7 @@ async def _made(session: Session) -> dict[str, Any]:
         database = session.settings.home / DATABASE
         if session.url is not None or not database.exists():
             raise
-    from nodrop.client.connecting import open_client  # noqa: PLC0415  # the same
+    from nodrop.client.transports.connecting import open_client  # noqa: PLC0415  # the same
 
     client = await open_client(str(database), agent="me")
     try:

@@ -16,22 +16,22 @@ from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.cli.verb import text
-from nodrop.client.address import Remote, parse
-from nodrop.client.connecting import open_client
-from nodrop.client.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.private_file import FILE_MODE
 from nodrop.client.joined import joined
-from nodrop.client.private_file import FILE_MODE
 from nodrop.client.settings import Settings, written_checkpoints
-from nodrop.core.errors import CheckpointMismatchError, NodropError, StoreCorruptError
-from nodrop.core.limits import SECOND
-from nodrop.wire import openapi
-from nodrop.wire.errors import EXIT_FAILED
-from nodrop.wire.log import Head
-from nodrop.wire.text import nouns, spell_duration
-from nodrop.wire.times import parse_time
+from nodrop.client.transports.address import Remote, parse
+from nodrop.client.transports.connecting import open_client
+from nodrop.model.errors import CheckpointMismatchError, NodropError, StoreCorruptError
+from nodrop.model.limits import SECOND
+from nodrop.protocol import openapi
+from nodrop.protocol.entries import Head
+from nodrop.protocol.errors import EXIT_FAILED
+from nodrop.protocol.text import nouns, spell_duration
+from nodrop.protocol.times import parse_time
 
 if TYPE_CHECKING:
-    from nodrop.stores.sqlite.driver import Connection
+    from nodrop.log.sqlite.driver import Connection
 
 DISK_BYTES_WARN: Final = 1 << 30
 DISK_BYTES_FAIL: Final = 100 << 20

@@ -18,8 +18,8 @@ import msgspec
 import typer
 
 from nodrop.cli.verb import path
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.wire import visible
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.protocol import visible
 
 FILE_BYTES_MAX: Final = 10_485_760
 FILES_MAX: Final = 5

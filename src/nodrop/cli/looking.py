@@ -5,13 +5,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from nodrop.cli import picture, refusals, screen
+from nodrop.cli import picture, screen
 from nodrop.cli.entries import Lines
 from nodrop.cli.session import Session
+from nodrop.cli.team import refusals
 from nodrop.cli.values import given, text_of
 from nodrop.cli.verb import Ref
 from nodrop.client.cursor import Cursor, fields_of
-from nodrop.core.errors import CursorUnknownError, NotFoundError
+from nodrop.model.errors import CursorUnknownError, NotFoundError
 
 FOLLOW_SECONDS: Final = 30
 """How long one request of `log --follow` waits for the next entry."""

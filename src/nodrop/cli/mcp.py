@@ -14,13 +14,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from nodrop.cli.attempts import Attempts
+from nodrop.cli.handoffs.attempts import Attempts
 from nodrop.cli.session import Session
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.core.names import is_agent_id
-from nodrop.doors.mcp.toolset import Answer, Toolset
-from nodrop.doors.mcp.way import ShortMemory
-from nodrop.wire import extras
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.model.names import is_agent_id
+from nodrop.protocol import extras
+from nodrop.servers.mcp.toolset import Answer, Toolset
+from nodrop.servers.mcp.way import ShortMemory
 
 CLIENT: Final = "agent"
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -36,8 +36,8 @@ async def mcp(
 ) -> None:
     """Serve a coding agent its tools over MCP (stdio). `nodrop setup` writes the line that runs it."""
     try:
-        from nodrop.doors.mcp.lines import serve  # noqa: PLC0415  # needs the extra
-        from nodrop.doors.mcp.server import Context, server  # noqa: PLC0415  # same
+        from nodrop.servers.mcp.lines import serve  # noqa: PLC0415  # needs the extra
+        from nodrop.servers.mcp.server import Context, server  # noqa: PLC0415  # same
     except ImportError as error:
         raise extras.missing_here(f"MCP ({error})", extras.RELAY) from error
     if not session.named:  # `me` is a person: an assistant is not that by default

@@ -7,8 +7,8 @@ import typer
 from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.wire.text import nouns
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.protocol.text import nouns
 
 
 async def migrate(

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from nodrop.cli import screen
 from nodrop.cli.screen import line, styled
-from nodrop.wire import text
+from nodrop.protocol import text
 
 Handoff = Mapping[str, Any]
 

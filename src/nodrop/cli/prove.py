@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from nodrop.cli import screen
-from nodrop.core.errors import NotInstalledError
-from nodrop.wire.errors import TABLE
+from nodrop.model.errors import NotInstalledError
+from nodrop.protocol.errors import TABLE
 
 ENTRY_POINTS: Final = "nodrop.commands"
 NAME: Final = "prove"

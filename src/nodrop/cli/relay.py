@@ -25,13 +25,13 @@ from nodrop.client.settings import (
     written_retention,
     written_triggers,
 )
-from nodrop.core.errors import InvalidRequestError, Problem, StoreInUseError
-from nodrop.core.limits import SECOND
-from nodrop.wire.text import spell_duration
+from nodrop.model.errors import InvalidRequestError, Problem, StoreInUseError
+from nodrop.model.limits import SECOND
+from nodrop.protocol.text import spell_duration
 
 if TYPE_CHECKING:
     from nodrop.app import Served
-    from nodrop.doors.outlets.checkpoints import Checkpoints
+    from nodrop.outbound.outlets.checkpoints import Checkpoints
 
 _NEVER: Final = "never"
 
@@ -217,7 +217,7 @@ def _checked(store: str | None) -> str | None:
 
 
 def _checkpoints(to: str | None, every: str | None) -> "Checkpoints | None":
-    from nodrop.doors.outlets.checkpoints import Checkpoints  # noqa: PLC0415  # the same
+    from nodrop.outbound.outlets.checkpoints import Checkpoints  # noqa: PLC0415  # the same
 
     written = written_checkpoints()
     to = to or (written.to if written else None)

@@ -14,10 +14,10 @@ from nodrop.audit.debrief import debrief as report_on
 from nodrop.audit.rows import Rows
 from nodrop.cli import screen
 from nodrop.cli.session import Session
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.wire import visible
-from nodrop.wire.text import nouns
-from nodrop.wire.times import EXPECTED_MOMENT, format_time, parse_duration, parse_time
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.protocol import visible
+from nodrop.protocol.text import nouns
+from nodrop.protocol.times import EXPECTED_MOMENT, format_time, parse_duration, parse_time
 
 _PAGE: Final = 500
 _HANDOFFS_MAX: Final = 20_000

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from nodrop.core.errors import NodropError
-from nodrop.core.limits import SECOND
-from nodrop.wire import errors, visible
-from nodrop.wire.text import spell_duration
-from nodrop.wire.times import parse_time
+from nodrop.model.errors import NodropError
+from nodrop.model.limits import SECOND
+from nodrop.protocol import errors, visible
+from nodrop.protocol.text import spell_duration
+from nodrop.protocol.times import parse_time
 
 _PIPED_WIDTH: Final = 160
 """Columns where nobody's terminal says otherwise: wide enough that no table is cut."""

@@ -11,13 +11,13 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 
 from nodrop.cli import screen
-from nodrop.cli.attempts import Attempts
+from nodrop.cli.handoffs.attempts import Attempts
 from nodrop.client import settings
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.client.auth.tokens import OPERATOR
 from nodrop.client.joined import joined
 from nodrop.client.settings import Settings
-from nodrop.client.tokens import OPERATOR
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AlreadyFinishedError,
     AttemptRequiredError,
     InvalidRequestError,
@@ -274,7 +274,7 @@ class Session:
 
 async def _connect(chosen: Settings) -> Client:
     # An address may be a file, and `nodrop` itself says how one is opened.
-    from nodrop.client.connecting import open_client  # noqa: PLC0415  # not needed for `--help`
+    from nodrop.client.transports.connecting import open_client  # noqa: PLC0415  # not needed for `--help`
 
     return await open_client(
         chosen.address,

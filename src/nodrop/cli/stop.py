@@ -10,8 +10,8 @@ from nodrop.cli import screen, values
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.verb import text
-from nodrop.core.errors import ForbiddenError, InvalidRequestError, UnavailableError
-from nodrop.core.limits import SECOND
+from nodrop.model.errors import ForbiddenError, InvalidRequestError, UnavailableError
+from nodrop.model.limits import SECOND
 
 if TYPE_CHECKING:
     from nodrop.app.process import RelayProcess

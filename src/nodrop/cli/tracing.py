@@ -10,7 +10,7 @@ from rich.tree import Tree
 from nodrop.cli import picture, screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
-from nodrop.core.errors import NotFoundError
+from nodrop.model.errors import NotFoundError
 
 Step = dict[str, Any]
 

@@ -9,31 +9,22 @@ import typer
 from nodrop.cli import (
     analyzing,
     backup,
-    deadletters,
     doctor,
     finding,
-    identity,
-    keys,
     looking,
     mcp,
     migrate,
-    notifying,
     prove,
-    publishing,
-    reach,
-    receiving,
     relay,
     reporting,
-    requesting,
     stop,
-    talking,
     tracing,
-    triggers,
     verify,
-    work,
 )
 from nodrop.cli.demo.story import demo
+from nodrop.cli.handoffs import deadletters, receiving, requesting, talking, work
 from nodrop.cli.setup.connect import setup
+from nodrop.cli.team import identity, keys, notifying, publishing, reach, triggers
 from nodrop.cli.top.command import top
 from nodrop.cli.verb import ALONE, AS_NAMED, AT_HOME, CONNECTION, WITHOUT_TOKEN, verb
 

@@ -10,9 +10,9 @@ from typing import Any, Never
 import msgspec
 
 from nodrop.client.durations import Wait
-from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
-from nodrop.core.limits import DEFAULT, Limits
-from nodrop.wire.times import parse_duration
+from nodrop.model.errors import InvalidRequestError, NotFoundError, Problem, TooLargeError
+from nodrop.model.limits import DEFAULT, Limits
+from nodrop.protocol.times import parse_duration
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -17,8 +17,8 @@ import typer
 
 from nodrop.cli import screen
 from nodrop.cli.session import Session, Where
-from nodrop.core.errors import NodropError
-from nodrop.wire.errors import TABLE
+from nodrop.model.errors import NodropError
+from nodrop.protocol.errors import TABLE
 
 P = ParamSpec("P")
 

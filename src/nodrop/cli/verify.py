@@ -15,9 +15,9 @@ from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
 from nodrop.cli.values import decode, file_text
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.wire.errors import EXIT_FAILED
-from nodrop.wire.text import nouns
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.protocol.errors import EXIT_FAILED
+from nodrop.protocol.text import nouns
 
 PAGE: Final = 500
 

@@ -7,16 +7,16 @@ import signal
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from nodrop.client.capability import Capability
-from nodrop.client.connecting import Process, TransportName, open_client
 from nodrop.client.durations import Duration, seconds
 from nodrop.client.ids import new_id
-from nodrop.client.loop import fastest_loop
 from nodrop.client.settings import Address
-from nodrop.client.transport import Transport
+from nodrop.client.transports.connecting import Process, TransportName, open_client
+from nodrop.client.transports.transport import Transport
 from nodrop.client.values import given, listed, plain
-from nodrop.client.worker import Pace, Worker
-from nodrop.core.limits import DEFAULT
+from nodrop.client.working.capability import Capability
+from nodrop.client.working.loop import fastest_loop
+from nodrop.client.working.worker import Pace, Worker
+from nodrop.model.limits import DEFAULT
 
 CONCURRENCY: Final = 8
 """How many of one capability run at once where nobody says."""

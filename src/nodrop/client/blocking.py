@@ -4,7 +4,6 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nodrop.client.calls import Calls
 from nodrop.client.client import Client
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.endings import HandoffFailed, WaitElapsed
@@ -14,6 +13,7 @@ from nodrop.client.inbox import Inbox, Item, ItemShown
 from nodrop.client.portal import Portal, Twin, blocking, blocking_as
 from nodrop.client.shown import Entry, HandoffShown
 from nodrop.client.trace import Trace
+from nodrop.client.transports.calls import Calls
 
 P = ParamSpec("P")
 R = TypeVar("R")

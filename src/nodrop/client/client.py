@@ -8,21 +8,21 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.client import cursor
-from nodrop.client.calls import Calls
 from nodrop.client.cursor import Cursor
 from nodrop.client.dead_letter import DeadLetter
 from nodrop.client.durations import Due, Duration, Wait, spelled_if
 from nodrop.client.group import Answers, Group
 from nodrop.client.handoff import Handoff
-from nodrop.client.hints import shape
 from nodrop.client.inbox import Inbox, Item
 from nodrop.client.shown import AgentShown, Contract, Entry, KeyShown
 from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
+from nodrop.client.transports.calls import Calls
 from nodrop.client.values import fields_of, given, listed, plain, require
-from nodrop.core.errors import CursorUnknownError
-from nodrop.wire.decoding import encode_strict
+from nodrop.client.working.hints import shape
+from nodrop.model.errors import CursorUnknownError
+from nodrop.protocol.decoding import encode_strict
 
 FOLLOW_WAIT_SECONDS: Final = 30.0
 """How long one request of `follow_log` waits for the next entry."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from nodrop.core.errors import NodropError
+from nodrop.model.errors import NodropError
 
 LOG: Final = logging.getLogger("nodrop.client")
 

@@ -1,6 +1,6 @@
 """Durations as callers of the SDK write them, and waits that are spent piece by piece.
 
-How durations and times are spelled on the wire is `wire.times`; `timedelta` and `datetime` are the
+How durations and times are spelled on the wire is `protocol.times`; `timedelta` and `datetime` are the
 spellings that only Python has.
 """
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from nodrop.core.errors import InvalidRequestError, Problem
-from nodrop.core.limits import SECOND
-from nodrop.wire.times import parse_duration
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.model.limits import SECOND
+from nodrop.protocol.times import parse_duration
 
 Duration = str | int | float | timedelta
 Due = Duration | datetime

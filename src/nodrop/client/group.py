@@ -4,11 +4,11 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.client.calls import Calls
 from nodrop.client.durations import Duration, Wait
 from nodrop.client.endings import WaitElapsed
 from nodrop.client.handoff import Handoff
 from nodrop.client.shown import Shown
+from nodrop.client.transports.calls import Calls
 
 _OPEN: Final = frozenset({"offered", "delivered", "accepted", "blocked"})
 

@@ -7,17 +7,17 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from nodrop.client.calls import Calls
 from nodrop.client.durations import Duration, Wait
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.shown import Ack, HandoffShown, Outcome, outcome_of
-from nodrop.client.transport import Ended, Stored
-from nodrop.client.transport import Outcome as Pushed
+from nodrop.client.transports.calls import Calls
+from nodrop.client.transports.transport import Ended, Stored
+from nodrop.client.transports.transport import Outcome as Pushed
 from nodrop.client.values import given
-from nodrop.core.errors import ForbiddenError, NodropError, SignatureInvalidError
-from nodrop.core.model import FINAL, State
-from nodrop.wire import signatures
-from nodrop.wire.keys import PublicKey
+from nodrop.model.errors import ForbiddenError, NodropError, SignatureInvalidError
+from nodrop.model.handoff import FINAL, State
+from nodrop.protocol.identity import signatures
+from nodrop.protocol.identity.keys import PublicKey
 
 Of = Literal["handoff", "chain"]
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from nodrop.client.calls import Calls
 from nodrop.client.cursor import Cursor
 from nodrop.client.handoff import Handoff
+from nodrop.client.transports.calls import Calls
 from nodrop.client.values import given, plain
-from nodrop.core.errors import NotFoundError
+from nodrop.model.errors import NotFoundError
 
 
 class ItemShown:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nodrop.core.errors import InvalidRequestError
+from nodrop.model.errors import InvalidRequestError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,9 +13,9 @@ from typing import Any, Final
 from nodrop.client.client import Client
 from nodrop.client.durations import seconds
 from nodrop.client.shown import HandoffShown
-from nodrop.client.transport import DeliveryStream
+from nodrop.client.transports.transport import DeliveryStream
 from nodrop.client.values import given
-from nodrop.core.errors import CallerError, NodropError
+from nodrop.model.errors import CallerError, NodropError
 
 OBSERVATIONS_MIN: Final = 5
 """Fewer durations than this are not enough to tell when something will be done."""

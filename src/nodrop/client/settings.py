@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 import platformdirs
 
-from nodrop.client.address import Remote, parse
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.auth.credentials import CredentialsFile
 from nodrop.client.joined import joined
+from nodrop.client.transports.address import Remote, parse
 
 URL: Final = "http://127.0.0.1:6377"
 """Where `nodrop up` listens unless told otherwise: N-D-R-P on a phone."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.client.cursor import Cursor
-from nodrop.core.model import FINAL, State
+from nodrop.model.handoff import FINAL, State
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):

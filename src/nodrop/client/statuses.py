@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Final
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     ForbiddenError,
     InvalidRequestError,
     NodropError,

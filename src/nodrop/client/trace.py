@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from nodrop.client.calls import Calls
 from nodrop.client.handoff import Handoff
 from nodrop.client.shown import Shown
+from nodrop.client.transports.calls import Calls
 
 
 class Did(Shown, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import aiohttp
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     CertificateUntrustedError,
     InvalidRequestError,
     Problem,

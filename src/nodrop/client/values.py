@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from nodrop.core.errors import InvalidRequestError, Problem, TooLargeError
-from nodrop.wire.decoding import examine
+from nodrop.model.errors import InvalidRequestError, Problem, TooLargeError
+from nodrop.protocol.decoding import examine
 
 
 def plain(value: Any, path: str = "") -> Any:

@@ -1,7 +1,7 @@
 """Handoffs without a relay: events folded as the machine folds them, and the entries they make.
 
 For tests of what keeps or shows handoffs. Nothing here decides: a test that wants to know what a
-command leads to asks `core.machine`.
+command leads to asks `model.machine`.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import machine, mail
-from nodrop.core.events import Event, Offered
-from nodrop.core.limits import DEFAULT
-from nodrop.core.model import Backoff, Handoff, Priority, Terms
-from nodrop.store import Changes, row_of
+from nodrop.log.port import Changes, row_of
+from nodrop.model import machine, mail
+from nodrop.model.events import Event, Offered
+from nodrop.model.handoff import Backoff, Handoff, Priority, Terms
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.entries import Draft
 from nodrop.testing.clock import T0
-from nodrop.wire import events as wire_events
-from nodrop.wire.log import Draft
 
 TEAM: Final = "default"
 SENDER: Final = "inbox_monitor"

@@ -6,11 +6,10 @@ checks what must hold of every handoff.
 
 from typing import Any, Final
 
-from nodrop.core import clocks, commands, machine
-from nodrop.core.commands import RELAY, Actor, Candidate, Command
-from nodrop.core.events import Event
-from nodrop.core.limits import DAY, DEFAULT, HOUR, MINUTE, SECOND
-from nodrop.core.model import (
+from nodrop.model import clocks, commands, machine
+from nodrop.model.commands import RELAY, Actor, Candidate, Command
+from nodrop.model.events import Event
+from nodrop.model.handoff import (
     FINAL,
     Backoff,
     ClockName,
@@ -22,8 +21,9 @@ from nodrop.core.model import (
     State,
     Terms,
 )
-from nodrop.core.surroundings import Surroundings
-from nodrop.wire.showing import holder
+from nodrop.model.limits import DAY, DEFAULT, HOUR, MINUTE, SECOND
+from nodrop.model.surroundings import Surroundings
+from nodrop.protocol.showing import holder
 
 T0: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""

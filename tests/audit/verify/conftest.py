@@ -12,11 +12,12 @@ from nodrop import app
 from nodrop.audit.verify.chain import Checkpoint, read_entry
 from nodrop.audit.verify.finding import Verdict
 from nodrop.audit.verify.verifier import Verifier
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Relay
+from nodrop.protocol import canonical
+from nodrop.protocol.entries import hash_of, salted_digest
+from nodrop.protocol.identity import keys
+from nodrop.relay.relay import Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
-from nodrop.wire import canonical, keys
-from nodrop.wire.log import hash_of, salted_digest
 
 View = dict[str, Any]
 

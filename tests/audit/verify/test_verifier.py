@@ -10,8 +10,9 @@ import pytest
 from kit.keyholder import KeyHolder
 from nodrop.audit.verify.chain import Checkpoint
 from nodrop.audit.verify.verifier import Verifier
+from nodrop.protocol import canonical
+from nodrop.protocol.identity import keys, signatures
 from nodrop.testing.clock import FakeClock
-from nodrop.wire import canonical, keys, signatures
 
 View = dict[str, Any]
 

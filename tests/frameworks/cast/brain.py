@@ -17,7 +17,7 @@ from typing import Any
 
 from nodrop.adapters import current
 from nodrop.adapters.port.serving import Terms
-from nodrop.core.errors import ConflictError
+from nodrop.model.errors import ConflictError
 
 HOLD_SECONDS_MAX = 60.0
 NONSENSE = "nonsense"

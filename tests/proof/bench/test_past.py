@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.core.model import State
-from nodrop.store import LogPage, Page
-from nodrop.stores.sqlite import SQLiteStore
+from nodrop.log.port import LogPage, Page
+from nodrop.log.sqlite import SQLiteStore
+from nodrop.model.handoff import State
+from nodrop.protocol.entries import GENESIS, hash_of
 from nodrop.testing.clock import T0
-from nodrop.wire.log import GENESIS, hash_of
 from nodrop_proof.bench import past
 
 TYPES = ["offered", "delivered", "accepted", "completed", "outcome_delivered", "settled"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodrop.core.errors import UnavailableError
+from nodrop.model.errors import UnavailableError
 from nodrop_proof.bench import rounds, system
 from nodrop_proof.bench.driving import Window
 from nodrop_proof.bench.plan import Plan

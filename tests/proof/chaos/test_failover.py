@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.core.errors import NotInstalledError
+from nodrop.model.errors import NotInstalledError
 from nodrop_proof.chaos import callers, failover, patroni
 from nodrop_proof.chaos.plan import Plan
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.core.errors import UnavailableError
+from nodrop.model.errors import UnavailableError
 from nodrop_proof.chaos.relay_process import RelayProcess
 
 pytestmark = pytest.mark.timeout(180)  # real processes, on a machine that does other things too

@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 
 from nodrop.app.machine import allow_open_files
-from nodrop.client.loop import fastest_loop
+from nodrop.client.working.loop import fastest_loop
 from nodrop_proof.adversary.waves import WAVES, Attacker
 
 _NICE = 10

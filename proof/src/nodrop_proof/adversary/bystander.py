@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from nodrop.client.connecting import Process, connect, open_client
-from nodrop.client.loop import fastest_loop
-from nodrop.core.limits import DEFAULT
+from nodrop.client.transports.connecting import Process, connect, open_client
+from nodrop.client.working.loop import fastest_loop
+from nodrop.model.limits import DEFAULT
 
 REQUESTER: Final = "alice"
 WORKER: Final = "bob"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import limits
+from nodrop.model import limits
 
 LIMITS: Final = "limits.json"
 PROBE: Final = "probe.jsonl"

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core.contract import Agent, Manifest
-from nodrop.engine.relay import Caller, Relay
-from nodrop.store import Changes, Team
-from nodrop.stores.memory import MemoryStore
-from nodrop.wire import requests
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import Changes, Team
+from nodrop.model.contract import Agent, Manifest
+from nodrop.protocol import requests
+from nodrop.relay.relay import Caller, Relay
 from nodrop_proof.bench.machine import Machine
 from nodrop_proof.bench.system import Progress
 from nodrop_proof.simulate.ids import NoSigner, SeededIds

@@ -17,9 +17,9 @@ import aiohttp
 import msgspec
 
 from nodrop.client.client import Client
-from nodrop.client.connecting import Process, connect, open_client
-from nodrop.core.errors import UnavailableError
-from nodrop.core.limits import DEFAULT
+from nodrop.client.transports.connecting import Process, connect, open_client
+from nodrop.model.errors import UnavailableError
+from nodrop.model.limits import DEFAULT
 from nodrop_proof.bench import cycle as cycles
 from nodrop_proof.bench import past
 from nodrop_proof.bench.cpu import used_seconds

@@ -12,10 +12,10 @@ from typing import Any, Final
 import aiohttp
 
 from nodrop.client.agent import Agent
+from nodrop.client.auth.credentials import CredentialsFile
 from nodrop.client.client import Client
-from nodrop.client.connecting import connect
-from nodrop.client.credentials import CredentialsFile
-from nodrop.client.task import Task
+from nodrop.client.transports.connecting import connect
+from nodrop.client.working.task import Task
 from nodrop_proof.bench import cycle as cycles
 from nodrop_proof.bench import postgres
 from nodrop_proof.bench.cycle import CONCURRENCY, REQUESTER, WORKER, Ask, Cycle

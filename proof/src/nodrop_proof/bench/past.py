@@ -21,16 +21,16 @@ import msgspec
 
 from nodrop.client.agent import Agent
 from nodrop.client.client import Client
-from nodrop.client.task import Task
-from nodrop.core.model import Handoff
-from nodrop.doors.inprocess import InProcessTransport
-from nodrop.engine.relay import Caller, Relay
-from nodrop.store import Changes, KeyUse, Row, Store, Team, Transaction
-from nodrop.stores.memory import MemoryStore
-from nodrop.stores.sqlite.database import Database
-from nodrop.stores.work import Work
+from nodrop.client.working.task import Task
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import Changes, KeyUse, Row, Store, Team, Transaction
+from nodrop.log.sqlite.database import Database
+from nodrop.log.work import Work
+from nodrop.model.handoff import Handoff
+from nodrop.protocol.entries import Draft
+from nodrop.relay.relay import Caller, Relay
+from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import T0, FakeClock
-from nodrop.wire.log import Draft
 from nodrop_proof.bench import cycle as cycles
 from nodrop_proof.bench.cycle import REQUESTER, WORKER
 

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from nodrop.stores.postgres import PostgresStore
-from nodrop.stores.postgres.connection import connect
-from nodrop.stores.sqlite import SQLiteTables
+from nodrop.log.postgres import PostgresStore
+from nodrop.log.postgres.connection import connect
+from nodrop.log.sqlite import SQLiteTables
 from nodrop_proof.bench import postgres
 from nodrop_proof.bench.past import DATABASE
 

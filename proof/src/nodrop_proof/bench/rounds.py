@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from nodrop.core.errors import UnavailableError
+from nodrop.model.errors import UnavailableError
 from nodrop_proof.bench import system
 from nodrop_proof.bench.driving import Measure, Window
 from nodrop_proof.bench.machine import Machine

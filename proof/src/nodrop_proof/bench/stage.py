@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from nodrop.core.errors import UnavailableError
+from nodrop.model.errors import UnavailableError
 from nodrop_proof.bench import part
 from nodrop_proof.bench.driving import DRAIN_SECONDS_MAX, FIRST_SECONDS_MAX, Measure, Window
 from nodrop_proof.bench.part import Order

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.auth.credentials import CredentialsFile
 from nodrop_proof.chaos.relay_process import ServedRelay
 from nodrop_proof.kit.proxy import Proxy
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from nodrop.client.client import Client
 from nodrop.client.handoff import Handoff
-from nodrop.core.errors import NodropError, UnavailableError
+from nodrop.model.errors import NodropError, UnavailableError
 from nodrop_proof.chaos.record import Asked, Record, Refused, Stored, Told
 
 ATTEMPTS_MAX: Final = 100

@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from nodrop.client.client import Client
-from nodrop.client.connecting import connect
-from nodrop.core.errors import UnavailableError
+from nodrop.client.transports.connecting import connect
+from nodrop.model.errors import UnavailableError
 from nodrop_proof.chaos.caller import Caller
 from nodrop_proof.chaos.record import Record
 from nodrop_proof.chaos.relay_process import ServedRelay

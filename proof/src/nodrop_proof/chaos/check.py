@@ -23,7 +23,7 @@ import msgspec
 
 from nodrop.audit import ledger
 from nodrop.audit.ledger import ENDINGS
-from nodrop.wire.log import Head
+from nodrop.protocol.entries import Head
 from nodrop_proof.chaos.crew import HEARTBEAT_SECONDS
 from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.record import AnyLine, Asked, Ran, Recorded, Refused, Stored, Told

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from nodrop.core.errors import NodropError
-from nodrop.engine.relay import Caller, Relay, Reply
-from nodrop.store import Store
+from nodrop.log.port import Store
+from nodrop.model.errors import NodropError
+from nodrop.protocol import requests, views
+from nodrop.protocol.requests import Request
+from nodrop.relay.relay import Caller, Relay, Reply
 from nodrop.testing.clock import FakeClock
-from nodrop.wire import requests, views
-from nodrop.wire.requests import Request
 from nodrop_proof.chaos.memory import Memory, Promise
 
 T = TypeVar("T")

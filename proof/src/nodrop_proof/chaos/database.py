@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Final
 
-from nodrop.core.errors import UnavailableError
-from nodrop.store import Store
+from nodrop.log.port import Store
+from nodrop.model.errors import UnavailableError
 from nodrop.testing.clock import FakeClock
 from nodrop_proof.chaos.colleagues import Desk, at_work, team
 from nodrop_proof.chaos.in_process import Host

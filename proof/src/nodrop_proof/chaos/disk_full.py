@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from nodrop.core.errors import NodropError
-from nodrop.engine.relay import Caller, Relay
-from nodrop.wire import requests
+from nodrop.model.errors import NodropError
+from nodrop.protocol import requests
+from nodrop.relay.relay import Caller, Relay
 from nodrop_proof.chaos import small_disk
 from nodrop_proof.chaos.colleagues import TEAM
 from nodrop_proof.chaos.database import Database, one_after_the_other

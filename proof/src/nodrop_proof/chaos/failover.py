@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from nodrop.core.errors import UnavailableError
+from nodrop.model.errors import UnavailableError
 from nodrop_proof.chaos import export
 from nodrop_proof.chaos.between import balance, behind_proxy
 from nodrop_proof.chaos.callers import calling

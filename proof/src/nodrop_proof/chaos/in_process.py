@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar, cast
 
 import apsw
 
-from nodrop.core.errors import UnavailableError
-from nodrop.engine.ports import Clock
-from nodrop.engine.relay import Relay
-from nodrop.store import Store
-from nodrop.stores.sqlite import SQLiteStore
-from nodrop.stores.sqlite.database import Database
+from nodrop.log.port import Store
+from nodrop.log.sqlite import SQLiteStore
+from nodrop.log.sqlite.database import Database
+from nodrop.model.errors import UnavailableError
+from nodrop.relay.ports import Clock
+from nodrop.relay.relay import Relay
 from nodrop_proof.chaos.colleagues import TEAM
 from nodrop_proof.chaos.remains import Connection
 from nodrop_proof.kit.eager import EagerStore

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from nodrop.wire import views
+from nodrop.protocol import views
 
 ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
     "offer": ("handoff.offered.v1",),

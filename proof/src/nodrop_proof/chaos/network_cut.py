@@ -21,7 +21,7 @@ import msgspec
 
 from nodrop.client.agent import Agent
 from nodrop.client.client import Client
-from nodrop.client.connecting import TransportName, connect
+from nodrop.client.transports.connecting import TransportName, connect
 from nodrop_proof.chaos import export, record
 from nodrop_proof.chaos.between import behind_proxy, mend
 from nodrop_proof.chaos.caller import Caller

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from nodrop.core.errors import UnavailableError
-from nodrop.engine.relay import Relay
-from nodrop.store import Store
+from nodrop.log.port import Store
+from nodrop.model.errors import UnavailableError
+from nodrop.relay.relay import Relay
 from nodrop_proof.chaos.database import Database, one_after_the_other
 from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.report import Report

@@ -14,11 +14,11 @@ from typing import Final, Self
 
 import msgspec
 
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.client.auth.tokens import OPERATOR, FixedToken
 from nodrop.client.client import Client
-from nodrop.client.credentials import CredentialsFile
-from nodrop.client.http import HttpTransport
-from nodrop.client.tokens import OPERATOR, FixedToken
-from nodrop.core.errors import UnavailableError
+from nodrop.client.transports.http import HttpTransport
+from nodrop.model.errors import UnavailableError
 
 READY_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 20.0

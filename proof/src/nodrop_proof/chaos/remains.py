@@ -12,12 +12,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from nodrop.audit import ledger
-from nodrop.core import machine
-from nodrop.core.model import Handoff
-from nodrop.store import LogPage, Page, Store
-from nodrop.wire import events as wire_events
-from nodrop.wire.log import Entry, salted_digest
-from nodrop.wire.times import format_time
+from nodrop.log.port import LogPage, Page, Store
+from nodrop.model import machine
+from nodrop.model.handoff import Handoff
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.entries import Entry, salted_digest
+from nodrop.protocol.times import format_time
 from nodrop_proof.chaos.colleagues import TEAM
 from nodrop_proof.chaos.memory import ENTRIES, Memory
 

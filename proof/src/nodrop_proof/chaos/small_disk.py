@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.client.auth.tokens import OPERATOR, FixedToken
 from nodrop.client.client import Client
-from nodrop.client.credentials import CredentialsFile
-from nodrop.client.http import HttpTransport
-from nodrop.client.retrying import Retrying
-from nodrop.client.tokens import OPERATOR, FixedToken
-from nodrop.core.errors import NodropError, StoreFullError, UnavailableError
+from nodrop.client.transports.http import HttpTransport
+from nodrop.client.transports.retrying import Retrying
+from nodrop.model.errors import NodropError, StoreFullError, UnavailableError
 from nodrop_proof.chaos import export
 from nodrop_proof.chaos.callers import Callers, calling
 from nodrop_proof.chaos.check import Verdict

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nodrop.client.agent import Agent, serve
 from nodrop.client.endings import Fail
-from nodrop.client.task import Task
+from nodrop.client.working.task import Task
 from nodrop_proof.chaos.record import Ran, Record, Recorded
 from nodrop_proof.chaos.worker import PAUSE_SECONDS_MAX, PROCESS_STEPS, step
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodrop.client.agent import Agent
-from nodrop.client.task import Task
+from nodrop.client.working.task import Task
 from nodrop_proof.chaos.record import Ran, Record, Recorded
 from nodrop_proof.chaos.relay_process import ServedRelay
 

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from nodrop.cli import screen
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 
 def backup(

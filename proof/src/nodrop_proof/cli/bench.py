@@ -17,7 +17,7 @@ from rich.table import Table
 from nodrop.cli import screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from nodrop_proof.bench.figures import Spread

@@ -18,7 +18,7 @@ from rich.table import Table
 from nodrop.cli import screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 from nodrop_proof import chaos as proof
 from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.report import Report

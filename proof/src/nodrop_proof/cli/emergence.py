@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 # What the analysis is made of is an extra, and takes a second to load: for these verbs only.
 

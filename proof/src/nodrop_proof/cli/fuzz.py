@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 import msgspec
 import typer
 
-from nodrop.client.credentials import CredentialsFile
-from nodrop.client.tokens import OPERATOR
-from nodrop.core.errors import NodropError
+from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.client.auth.tokens import OPERATOR
+from nodrop.model.errors import NodropError
 
 if TYPE_CHECKING:
     from nodrop_proof.fuzz import http as fuzzing

@@ -16,7 +16,7 @@ from rich.table import Table
 from nodrop.cli import screen
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from nodrop_proof.emergence.script import Script
@@ -80,7 +80,7 @@ async def simulate(
         folder = out or Path(f"{scenario}-{many}-{first}")
         _write(session, folder, script, await played(script, first))
         return
-    from nodrop.stores.memory import MemoryStore  # noqa: PLC0415  # same
+    from nodrop.log.memory import MemoryStore  # noqa: PLC0415  # same
     from nodrop_proof.simulate import plan as plans  # noqa: PLC0415  # same
     from nodrop_proof.simulate.simulation import simulate  # noqa: PLC0415  # same
 

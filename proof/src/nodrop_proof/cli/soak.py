@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from nodrop.cli import screen
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from nodrop_proof.soak import Line

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 
 def storm(

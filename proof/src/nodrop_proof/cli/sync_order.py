@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from nodrop.cli import screen
-from nodrop.core.errors import NodropError
-from nodrop.wire.errors import EXIT_FAILED, TABLE
+from nodrop.model.errors import NodropError
+from nodrop.protocol.errors import EXIT_FAILED, TABLE
 
 
 def sync_order(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 
 def tampering(

@@ -9,12 +9,13 @@ from typing import Final
 
 import msgspec
 
-from nodrop.core.limits import DEFAULT, SECOND
-from nodrop.engine.relay import Caller, Relay
-from nodrop.stores.memory import MemoryStore
+from nodrop.log.memory import MemoryStore
+from nodrop.model.limits import DEFAULT, SECOND
+from nodrop.protocol import requests
+from nodrop.protocol.coordination import talk_requests
+from nodrop.protocol.views import HandoffAnswer, HandoffView, LogAnswer
+from nodrop.relay.relay import Caller, Relay
 from nodrop.testing.clock import T0
-from nodrop.wire import requests, talk_requests
-from nodrop.wire.views import HandoffAnswer, HandoffView, LogAnswer
 from nodrop_proof.emergence.script import Act, Script, Step, chain_id
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.chance import Chance

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core import events
-from nodrop.core.model import (
+from nodrop.model import events
+from nodrop.model.handoff import (
     Backoff,
     Escalation,
     Leg,
@@ -19,13 +19,13 @@ from nodrop.core.model import (
     Terms,
     When,
 )
+from nodrop.protocol import bodies, canonical
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.bodies import Content
+from nodrop.protocol.entries import Draft, Head, salted_digest, seal
+from nodrop.protocol.identity.keys import encode
+from nodrop.protocol.times import format_time
 from nodrop.testing.clock import T0, FakeClock
-from nodrop.wire import bodies, canonical
-from nodrop.wire import events as wire_events
-from nodrop.wire.bodies import Content
-from nodrop.wire.keys import encode
-from nodrop.wire.log import Draft, Head, salted_digest, seal
-from nodrop.wire.times import format_time
 from nodrop_proof.emergence.script import Act, Script, Step, chain_id
 from nodrop_proof.simulate.ids import SeededIds
 

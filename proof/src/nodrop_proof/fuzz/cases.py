@@ -15,8 +15,8 @@ from typing import Any, Final, TypeGuard, cast
 import schemathesis
 from hypothesis import strategies as st
 
-from nodrop.core.limits import DEFAULT
-from nodrop.wire.fields import (
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol.fields import (
     ADDRESS_FORMAT,
     AGENT_ADDRESS_FORMAT,
     AGO_FORMAT,
@@ -26,9 +26,9 @@ from nodrop.wire.fields import (
     DURATION_FORMAT,
     TIMES,
 )
-from nodrop.wire.operations import OPERATIONS
-from nodrop.wire.requests import OfDelivery
-from nodrop.wire.times import parse_duration, parse_time
+from nodrop.protocol.operations import OPERATIONS
+from nodrop.protocol.requests import OfDelivery
+from nodrop.protocol.times import parse_duration, parse_time
 
 Case = schemathesis.Case[Any]
 Fields = dict[str, Any]

@@ -10,15 +10,21 @@ from typing import Final
 
 import msgspec
 
-from nodrop.core.errors import NodropError
-from nodrop.core.limits import DEFAULT
-from nodrop.doors.websocket import frames
-from nodrop.doors.websocket.frames import Credit, Frame, Hello
-from nodrop.engine.intake import Intake
-from nodrop.wire import canonical, requests, text
-from nodrop.wire.decoding import decode_query, decode_strict, peek
-from nodrop.wire.routes import find, split_team
-from nodrop.wire.times import format_duration, format_time, parse_due, parse_duration, parse_time
+from nodrop.model.errors import NodropError
+from nodrop.model.limits import DEFAULT
+from nodrop.protocol import canonical, requests, text
+from nodrop.protocol.decoding import decode_query, decode_strict, peek
+from nodrop.protocol.routes import find, split_team
+from nodrop.protocol.times import (
+    format_duration,
+    format_time,
+    parse_due,
+    parse_duration,
+    parse_time,
+)
+from nodrop.relay.intake import Intake
+from nodrop.servers.websocket import frames
+from nodrop.servers.websocket.frames import Credit, Frame, Hello
 
 Target = Callable[[bytes], None]
 

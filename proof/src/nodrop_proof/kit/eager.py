@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final, cast
 
-from nodrop.core.errors import NodropError
-from nodrop.store import Store, Transaction
-from nodrop.stores.sqlite import SQLiteStore
+from nodrop.log.port import Store, Transaction
+from nodrop.log.sqlite import SQLiteStore
+from nodrop.model.errors import NodropError
 
 _TURNS: Final = 3
 """Of the event loop: enough for answers to leave first."""

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from typing import Any
 
-from nodrop.core.errors import NodropError, StoreUnavailableError
-from nodrop.core.model import Handoff
-from nodrop.store import ConflictError, Key, Store, Transaction
+from nodrop.log.port import ConflictError, Key, Store, Transaction
+from nodrop.model.errors import NodropError, StoreUnavailableError
+from nodrop.model.handoff import Handoff
 
 
 class Fault(Enum):

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from nodrop.core.errors import NotInstalledError, UnavailableError
+from nodrop.model.errors import NotInstalledError, UnavailableError
 from nodrop_proof.kit.postgres_server import free_port
 
 START_SECONDS_MAX: Final = 60.0

@@ -1,6 +1,6 @@
 """A relay's own key that is kept nowhere."""
 
-from nodrop.wire.keys import PrivateKey, encode
+from nodrop.protocol.identity.keys import PrivateKey, encode
 
 
 class MemorySigner:

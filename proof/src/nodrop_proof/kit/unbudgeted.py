@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import mock
 
-from nodrop.engine.retries import Retries
+from nodrop.relay.delivery.retries import Retries
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from functools import wraps
 from random import Random
 from typing import Any
 
-from nodrop.store import Store, Transaction
+from nodrop.log.port import Store, Transaction
 
 
 class UnhurriedStore:

@@ -11,13 +11,13 @@ import msgspec
 
 from nodrop.audit import ledger
 from nodrop.audit.ledger import Ledger
-from nodrop.core.limits import SECOND
-from nodrop.core.machine import evolve
-from nodrop.core.model import Handoff, State
-from nodrop.store import LogPage
-from nodrop.wire import events as wire_events
-from nodrop.wire.log import Entry, Head
-from nodrop.wire.views import HandoffView
+from nodrop.log.port import LogPage
+from nodrop.model.handoff import Handoff, State
+from nodrop.model.limits import SECOND
+from nodrop.model.machine import evolve
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.entries import Entry, Head
+from nodrop.protocol.views import HandoffView
 from nodrop_proof.simulate.signs import Signs
 from nodrop_proof.simulate.trail import BEATS, RELAY, Trail
 from nodrop_proof.simulate.violation import Violation

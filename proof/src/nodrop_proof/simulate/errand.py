@@ -4,17 +4,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AlreadyBlockedError,
     AlreadyFinishedError,
     NotFoundError,
     StaleAttemptError,
     WrongStateError,
 )
-from nodrop.core.limits import HOUR, MINUTE, SECOND
-from nodrop.wire import requests
-from nodrop.wire.requests import OfDelivery
-from nodrop.wire.views import HandoffView, PushView
+from nodrop.model.limits import HOUR, MINUTE, SECOND
+from nodrop.protocol import requests
+from nodrop.protocol.requests import OfDelivery
+from nodrop.protocol.views import HandoffView, PushView
 from nodrop_proof.simulate.chance import Chance
 from nodrop_proof.simulate.line import Line
 from nodrop_proof.simulate.violation import Violation

@@ -3,7 +3,7 @@
 from random import Random
 from uuid import UUID
 
-from nodrop.engine.ports import Clock
+from nodrop.relay.ports import Clock
 
 
 class SeededIds:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.core.errors import CallerError, UnavailableError
-from nodrop.engine.relay import Caller
-from nodrop.wire import requests, views
-from nodrop.wire.requests import Request
+from nodrop.model.errors import CallerError, UnavailableError
+from nodrop.protocol import requests, views
+from nodrop.protocol.requests import Request
+from nodrop.relay.relay import Caller
 from nodrop_proof.simulate.signs import Signs
 from nodrop_proof.simulate.violation import Violation
 from nodrop_proof.simulate.world import TEAM, LostError, World

@@ -1,7 +1,7 @@
 """What goes wrong: the store fails, stalls or takes the relay with it; the machine sleeps."""
 
-from nodrop.core.errors import StoreFullError
-from nodrop.core.limits import HOUR, MINUTE, SECOND
+from nodrop.model.errors import StoreFullError
+from nodrop.model.limits import HOUR, MINUTE, SECOND
 from nodrop_proof.kit.faulty import Fault
 from nodrop_proof.simulate.world import World
 

@@ -1,9 +1,9 @@
 """The person the relay works for: looks in now and then, and decides what nobody else did."""
 
-from nodrop.core.errors import AlreadyDecidedError, CallerError, WrongStateError
-from nodrop.core.limits import HOUR, MINUTE
-from nodrop.wire import requests
-from nodrop.wire.views import HandoffView
+from nodrop.model.errors import AlreadyDecidedError, CallerError, WrongStateError
+from nodrop.model.limits import HOUR, MINUTE
+from nodrop.protocol import requests
+from nodrop.protocol.views import HandoffView
 from nodrop_proof.simulate.audit import Audit
 from nodrop_proof.simulate.line import Line
 from nodrop_proof.simulate.trail import RELAY

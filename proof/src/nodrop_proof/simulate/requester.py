@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     AlreadyDecidedError,
     AlreadyFinishedError,
     CallerError,
@@ -13,9 +13,9 @@ from nodrop.core.errors import (
     StaleQuestionError,
     WrongStateError,
 )
-from nodrop.core.limits import HOUR, MINUTE, SECOND
-from nodrop.wire import requests
-from nodrop.wire.views import HandoffView, InboxAnswer
+from nodrop.model.limits import HOUR, MINUTE, SECOND
+from nodrop.protocol import requests
+from nodrop.protocol.views import HandoffView, InboxAnswer
 from nodrop_proof.simulate.audit import Audit
 from nodrop_proof.simulate.line import Line
 from nodrop_proof.simulate.violation import Violation

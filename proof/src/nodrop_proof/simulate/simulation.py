@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
-from nodrop.core.limits import DAY, HOUR
-from nodrop.engine.relay import Caller
-from nodrop.store import Store
-from nodrop.stores.memory import MemoryStore
+from nodrop.log.memory import MemoryStore
+from nodrop.log.port import Store
+from nodrop.model.limits import DAY, HOUR
+from nodrop.protocol import requests
+from nodrop.protocol.views import HandoffsAnswer, HandoffView
+from nodrop.relay.relay import Caller
 from nodrop.testing.clock import T0
-from nodrop.wire import requests
-from nodrop.wire.views import HandoffsAnswer, HandoffView
 from nodrop_proof.simulate import loop
 from nodrop_proof.simulate.audit import Audit
 from nodrop_proof.simulate.nemesis import Nemesis

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from nodrop.core.errors import UnavailableError, WrongStateError
-from nodrop.core.limits import HOUR, MINUTE, SECOND
-from nodrop.engine.relay import Caller
-from nodrop.wire import requests
-from nodrop.wire.views import PushView
+from nodrop.model.errors import UnavailableError, WrongStateError
+from nodrop.model.limits import HOUR, MINUTE, SECOND
+from nodrop.protocol import requests
+from nodrop.protocol.views import PushView
+from nodrop.relay.relay import Caller
 from nodrop_proof.simulate.audit import Audit
 from nodrop_proof.simulate.errand import GONE, Errand, Key
 from nodrop_proof.simulate.line import Line

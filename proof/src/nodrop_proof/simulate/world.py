@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
-from nodrop.core.limits import DEFAULT, Limits
-from nodrop.engine.relay import Caller, Relay, Reply
-from nodrop.store import Store
+from nodrop.log.port import Store
+from nodrop.model.limits import DEFAULT, Limits
+from nodrop.protocol.requests import Request
+from nodrop.relay.relay import Caller, Relay, Reply
 from nodrop.testing.clock import T0
-from nodrop.wire.requests import Request
 from nodrop_proof.kit.faulty import FaultyStore
 from nodrop_proof.kit.unhurried import UnhurriedStore
 from nodrop_proof.simulate import loop

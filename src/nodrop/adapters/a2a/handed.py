@@ -9,7 +9,7 @@ from nodrop.adapters.a2a.outcomes import Question
 from nodrop.adapters.port.handing import Answer, refused
 from nodrop.adapters.port.installed import needs
 from nodrop.client.durations import Duration, seconds
-from nodrop.core.errors import ConflictError, UnreachableError
+from nodrop.model.errors import ConflictError, UnreachableError
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
     from a2a.client import Client

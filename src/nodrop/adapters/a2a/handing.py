@@ -19,12 +19,12 @@ from nodrop.adapters.port.events import TASK
 from nodrop.adapters.port.handing import WAIT, Answer
 from nodrop.adapters.port.installed import needs
 from nodrop.client import trust
-from nodrop.client.address import Remote, parse
-from nodrop.client.connecting import tokens_for
 from nodrop.client.durations import Due, Duration, spelled_if
 from nodrop.client.settings import Address, load
+from nodrop.client.transports.address import Remote, parse
+from nodrop.client.transports.connecting import tokens_for
 from nodrop.client.values import given, plain
-from nodrop.core.errors import InvalidRequestError
+from nodrop.model.errors import InvalidRequestError
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
     import httpx

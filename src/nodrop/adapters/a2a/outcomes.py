@@ -12,7 +12,7 @@ from nodrop.adapters.a2a.messages import EXTENSION
 from nodrop.adapters.port.events import text
 from nodrop.adapters.port.handing import Answer
 from nodrop.adapters.port.installed import needs
-from nodrop.core.errors import (
+from nodrop.model.errors import (
     BY_CODE,
     ConflictError,
     InvalidRequestError,
@@ -21,7 +21,7 @@ from nodrop.core.errors import (
     UnavailableError,
     UnreachableError,
 )
-from nodrop.wire.errors import from_json
+from nodrop.protocol.errors import from_json
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
     import httpx

@@ -19,12 +19,12 @@ from nodrop.client.durations import Due, spelled
 from nodrop.client.endings import Fail
 from nodrop.client.handoff import Handoff
 from nodrop.client.portal import Portal
-from nodrop.client.task import Task
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given
-from nodrop.core.errors import IdempotencyConflictError, StaleAttemptError
-from nodrop.core.limits import SECOND
-from nodrop.wire.times import format_time, parse_due, parse_time
+from nodrop.client.working.task import Task
+from nodrop.model.errors import IdempotencyConflictError, StaleAttemptError
+from nodrop.model.limits import SECOND
+from nodrop.protocol.times import format_time, parse_due, parse_time
 
 _DIGEST_CHARS: Final = 24
 _CURRENT: Final[ContextVar["Current | None"]] = ContextVar("nodrop_current", default=None)

@@ -26,8 +26,8 @@ from nodrop.client.portal import Portal
 from nodrop.client.shown import HandoffShown, outcome_of
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.values import given, plain
-from nodrop.core.errors import CallerError, ConflictError, NodropError
-from nodrop.core.model import State
+from nodrop.model.errors import CallerError, ConflictError, NodropError
+from nodrop.model.handoff import State
 
 WAIT: Final = "10m"
 """How long a tool holds its agent for a result, where nobody says."""

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import metadata
 
-from nodrop.core.errors import NotInstalledError
+from nodrop.model.errors import NotInstalledError
 
 
 @contextmanager

@@ -17,10 +17,10 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from nodrop.client import private_file
+from nodrop.client.auth import private_file
 from nodrop.client.endings import Fail
 from nodrop.client.shown import HandoffShown
-from nodrop.wire import canonical
+from nodrop.protocol import canonical
 
 SEALED: Final = "nodrop_sealed"
 """The key that a sealed checkpoint is known by."""

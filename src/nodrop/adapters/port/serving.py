@@ -14,13 +14,13 @@ from nodrop.adapters.port.current import Current
 from nodrop.adapters.port.events import Done, Driver, Failed, NeedHelp, Progress, Resume, Run, Work
 from nodrop.adapters.port.sealing import Seal
 from nodrop.client.agent import Agent
-from nodrop.client.credentials import CredentialsFile
+from nodrop.client.auth.credentials import CredentialsFile
 from nodrop.client.durations import Duration, seconds
 from nodrop.client.endings import Fail
 from nodrop.client.settings import load
-from nodrop.client.task import Task
-from nodrop.core.errors import NodropError, TooLargeError, UnavailableError
-from nodrop.core.limits import DEFAULT
+from nodrop.client.working.task import Task
+from nodrop.model.errors import NodropError, TooLargeError, UnavailableError
+from nodrop.model.limits import DEFAULT
 
 PROGRESS_SECONDS_MIN: Final = 1.0
 """Between two updates: whoever waits needs no more, and models stream faster than that."""

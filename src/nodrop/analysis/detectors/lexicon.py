@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from nodrop.wire import extras
+from nodrop.protocol import extras
 
 LANGUAGES: Final = ("en", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "nb", "fi", "pl")
 _FUNCTION_WORDS: Final = 100

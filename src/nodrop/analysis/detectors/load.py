@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nodrop.analysis.detectors.statistics import discoveries
 from nodrop.analysis.findings import Finding, Found, Severity, TooLittle, evidence
 from nodrop.analysis.record import COMPLETED, NONE, Numbers, Record
-from nodrop.core.tails import binomial_tail, poisson_tail
+from nodrop.model.tails import binomial_tail, poisson_tail
 
 _MINUTE: Final = 60_000
 WINDOWS: Final = 240

@@ -7,7 +7,7 @@ import polars as pl
 from nodrop.analysis.detectors.statistics import discoveries, wilson
 from nodrop.analysis.findings import Finding, Found, Severity, TooLittle, Value, evidence
 from nodrop.analysis.record import FAILED, REJECTED, Record
-from nodrop.core.tails import binomial_tail
+from nodrop.model.tails import binomial_tail
 
 OFFERS_MIN: Final = 20
 LIFT: Final = 2.0

@@ -17,7 +17,7 @@ import msgspec
 
 from nodrop.analysis.record import COMPLETED, Record
 from nodrop.analysis.sources.files import not_a_log, open_log
-from nodrop.wire.times import parse_time
+from nodrop.protocol.times import parse_time
 
 
 class _Event(msgspec.Struct):

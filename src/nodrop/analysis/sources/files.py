@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import IO, cast
 
-from nodrop.core.errors import InvalidRequestError, NotFoundError, Problem
+from nodrop.model.errors import InvalidRequestError, NotFoundError, Problem
 
 
 def open_log(path: Path) -> IO[bytes]:

@@ -8,7 +8,7 @@ import msgspec
 
 from nodrop.analysis import record as records
 from nodrop.analysis.record import NONE, Market, Record
-from nodrop.wire.times import parse_time
+from nodrop.protocol.times import parse_time
 
 COST_NAMES: Final = ("unit_cost", "cost", "reserve", "reserve_price")
 """Covariates that a parameter is compared with, the first that is there."""

@@ -18,7 +18,7 @@ import msgspec
 
 from nodrop.analysis.record import NONE, OUTCOMES, Market, Record
 from nodrop.analysis.sources.files import not_a_log, open_log
-from nodrop.wire.times import parse_time
+from nodrop.protocol.times import parse_time
 
 _COSTS = ("unit_cost", "cost", "reserve", "reserve_price")
 _DECISIONS = frozenset({"redriven", "accepted_late", "discarded", "joined"})

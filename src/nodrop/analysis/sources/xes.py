@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 
 from nodrop.analysis.record import COMPLETED, Record
 from nodrop.analysis.sources.files import not_a_log, open_log
-from nodrop.wire.times import parse_time
+from nodrop.protocol.times import parse_time
 
 START: Final = "(start)"
 _ENDS: Final = ("complete", "close", "resolve", "cancel")

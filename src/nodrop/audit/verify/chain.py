@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from nodrop.audit.verify.finding import DoesNotHoldError, Tally
-from nodrop.wire import canonical
-from nodrop.wire.keys import PublicKey, decode
-from nodrop.wire.log import GENESIS, Entry, hash_of, salted_digest
-from nodrop.wire.times import parse_time
+from nodrop.protocol import canonical
+from nodrop.protocol.entries import GENESIS, Entry, hash_of, salted_digest
+from nodrop.protocol.identity.keys import PublicKey, decode
+from nodrop.protocol.times import parse_time
 
 _AS_SENT = frozenset({"agent.registered.v1"})
 """Entries whose bodies are kept byte for byte, and shown as values."""

@@ -11,14 +11,15 @@ import msgspec
 
 from nodrop.audit.verify.finding import DoesNotHoldError, Tally
 from nodrop.audit.verify.ring import Ring
-from nodrop.core import events
-from nodrop.core.errors import SignatureInvalidError
-from nodrop.core.events import Event
-from nodrop.core.model import Handoff
-from nodrop.wire import canonical, keys, signatures
-from nodrop.wire.keys import PublicKey
-from nodrop.wire.log import Entry
-from nodrop.wire.times import parse_due
+from nodrop.model import events
+from nodrop.model.errors import SignatureInvalidError
+from nodrop.model.events import Event
+from nodrop.model.handoff import Handoff
+from nodrop.protocol import canonical
+from nodrop.protocol.entries import Entry
+from nodrop.protocol.identity import keys, signatures
+from nodrop.protocol.identity.keys import PublicKey
+from nodrop.protocol.times import parse_due
 
 _SAID_BY: dict[type[Event], str] = {
     events.Completed: "complete",

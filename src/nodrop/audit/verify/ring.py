@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 from nodrop.audit.verify.finding import DoesNotHoldError
-from nodrop.core.errors import SignatureInvalidError
-from nodrop.core.limits import MINUTE
-from nodrop.wire import signatures
-from nodrop.wire.keys import PublicKey
-from nodrop.wire.log import Entry
+from nodrop.model.errors import SignatureInvalidError
+from nodrop.model.limits import MINUTE
+from nodrop.protocol.entries import Entry
+from nodrop.protocol.identity import signatures
+from nodrop.protocol.identity.keys import PublicKey
 
 
 class _Key(msgspec.Struct, kw_only=True):

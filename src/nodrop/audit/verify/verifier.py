@@ -9,13 +9,13 @@ from nodrop.audit.verify.chain import Chain, Checkpoint, read_entry
 from nodrop.audit.verify.finding import DoesNotHoldError, Finding, Tally, Verdict
 from nodrop.audit.verify.requests import SignedRequests
 from nodrop.audit.verify.ring import Ring
-from nodrop.core import events
-from nodrop.core.events import Event
-from nodrop.core.machine import evolve
-from nodrop.core.model import Handoff
-from nodrop.wire import events as wire_events
-from nodrop.wire.keys import PublicKey
-from nodrop.wire.log import Entry
+from nodrop.model import events
+from nodrop.model.events import Event
+from nodrop.model.handoff import Handoff
+from nodrop.model.machine import evolve
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.entries import Entry
+from nodrop.protocol.identity.keys import PublicKey
 
 _RECIPIENTS_OWN: Final = (
     events.Acknowledged,

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import msgspec
 
-from nodrop.core.errors import UnavailableError
+from nodrop.model.errors import UnavailableError
 
 READY_SECONDS_MAX: Final = 15.0
 END_SECONDS_MAX: Final = 3.0

@@ -22,11 +22,11 @@ from nodrop.cli.entries import Lines
 from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.client.client import Client
-from nodrop.client.connecting import connect
-from nodrop.core.errors import NotInstalledError, UnavailableError
-from nodrop.wire import text
-from nodrop.wire.errors import EXIT_FAILED
-from nodrop.wire.times import parse_time
+from nodrop.client.transports.connecting import connect
+from nodrop.model.errors import NotInstalledError, UnavailableError
+from nodrop.protocol import text
+from nodrop.protocol.errors import EXIT_FAILED
+from nodrop.protocol.times import parse_time
 
 AGENTS: Final = ("code_agent", "inbox_monitor", "support_agent")
 SCENE_SECONDS_MAX: Final = 20.0

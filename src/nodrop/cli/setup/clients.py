@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.cli.setup.edits import Block, Edit, Entry, JsonFile, OwnFile
-from nodrop.doors.http.texts import text
+from nodrop.servers.http.texts import text
 
 SERVER: Final = "nodrop"
 DOORBELL: Final = " inbox --brief"

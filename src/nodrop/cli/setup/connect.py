@@ -20,7 +20,7 @@ from nodrop.cli.setup import start
 from nodrop.cli.setup.clients import CLIENTS, Place
 from nodrop.cli.setup.files import Change, Files
 from nodrop.client.settings import find_home
-from nodrop.wire.errors import EXIT_FAILED
+from nodrop.protocol.errors import EXIT_FAILED
 
 
 class Client(StrEnum):

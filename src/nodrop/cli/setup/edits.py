@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 
 import msgspec
 
-from nodrop.core.errors import InvalidRequestError, Problem
+from nodrop.model.errors import InvalidRequestError, Problem
 
 _INDENT: Final = 2
 _INDENTED: Final = re.compile(r"^[{\[]\r?\n([ \t]+)")

@@ -25,7 +25,7 @@ from nodrop.cli import picture
 from nodrop.cli.screen import line
 from nodrop.cli.top.board import SECTIONS, Board, Handoff, Row
 from nodrop.cli.top.feed import Feed
-from nodrop.core.errors import NodropError
+from nodrop.model.errors import NodropError
 
 TICK_SECONDS: Final = 1.0
 _COALESCE_SECONDS: Final = 0.25

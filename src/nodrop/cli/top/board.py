@@ -10,8 +10,8 @@ import msgspec
 from rich.text import Text
 
 from nodrop.cli.screen import line
-from nodrop.core.limits import DAY, HOUR, MINUTE, SECOND
-from nodrop.wire.times import parse_time
+from nodrop.model.limits import DAY, HOUR, MINUTE, SECOND
+from nodrop.protocol.times import parse_time
 
 Handoff = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from nodrop.cli import screen
 from nodrop.cli.session import Session
 from nodrop.cli.top.board import SECTIONS, Board
 from nodrop.cli.top.feed import Feed
-from nodrop.wire import extras
+from nodrop.protocol import extras
 
 
 async def top(session: Session) -> None:

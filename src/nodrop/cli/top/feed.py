@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from nodrop.cli.top.board import OPEN, Board, Handoff
 from nodrop.client.cursor import Cursor, fields_of
-from nodrop.core.errors import CursorUnknownError
+from nodrop.model.errors import CursorUnknownError
 
 Call = Callable[..., Awaitable[dict[str, Any]]]
 

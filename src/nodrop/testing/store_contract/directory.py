@@ -4,12 +4,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nodrop.core.contract import Agent, Availability, Capability, Manifest
-from nodrop.store import Changes, KeyUse, Process, Record, Store, Team, Token, Wanted
+from nodrop.log.port import Changes, KeyUse, Process, Record, Store, Team, Token, Wanted
+from nodrop.model.contract import Agent, Availability, Capability, Manifest
+from nodrop.protocol.entries import Head
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import SENDER, TEAM, handoff_id
 from nodrop.testing.store_contract.setting import DIGEST_KEYS, OTHER_TEAM, Setting, commit, load
-from nodrop.wire.log import Head
 
 PROCESS = Process(team=TEAM, id="p1", agent="code_agent", heartbeat_ms=10_000, seen_at=T0)
 TOKEN = Token(

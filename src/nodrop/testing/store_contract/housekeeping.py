@@ -4,11 +4,12 @@ from typing import Final
 
 import pytest
 
-from nodrop.core import events
-from nodrop.core.events import Event
-from nodrop.core.limits import DAY
-from nodrop.core.model import Handoff
-from nodrop.store import Changes, Horizon, KeyUse, LogPage, Page, Store, Wanted
+from nodrop.log.port import Changes, Horizon, KeyUse, LogPage, Page, Store, Wanted
+from nodrop.model import events
+from nodrop.model.events import Event
+from nodrop.model.handoff import Handoff
+from nodrop.model.limits import DAY
+from nodrop.protocol.entries import hash_of
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, Story, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import (
@@ -20,7 +21,6 @@ from nodrop.testing.store_contract.setting import (
     noted,
     read_log,
 )
-from nodrop.wire.log import hash_of
 
 DELIVERED: Final = events.Delivered(attempt=1, process="p1", heartbeat_ms=10_000)
 SETTLED: Final[tuple[Event, ...]] = (

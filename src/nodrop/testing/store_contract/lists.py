@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nodrop.core import events
-from nodrop.store import Changes, KeyUse, Page, Store
+from nodrop.log.port import Changes, KeyUse, Page, Store
+from nodrop.model import events
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import OTHER_TEAM, Setting, commit
 

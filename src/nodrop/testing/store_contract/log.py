@@ -9,9 +9,10 @@ import pytest
 import rfc8785
 from msgspec.structs import replace
 
-from nodrop.core import events
-from nodrop.core.model import QuestionKind
-from nodrop.store import LARGE_BODY_BYTES, Body, Changes, LogPage, Place, Store, Wanted
+from nodrop.log.port import LARGE_BODY_BYTES, Body, Changes, LogPage, Place, Store, Wanted
+from nodrop.model import events
+from nodrop.model.handoff import QuestionKind
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, hash_of
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import (
@@ -23,7 +24,6 @@ from nodrop.testing.store_contract.setting import (
     noted,
     read_log,
 )
-from nodrop.wire.log import GENESIS, Draft, Entry, Head, hash_of
 
 DELIVERED = events.Delivered(attempt=1, process="p1", heartbeat_ms=10_000)
 ACKNOWLEDGED = events.Acknowledged(attempt=1, next_update_at=T0 + 1)

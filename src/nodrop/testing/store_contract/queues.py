@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from nodrop.core import events
-from nodrop.store import Changes, Store, row_of
+from nodrop.log.port import Changes, Store, row_of
+from nodrop.model import events
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, Story, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import OTHER_TEAM, Setting, commit

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from nodrop.store import Changes, ConflictError, Loaded, LogPage, Store, Team, Wanted
+from nodrop.log.port import Changes, ConflictError, Loaded, LogPage, Store, Team, Wanted
+from nodrop.protocol.entries import Draft, Entry
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import TEAM, Story
-from nodrop.wire.log import Draft, Entry
 
 OTHER_TEAM: Final = "other"
 DIGEST_KEYS: Final = {TEAM: b"\x01" * 32, OTHER_TEAM: b"\x02" * 32}

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from nodrop.core import events
-from nodrop.core.errors import RelayFaultError
-from nodrop.store import Changes, KeyUse, LogPage, Process, Store, Token, Wanted
+from nodrop.log.port import Changes, KeyUse, LogPage, Process, Store, Token, Wanted
+from nodrop.model import events
+from nodrop.model.errors import RelayFaultError
+from nodrop.protocol.entries import Entry, Head
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import (
@@ -18,7 +19,6 @@ from nodrop.testing.store_contract.setting import (
     noted,
     read_log,
 )
-from nodrop.wire.log import Entry, Head
 
 FIRST = (TEAM, handoff_id(1))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodrop.client.client import Client
-from nodrop.client.connecting import connect
+from nodrop.client.transports.connecting import connect
 from nodrop_proof.bench import ours
 from nodrop_proof.bench.system import MANY, About
 from nodrop_proof.bench.systems.nodrop_websocket import requester

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from nodrop.client.connecting import connect
-from nodrop.client.joining import join
+from nodrop.client.auth.joining import join
+from nodrop.client.transports.connecting import connect
 from nodrop_proof.bench import ours
 from nodrop_proof.bench.cycle import REQUESTER, WORKER
 from nodrop_proof.bench.system import MANY, ONE, About

@@ -1,0 +1,1 @@
+"""Verbs for work: send, take, finish, talk."""

@@ -1,0 +1,1 @@
+"""Credentials of the SDK: tokens, keys, joining a team."""

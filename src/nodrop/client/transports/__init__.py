@@ -1,0 +1,1 @@
+"""Ways to a relay: HTTP, WebSocket, in this process."""

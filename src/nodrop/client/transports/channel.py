@@ -1,0 +1,189 @@
+"""One WebSocket connection that has said hello. It ends; `websocket` is what outlives it.
+
+Frames that are sent within one turn of the event loop leave as one JSON array.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from nodrop.client.statuses import refusal
+from nodrop.client.transports.transport import Outcome
+from nodrop.protocol.errors import from_json
+
+HELLO_ID: Final = 0
+PING_SECONDS: Final = 10.0
+"""How long a connection may be silent before it is pinged; one that does not answer within half of
+this is lost."""
+PING_SECONDS_MIN: Final = 1.0
+CLOSE_SECONDS_MAX: Final = 1.0
+INCOMING_BYTES_MAX: Final = 268_435_456
+"""The largest frame taken from a relay: a page of the largest handoffs fits."""
+BATCH_BYTES_MAX: Final = 262_144
+"""Frames are gathered up to this; the relay's own bound on a frame is larger."""
+TOO_BIG: Final = aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a relay says: an answer, the outcome of an offer that is followed, or a push."""
+
+    id: int | None = None
+    ok: msgspec.Raw = msgspec.Raw()
+    error: dict[str, Any] | None = None
+    follows: bool = False
+    handoff: msgspec.Raw = msgspec.Raw()
+    outcome: Outcome | None = None
+    delivery: dict[str, Any] | None = None
+    offered: dict[str, Any] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(Message | list[Message])
+
+
+class LostError(ConnectionError):
+    """The connection ended, or said something that is not the protocol."""
+
+
+class Channel:
+    """A connection; `Channel.open` makes it."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, hello: Mapping[str, Any]) -> None:
+        self._socket = socket
+        self.agent: str = hello["agent"]
+        self.process: str = hello["process"]
+        self.heard = False
+        """Whether the relay said anything after its hello."""
+        self.closed = False
+        """Whether this end closed it."""
+        self._outgoing: list[bytes] = []
+        self._something = asyncio.Event()
+        self._writer = asyncio.create_task(self._write())
+
+    @classmethod
+    async def open(
+        cls,
+        session: aiohttp.ClientSession,
+        url: str,
+        hello: Mapping[str, Any],
+        *,
+        ping_seconds: float = PING_SECONDS,
+    ) -> "Channel":
+        """Connect and say hello.
+
+        Raises:
+            OSError, aiohttp.ClientError: nobody is there, or not for long.
+            NodropError: the relay refused.
+        """
+        try:
+            socket = await session.ws_connect(
+                url,
+                heartbeat=ping_seconds,
+                max_msg_size=INCOMING_BYTES_MAX,
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS_MAX),  # pyright: ignore[reportCallIssue]  # made by a decorator it does not see through
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise refusal(error.status, f"{url} answered {error.status}") from error
+        try:
+            frame = msgspec.json.encode({"id": HELLO_ID, "op": "hello", **hello})
+            await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
+            return cls(socket, _welcome(await socket.receive()))
+        except BaseException:
+            await _hang_up(socket)
+            raise
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame at the end of this turn of the loop. If the connection is lost, so is it."""
+        self._outgoing.append(frame)
+        self._something.set()
+
+    async def read(self, take: Callable[[Message], None]) -> int | None:
+        """Hand every message to `take` until the connection ends; return its close code."""
+        while True:
+            received = await self._socket.receive()
+            try:
+                messages = _messages(received)
+            except LostError:
+                return self._socket.close_code
+            self.heard = True
+            for message in messages:
+                take(message)
+
+    async def close(self) -> None:
+        """End the connection."""
+        self.closed = True
+        self._writer.cancel()
+        await _hang_up(self._socket)
+
+    async def _write(self) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            frames, self._outgoing = self._outgoing, []
+            try:
+                for batch in _batches(frames):
+                    await self._socket.send_frame(batch, aiohttp.WSMsgType.TEXT)
+            except (OSError, aiohttp.ClientError):
+                return  # the reader notices, and what was not answered is sent again
+
+
+def pings_every(heartbeat_seconds: float | None) -> float:
+    """Return how long a connection may be silent, for a process with such a heartbeat.
+
+    A lease is three heartbeats: a dead connection is noticed, and replaced, well before that.
+    """
+    if heartbeat_seconds is None:
+        return PING_SECONDS
+    return min(max(heartbeat_seconds / 2, PING_SECONDS_MIN), PING_SECONDS)
+
+
+async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
+    response = socket._response  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # nothing public ends it for good
+    transport = response.connection.transport if response.connection else None
+    with suppress(TimeoutError):  # where nothing is read, a goodbye cannot be said
+        async with asyncio.timeout(2 * CLOSE_SECONDS_MAX):
+            await socket.close()
+    # aiohttp does not let go of the connection where the other end vanished without a word.
+    response.close()
+    if transport is not None:
+        transport.abort()
+
+
+def _batches(frames: list[bytes]) -> list[bytes]:
+    """Return the frames gathered into arrays, none larger than it has to be."""
+    batches: list[bytes] = []
+    gathered: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if gathered and size + len(frame) > BATCH_BYTES_MAX:
+            batches.append(_array(gathered))
+            gathered, size = [], 0
+        gathered.append(frame)
+        size += len(frame) + 1
+    batches.append(_array(gathered))
+    return batches
+
+
+def _array(frames: list[bytes]) -> bytes:
+    return frames[0] if len(frames) == 1 else b"[" + b",".join(frames) + b"]"
+
+
+def _welcome(received: aiohttp.WSMessage) -> dict[str, Any]:
+    """Return the answer to hello."""
+    answer = _messages(received)[0]
+    if answer.error is not None:
+        raise from_json(answer.error)
+    return msgspec.json.decode(answer.ok, type=dict[str, Any])
+
+
+def _messages(received: aiohttp.WSMessage) -> list[Message]:
+    if received.type is not aiohttp.WSMsgType.TEXT:
+        raise LostError(f"the connection ended: {received.type.name}")
+    try:
+        decoded: Message | list[Message] = _DECODER.decode(received.data)
+    except msgspec.DecodeError as error:
+        raise LostError("the other end does not speak the protocol") from error
+    return decoded if isinstance(decoded, list) else [decoded]

@@ -1,0 +1,127 @@
+"""PORT: how the SDK reaches a relay. Only the address decides which implementation it is."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+
+class DeliveryStream(Protocol):
+    """Deliveries to one process, at most as many as were granted.
+
+    After a reconnect a delivery may come again; whoever reads knows it by (handoff id, attempt).
+    """
+
+    @property
+    def breaks(self) -> int:
+        """How often the relay was out of reach. It may have come back knowing less than before."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield deliveries, as `protocol.views.DeliveryView` in plain values, until closed."""
+        ...
+
+    def waiting(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what waits for the agent without credit, once each, until closed.
+
+        Each has its `id`, and as far as the transport knows `capability`, `position` and `slots`.
+        """
+        ...
+
+    def grant(self, n: int) -> None:
+        """Let `n` more deliveries come."""
+        ...
+
+    def show_life(self) -> None:
+        """Tell the relay that this process is alive, where it holds nothing to renew."""
+        ...
+
+    async def close(self) -> None:
+        """Stop taking. What was delivered stays leased to the process."""
+        ...
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The answer to an offer that is followed."""
+
+    ok: bytes
+    """As it came."""
+    followed: "asyncio.Future[Ended | None] | None"
+    """The outcome, once the relay has pushed it; None: it has to be asked for."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An outcome as it was pushed."""
+
+    handoff: bytes
+    """The handoff that ended, briefly, as it came."""
+    outcome: "Outcome"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How a handoff ended."""
+
+    state: str
+    at: str
+    by: str
+    code: str | None = None
+    reason: str | None = None
+    result: Any = None
+    verified: bool = False
+
+
+class Transport(Protocol):
+    """A way to ask a relay for the operations of `protocol.operations`."""
+
+    async def call(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the answer in plain values.
+
+        A lost connection is repaired and the request repeated as it is, until it is answered or
+        the caller is cancelled; its `command_id` keeps it from being carried out twice.
+
+        Raises:
+            NodropError: the relay refused.
+        """
+        ...
+
+    async def deliveries(
+        self, *, process: str, heartbeat_seconds: float, credit: int
+    ) -> DeliveryStream:
+        """Take work as `process`, beginning with `credit` deliveries. Once per transport."""
+        ...
+
+    async def close(self) -> None:
+        """Give up the connection. Calls that wait are refused."""
+        ...
+
+
+@runtime_checkable
+class Pushing(Protocol):
+    """A transport over which the relay speaks by itself: outcomes need not be asked for."""
+
+    async def call_followed(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Make an offer, as `Transport.call` does, and have its outcome pushed."""
+        ...
+
+    def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
+        """Have a command carried out that nobody waits for. A lost one is repeated."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when all that was told is durable, or was refused."""
+        ...

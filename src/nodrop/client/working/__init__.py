@@ -1,0 +1,1 @@
+"""The worker: deliveries, handlers, leases."""

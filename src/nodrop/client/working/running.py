@@ -1,0 +1,310 @@
+"""One delivery being worked on: acknowledge it, run its handler, report how it ended.
+
+Everything said about a delivery carries its attempt, so a delivery that went on to somebody else
+cannot be changed from here; it is dropped without a word.
+"""
+
+import asyncio
+import functools
+import inspect
+import logging
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, cast
+
+from nodrop.client import tracing
+from nodrop.client.client import Client
+from nodrop.client.durations import seconds
+from nodrop.client.endings import Fail, Parked, Reject
+from nodrop.client.portal import Portal
+from nodrop.client.transports import retrying
+from nodrop.client.transports.retrying import Retrying
+from nodrop.client.values import given, plain
+from nodrop.client.working import threads
+from nodrop.client.working.blocking_task import BlockingTask
+from nodrop.client.working.handlers import Handler
+from nodrop.client.working.lease import Lease
+from nodrop.client.working.task import Task
+from nodrop.model.errors import (
+    AlreadyFinishedError,
+    CallerError,
+    InvalidRequestError,
+    NotFoundError,
+    StaleAttemptError,
+    TooLargeError,
+    UnansweredError,
+    UnavailableError,
+)
+
+REASON_CHARS_MAX: Final = 2_000
+TIMEOUT_CHECK_SECONDS: Final = 0.1
+"""How soon the relay is asked again about an attempt whose time is up; twice as long each time."""
+_GONE: Final = (StaleAttemptError, AlreadyFinishedError, NotFoundError)
+
+_LOG: Final = logging.getLogger("nodrop.worker")
+
+Key = tuple[str, int]
+"""What a delivery is known by: the handoff's id and the attempt."""
+
+
+def key_of(delivery: dict[str, Any]) -> Key:
+    """Return what a delivery is known by."""
+    return delivery["handoff"]["id"], delivery["attempt"]
+
+
+class Running:
+    """A delivery and the work on it."""
+
+    def __init__(
+        self,
+        delivery: dict[str, Any],
+        client: Client,
+        handler: Handler | None,
+        *,
+        lease: Lease,
+        slot: AbstractAsyncContextManager[Any],
+        policy: Retrying = retrying.DEFAULT,
+    ) -> None:
+        """Prepare the work; `run` does it.
+
+        Args:
+            delivery: the delivery as it came.
+            client: the worker's connection.
+            handler: who does it; None: nobody here can.
+            lease: the delivery's.
+            slot: entered while the handler runs: the capability's bound on how many do.
+            policy: how to report again what the relay could not take.
+        """
+        self.key = key_of(delivery)
+        self.lease = lease
+        self.task = Task(delivery, client, lease, self.lose)
+        self.reporting = False
+        """The relay is being told something that may end it: its answer counts, nothing else."""
+        self._handler = handler
+        self._slot = slot
+        self._policy = policy
+        self._work: asyncio.Task[Any] | None = None
+        self._began = lease.now()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is no longer ours."""
+        return self.lease.lost
+
+    def lose(self) -> None:
+        """Stop the work: somebody else has it, or nobody wants it any more.
+
+        Once: whoever is cancelled a second time cannot clean up.
+        """
+        if not self.lost and self._work is not None:
+            self._work.cancel()
+        self.lease.lost = True
+
+    async def run(self) -> None:
+        """Do the work and report it. Raises nothing but its own cancellation."""
+        if self._handler is None:
+            capability = self.task.capability
+            what = f"the capability {capability}" if capability else "handoffs without a capability"
+            await self._report("reject", reason=f"no handler for {what}")
+            return
+        asked_at = self.lease.now()
+        if not await self._report("ack"):
+            return
+        self.lease.confirmed(asked_at)
+        self.reporting = False
+        async with self._slot:
+            if self.lost:
+                return
+            self._began = self.lease.now()
+            _LOG.info("%s started: attempt %d", self.task.ref, self.task.attempt)
+            operation, fields = await self._handled(self._handler)
+        if operation is None:
+            return
+        await self._report(operation, **fields)
+
+    async def _handled(self, handler: Handler) -> tuple[str | None, dict[str, Any]]:
+        """Run the handler; return how it ended as a command, or none if there is nothing to say."""
+        self._work = asyncio.ensure_future(self._call(handler))
+        self._work.add_done_callback(_retrieve)  # though nobody may ask any more
+        timing = asyncio.ensure_future(self._time_out())
+        timing.add_done_callback(_retrieve)
+        try:
+            await _ended(self._work)
+        except asyncio.CancelledError:
+            self._work.cancel()
+            try:
+                await asyncio.wait([self._work])
+            finally:
+                self._work.cancel()
+            raise
+        finally:
+            timing.cancel()
+        ending = self._ending(self._work)
+        if self.lost:
+            _LOG.info("%s stopped: this process no longer holds it", self.task.ref)
+            return None, {}
+        return ending
+
+    async def _time_out(self) -> None:
+        """Stop the handler at its timeout, which the relay has counted too and takes back itself.
+
+        The relay's word counts: it began earlier, agreed to more time, or was away meanwhile.
+        """
+        while True:
+            await self.lease.active.runs.wait()
+            timeout = self.task.view.get("timeout")
+            if timeout is None:
+                return
+            left = seconds(timeout) - self.lease.active.seconds
+            if left <= 0:
+                break
+            await self._policy.sleep(left)
+        delay = TIMEOUT_CHECK_SECONDS
+        try:
+            while await self.lease.check():
+                await self._policy.sleep(delay)
+                delay *= 2
+        except UnansweredError as error:
+            _LOG.warning("%s: its timeout could not be checked: %s", self.task.ref, error)
+            return
+        _LOG.info("%s: cancelled at its timeout of %s", self.task.ref, timeout)
+
+    async def _call(self, handler: Handler) -> Any:
+        with tracing.handling(self.task):
+            try:
+                return _plain_result(await self._returned(handler))
+            except SystemExit as error:
+                # Passed on, it would end the program, and with it the handlers beside this one.
+                raise RuntimeError(f"the handler called sys.exit({error.code!r})") from error
+
+    async def _returned(self, handler: Handler) -> Any:
+        payload = self.task.payload
+        if handler.is_async:
+            args, kwargs = handler.bind(self.task, payload)
+            return await handler.function(*args, **kwargs)
+        twin = BlockingTask(self.task, Portal(asyncio.get_running_loop()))
+        args, kwargs = handler.bind(twin, payload)
+        work = functools.partial(handler.function, *args, **kwargs)
+        result = await threads.run(work, name=f"nodrop {self.task.ref}", cancel=twin.cancel)
+        return await result if inspect.isawaitable(result) else result
+
+    def _ending(self, work: asyncio.Task[Any]) -> tuple[str | None, dict[str, Any]]:
+        if work.cancelled():
+            return "fail", {"code": "exception", "reason": "CancelledError", "retryable": True}
+        raised = work.exception()
+        match _meant(raised):
+            case None:
+                return "complete", {"result": work.result()}
+            case Parked():
+                _LOG.info("%s parked: it goes on when its question is answered", self.task.ref)
+                return None, {}
+            case Reject() as ending:
+                return "reject", given(reason=_words(ending.reason))
+            case Fail() as ending:
+                said = given(code=ending.code, reason=_words(ending.reason))
+                return "fail", {**said, "retryable": ending.retryable}
+            case error if self.lost:
+                _LOG.debug("%s: the handler of a lost delivery ended: %r", self.task.ref, error)
+                return None, {}
+            case error:
+                _LOG.error("%s: the handler failed", self.task.ref, exc_info=raised)
+                reason = _words(": ".join(filter(None, (type(error).__name__, _words(error)))))
+                return "fail", {"code": "exception", "reason": reason, "retryable": True}
+
+    async def _report(self, operation: str, **fields: Any) -> bool:
+        """Tell the relay, for as long as it takes; return whether it was still ours to tell."""
+        self.reporting = True
+        try:
+            await self._told(operation, fields)
+        except _GONE as error:
+            _LOG.info("%s: %s came too late: %s", self.task.ref, operation, error)
+            self.lease.lost = True
+        except (CallerError, UnansweredError) as error:
+            if operation == "ack" or fields.get("code") == error.code:
+                _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error)
+                self.lease.lost = True
+            else:
+                # It will not get better by doing it again, and an ending that is never told
+                # would bring the delivery back for that.
+                said = given(reason=fields.get("reason")).values()
+                reason = _words("; ".join((*said, error.detail, *error.particulars)))
+                retryable = fields.get("retryable", False) or error.retryable
+                return await self._report(
+                    "fail", code=error.code, reason=reason, retryable=retryable
+                )
+        else:
+            self._log_ending(operation, fields)
+        return not self.lost
+
+    def _log_ending(self, operation: str, fields: dict[str, Any]) -> None:
+        """Tell how the work ended, without its result: that is nobody's who reads the log."""
+        took = self.lease.now() - self._began
+        match operation:
+            case "complete":
+                _LOG.info("%s completed in %.1f s", self.task.ref, took)
+            case "fail":
+                said = ": ".join(
+                    given(code=fields.get("code"), reason=fields.get("reason")).values()
+                )
+                then = "the relay may try it again" if fields["retryable"] else "it stays failed"
+                _LOG.info("%s failed in %.1f s (%s); %s", self.task.ref, took, said, then)
+            case "reject":
+                _LOG.info("%s rejected (%s)", self.task.ref, fields.get("reason", "no reason"))
+            case _:
+                _LOG.debug("%s: %s told", self.task.ref, operation)
+
+    async def _told(self, operation: str, fields: dict[str, Any]) -> None:
+        # Made here, so that a repeat is known as one.
+        said = {**fields, "command_id": self.task.client.new_id(), "brief": True}
+        try:
+            await self.task.command(operation, **said)
+        except UnansweredError:
+            raise
+        except UnavailableError as error:
+            what = f"{operation} of {self.task.ref}"
+            _LOG.warning("%s will be repeated: %s", what, error)
+            await self._policy.endlessly(lambda: self.task.command(operation, **said), what=what)
+
+
+async def _ended(work: asyncio.Task[Any]) -> None:
+    """Return when `work` has ended. Being cancelled leaves it alone, as `asyncio.wait` does."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    work.add_done_callback(wake)
+    await ended
+
+
+def _retrieve(work: asyncio.Task[Any]) -> None:
+    if not work.cancelled():
+        work.exception()
+
+
+def _plain_result(result: Any) -> Any:
+    try:
+        return plain(result, "result")
+    except TooLargeError as error:
+        raise Fail(f"the result: {error}", code=error.code) from error
+    # Two keys that are one in JSON, no form in JSON, or a model's own rules.
+    except (InvalidRequestError, TypeError, ValueError) as error:
+        raise Fail(f"the result: {error}", code="result_invalid") from error
+
+
+def _meant(raised: BaseException | None) -> BaseException | None:
+    """Return what a handler raised; where one thing went wrong in a task group, that one thing."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return raised
+    several = cast("BaseExceptionGroup[BaseException]", raised)
+    return _meant(several.exceptions[0]) if len(several.exceptions) == 1 else several
+
+
+def _words(said: object) -> str:
+    """Return a reason as a text that can be sent, whatever the handler gave as one."""
+    try:
+        text = str(said)
+    except Exception as error:  # noqa: BLE001  # somebody's own `__str__`
+        text = f"(saying it raised {type(error).__name__})"
+    text = text.encode(errors="backslashreplace").decode()  # file names may have half a character
+    return text if len(text) <= REASON_CHARS_MAX else f"{text[: REASON_CHARS_MAX - 1]}…"

@@ -1,1 +1,0 @@
-"""HTTP: the operations of `wire.operations` below `/v1/`, and a few pages about the relay."""

@@ -1,0 +1,178 @@
+"""The journal: how the entries of one commit are packed into one row per team, and read back.
+
+An entry is kept as the canonical JSON that its hash is taken over, without the hash before it: that
+is the hash of the entry before, which is kept beside the entries. Bodies are packed apart from the
+entries, so that erasing rewrites one column and reading the log reads no payloads. What an entry put
+into inboxes is kept with it: later versions of Nodrop may decide otherwise about new entries, and
+must not about old ones.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from nodrop.log.port import LARGE_BODY_BYTES
+from nodrop.protocol.canonical import sha256_bytes
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, around_place, salted_digest
+
+_HASH_BYTES: Final = 32
+_PREV_HASH: Final = b'"prev_hash":"'
+_ENTRY: Final = msgspec.json.Decoder(Entry)
+_PACK: Final = msgspec.msgpack.Encoder()
+
+
+class PackedBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an entry brought, and the salt that its digest is taken with."""
+
+    seq: int
+    salt: bytes
+    body: bytes
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An inbox that an entry shows up in."""
+
+    seq: int
+    reader: str
+    kind: str
+
+
+_BODIES: Final = msgspec.msgpack.Decoder(list[PackedBody])
+_MAIL: Final = msgspec.msgpack.Decoder(list[Item])
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The entries that one commit wrote to one team's log: a row of the journal."""
+
+    team: str
+    last_seq: int
+    first_seq: int
+    first_at: int
+    last_at: int
+    types: str
+    """The types of its entries, each between two spaces."""
+    prev_hash: bytes
+    entries: bytes
+    """A line of JSON each."""
+    hashes: bytes
+    bodies: bytes
+    mail: bytes
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is ready to be written."""
+
+    batch: Batch
+    large: Sequence[PackedBody]
+    """The bodies that have rows of their own."""
+    head: Head
+    """The end of the log once it is written."""
+
+
+def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
+    """Chain `drafts` of one team to `head`."""
+    seq, prev = head.seq, head.hash
+    lines: list[bytes] = []
+    hashes: list[bytes] = []
+    small: list[PackedBody] = []
+    large: list[PackedBody] = []
+    mail: list[Item] = []
+    for draft in drafts:
+        seq += 1
+        body, digest = draft.body, None
+        if body is not None:
+            digest = salted_digest(draft.salt, body)
+            kept = PackedBody(seq, draft.salt, body)
+            (large if len(body) > LARGE_BODY_BYTES else small).append(kept)
+        before, after = around_place(draft, digest)
+        hashed = sha256_bytes(b'%b%b","seq":%d%b' % (before, prev.encode(), seq, after))
+        lines.append(b'%b"seq":%d%b' % (before[: -len(_PREV_HASH)], seq, after))
+        hashes.append(hashed)
+        prev = hashed.hex()
+        if draft.mail:
+            mail += [Item(seq, reader, kind) for reader, kind in sorted(set(draft.mail))]
+    batch = Batch(
+        team=team,
+        last_seq=seq,
+        first_seq=head.seq + 1,
+        first_at=drafts[0].at,
+        last_at=drafts[-1].at,
+        types=_types(draft.type for draft in drafts),
+        prev_hash=bytes.fromhex(head.hash),
+        entries=b"\n".join(lines),
+        hashes=b"".join(hashes),
+        bodies=_PACK.encode(small) if small else b"",
+        mail=_PACK.encode(mail) if mail else b"",
+    )
+    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev))
+
+
+def entries(batch: Batch, only: Collection[int] | None = None) -> list[Entry]:
+    """Return the entries of a batch as they were written; or only those at these `seq`s."""
+    found: list[Entry] = []
+    prev = batch.prev_hash.hex()
+    for index, line in enumerate(batch.entries.split(b"\n")):
+        own = batch.hashes[index * _HASH_BYTES : (index + 1) * _HASH_BYTES].hex()
+        if only is None or batch.first_seq + index in only:
+            found.append(
+                _ENTRY.decode(
+                    b'%b,"prev_hash":"%b","hash":"%b"}' % (line[:-1], prev.encode(), own.encode())
+                )
+            )
+        prev = own
+    return found
+
+
+def bodies(batch: Batch) -> list[PackedBody]:
+    """Return the bodies that are packed into a batch; large ones are elsewhere."""
+    return _BODIES.decode(batch.bodies) if batch.bodies else []
+
+
+def mail(batch: Batch) -> list[Item]:
+    """Return which inboxes the entries of a batch show up in."""
+    return _MAIL.decode(batch.mail) if batch.mail else []
+
+
+def without_bodies(batch: Batch, seqs: Iterable[int]) -> bytes:
+    """Return the column `bodies` of a batch without those of `seqs`."""
+    gone = set(seqs)
+    left = [body for body in bodies(batch) if body.seq not in gone]
+    return _PACK.encode(left) if left else b""
+
+
+def cut(batch: Batch, seq: int) -> Batch:
+    """Return what is left of a batch that has entries beyond `seq`, once those up to it went."""
+    went = seq - batch.first_seq + 1
+    left = entries(batch)[went:]
+    kept = [body for body in bodies(batch) if body.seq > seq]
+    items = [item for item in mail(batch) if item.seq > seq]
+    return msgspec.structs.replace(
+        batch,
+        first_seq=seq + 1,
+        first_at=left[0].at,
+        types=_types(entry.type for entry in left),
+        prev_hash=batch.hashes[(went - 1) * _HASH_BYTES : went * _HASH_BYTES],
+        entries=b"\n".join(batch.entries.split(b"\n")[went:]),
+        hashes=batch.hashes[went * _HASH_BYTES :],
+        bodies=_PACK.encode(kept) if kept else b"",
+        mail=_PACK.encode(items) if items else b"",
+    )
+
+
+def head_of(batch: Batch | None, pruned_to: Head | None) -> Head:
+    """Return the end of a log whose last batch is `batch`, and which was pruned up to there."""
+    if batch is not None:
+        return Head(seq=batch.last_seq, hash=batch.hashes[-_HASH_BYTES:].hex())
+    return pruned_to or Head(seq=0, hash=GENESIS)
+
+
+def may_hold(types: str, wanted: str | None) -> bool:
+    """Whether a batch of these types has entries of a type, or of the types that begin so (`*`)."""
+    if wanted is None or wanted == "*":
+        return True
+    return f" {wanted[:-1]}" in types if wanted.endswith("*") else f" {wanted} " in types
+
+
+def _types(types: Iterable[str]) -> str:
+    return f" {' '.join(sorted(set(types)))} "

@@ -1,0 +1,449 @@
+-- readable from 8
+-- The journal is the truth: a row per commit and team, appended where the row of the team says that the
+-- log ends. `handoff`, `trail`, `party` and `inbox` follow it, as far as `team.watermark` says; everything
+-- else is written in the commit that it belongs to.
+-- Times are milliseconds since the epoch, UTC. Every key begins with the team, so that a database
+-- that is spread over machines can be spread by it. Names are compared byte by byte (`collate
+-- "C"`), as every other store compares them.
+
+create domain word as text collate "C";
+
+create table team (
+    id         word   not null primary key,
+    digest_key bytea  not null,
+    created_at bigint not null,
+    head_seq   bigint not null default 0 check (head_seq >= 0),
+    head_hash  word   not null default repeat('0', 64) check (length(head_hash) = 64),
+    -- The last entry that came with a change of agents, tokens or records. A node that has not
+    -- heard of it decides nothing for the team.
+    known_seq  bigint not null default 0,
+    -- Rows and inboxes are as the log up to here made them.
+    watermark  bigint not null default 0 check (watermark <= head_seq)
+) with (fillfactor = 50);
+
+
+-- The log. ------------------------------------------------------------------------------------
+
+-- `entries` is a line of JSON for each entry, as it is hashed but for the hash before it; `hashes` has
+-- 32 bytes for each. `bodies` and `mail` are packed apart: `nodrop.log.journal`.
+create table journal (
+    team      word   not null,
+    last_seq  bigint not null,
+    first_seq bigint not null check (first_seq >= 1 and first_seq <= last_seq),
+    first_at  bigint not null,
+    last_at   bigint not null,
+    types     text   not null,
+    prev_hash bytea  not null check (length(prev_hash) = 32),
+    entries   bytea  not null,
+    hashes    bytea  not null check (length(hashes) = 32 * (last_seq - first_seq + 1)),
+    bodies    bytea  not null,
+    mail      bytea  not null,
+    -- The agents, tokens and records that changed with it, as a JSON list of pairs; '' if none did.
+    changed   text   not null default '',
+    -- Which node wrote it.
+    node      word   not null default '',
+    primary key (team, last_seq)
+);
+
+-- Bodies that would make a batch long.
+create table large_body (
+    team word   not null,
+    seq  bigint not null,
+    salt bytea  not null,
+    body bytea  not null,
+    primary key (team, seq)
+);
+
+-- Bodies whose entries were pruned, of handoffs that go on.
+create table kept_body (
+    team       word   not null,
+    handoff_id word   not null,
+    version    bigint not null,
+    salt       bytea  not null,
+    body       bytea  not null,
+    primary key (team, handoff_id, version)
+);
+
+-- Entries that are about a handoff and no event of it, or about a correlation and no handoff.
+create table mention (
+    team  word   not null,
+    about word   not null,
+    seq   bigint not null,
+    primary key (team, about, seq)
+);
+
+-- `seqs` are the places of what the command wrote, each before a space; `request` is the digest of what
+-- was asked for: under one id there is one request.
+create table command (
+    team    word  not null,
+    actor   word  not null,
+    id      word  not null,
+    request bytea,
+    seqs    text  not null,
+    primary key (team, actor, id)
+);
+
+create table idempotency_key (
+    team       word not null,
+    sender     word not null,
+    key        word not null,
+    handoff_id word not null,
+    digest     word not null,
+    primary key (team, sender, key)
+);
+create index idempotency_key_handoff on idempotency_key (handoff_id, team);
+
+create table horizon (
+    team word   not null primary key,
+    seq  bigint not null,
+    json bytea  not null
+);
+
+
+-- What follows the log. -----------------------------------------------------------------------
+
+-- `applied_seq` is the last entry that is in the row; `seqs` are the places of its versions in the log,
+-- from `seqs_from` on, eight bytes each.
+create table handoff (
+    team           word    not null,
+    id             word    not null,
+    applied_seq    bigint  not null,
+    state          word    not null,
+    sender         word    not null,
+    origin         word    not null,
+    recipient      word    not null,
+    correlation_id word    not null,
+    process        word,
+    due_at         bigint,
+    rank           bigint,
+    open           boolean not null,
+    dead           boolean not null,
+    ended_at       bigint,
+    settled_at     bigint,
+    seqs_from      bigint  not null,
+    seqs           bytea   not null,
+    json           bytea   not null,
+    primary key (team, id)
+) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02);
+
+-- What is looked for by team and id must not be looked for by another index: one that begins with the
+-- team and holds the id would do as well in a plan that is made while the table is empty.
+create index handoff_due on handoff (team, due_at) where due_at is not null;
+create index handoff_unfinished on handoff (team, recipient, id) where ended_at is null;
+create index handoff_correlation on handoff (correlation_id, team, id);
+create index handoff_ended on handoff (team, state, id) where ended_at is not null;
+create index handoff_dead on handoff (team, id) where dead;
+create index handoff_closed on handoff (team, settled_at) where not open;
+
+-- Older parts of `handoff.seqs`.
+create table trail (
+    team         word   not null,
+    handoff_id   word   not null,
+    from_version bigint not null,
+    seqs         bytea  not null,
+    primary key (team, handoff_id, from_version)
+);
+
+-- Who a handoff may concern, for lists: sender, origin, watchers, and every recipient it had.
+-- A list checks the row as well, because recipients change.
+create table party (
+    team       word    not null,
+    agent      word    not null,
+    handoff_id word    not null,
+    watches    boolean not null,
+    primary key (team, agent, handoff_id)
+);
+
+-- An item repeats what it shows of its entry: it outlives the entry when the log is pruned.
+create table inbox (
+    team       word   not null,
+    agent      word   not null,
+    seq        bigint not null,
+    kind       word   not null,
+    at         bigint not null,
+    actor      word   not null,
+    type       word   not null,
+    handoff_id word,
+    version    bigint,
+    primary key (team, agent, seq, kind)
+);
+-- For pruning, which goes through all inboxes of a team.
+create index inbox_seq on inbox (team, seq);
+
+
+-- Agents and their ways in. -------------------------------------------------------------------
+
+create table agent (
+    team    word   not null,
+    id      word   not null,
+    version bigint not null check (version >= 0),
+    json    bytea  not null,
+    primary key (team, id)
+);
+
+-- Every version as it was sent, byte for byte.
+create table manifest (
+    team    word   not null,
+    agent   word   not null,
+    version bigint not null,
+    sent    bytea  not null,
+    primary key (team, agent, version)
+);
+
+create table process (
+    team         word   not null,
+    id           word   not null,
+    agent        word   not null,
+    heartbeat_ms bigint not null,
+    seen_at      bigint not null,
+    primary key (team, id)
+) with (fillfactor = 70);
+
+create table token (
+    team          word   not null,
+    id            word   not null,
+    secret_sha256 word   not null,
+    agent         word   not null,
+    role          word   not null,
+    label         text,
+    created_at    bigint not null,
+    revoked_at    bigint,
+    primary key (team, id)
+);
+
+-- Small things that a relay knows about a team, all of a kind read at its start: keys,
+-- invitations, policies.
+create table record (
+    team word  not null,
+    kind word  not null,
+    id   word  not null,
+    json bytea not null,
+    primary key (kind, team, id)
+);
+
+
+-- The nodes that serve this database. ---------------------------------------------------------
+
+-- One row: since when there has been a node without a gap. Whatever ran out before counts anew.
+create table fleet (
+    one      boolean primary key default true check (one),
+    up_since bigint not null
+);
+
+create table node (
+    id         word   not null primary key,
+    seen_at    bigint not null,
+    attendance bigint not null, -- grows with every change of the node's rows there
+    -- Which version of the schema it speaks, so that a step which it could not live with waits for it.
+    schema     bigint not null
+) with (fillfactor = 50);
+
+-- Which agents a node has connections of, and when it last heard of others. `version` is the node's
+-- `attendance` when it last wrote the row: a node that knows that much reads what is newer.
+create table attendance (
+    node      word    not null references node on delete cascade,
+    team      word    not null,
+    agent     word    not null,
+    connected boolean not null,
+    seen_at   bigint  not null,
+    version   bigint  not null,
+    primary key (node, team, agent)
+);
+create index attendance_version on attendance (node, version);
+
+-- What one node does for all of them, such as sending an inbox on: who does it now. It goes with the
+-- row of the node, and another takes it from a node that is not heard of any more.
+create table duty (
+    name word not null primary key,
+    node word not null references node on delete cascade
+);
+create index duty_node on duty (node);
+
+
+-- What decides is in Python; what must be done under one lock is here. -------------------------
+
+-- Writes a unit of work, if the log of each of its teams still ends where it was decided that it does.
+-- This comparison is all that keeps two nodes from writing one log twice: everything that a decision
+-- rests on changes with an entry, and every entry moves the end.
+create function append(
+    -- The teams, sorted; where their logs end, and the last entry of each that the caller has heard of
+    -- among those that changed what decisions rest on (null: nobody else changes it).
+    end_teams text[], end_seqs bigint[], end_hashes text[], end_heard bigint[],
+    -- Where they end afterwards, whether that changes what decisions rest on, and up to which entry
+    -- rows are written then (null: as before).
+    new_seqs bigint[], new_hashes text[], new_tells boolean[], new_marks bigint[],
+    -- Commands that were not carried out, and keys that were not used, before.
+    command_teams text[], command_actors text[], command_ids text[],
+    key_teams text[], key_senders text[], key_keys text[],
+    -- What happened.
+    batch_teams text[], batch_lasts bigint[], batch_firsts bigint[], batch_first_ats bigint[],
+    batch_last_ats bigint[], batch_types text[], batch_prevs bytea[], batch_entries bytea[],
+    batch_hashes bytea[], batch_bodies bytea[], batch_mails bytea[], batch_changes text[],
+    large_teams text[], large_seqs bigint[], large_salts bytea[], large_bodies bytea[],
+    made_teams text[], made_actors text[], made_ids text[], made_requests bytea[], made_seqs text[],
+    mention_teams text[], mention_abouts text[], mention_seqs bigint[],
+    use_teams text[], use_senders text[], use_keys text[], use_handoffs text[], use_digests text[],
+    process_teams text[], process_ids text[], process_agents text[], process_heartbeats bigint[],
+    process_seens bigint[],
+    gone_teams text[], gone_ids text[], gone_seens bigint[],
+    -- Rows that earlier commits have left.
+    row_teams text[], row_ids text[], row_applieds bigint[], row_states text[], row_senders text[],
+    row_origins text[], row_recipients text[], row_correlations text[], row_processes text[],
+    row_dues bigint[], row_ranks bigint[], row_opens boolean[], row_deads boolean[],
+    row_ends bigint[], row_settleds bigint[], row_froms bigint[], row_seqs bytea[],
+    row_jsons bytea[],
+    party_teams text[], party_agents text[], party_handoffs text[], party_watches boolean[],
+    trail_teams text[], trail_handoffs text[], trail_froms bigint[], trail_seqs bytea[],
+    item_teams text[], item_agents text[], item_seqs bigint[], item_kinds text[], item_ats bigint[],
+    item_actors text[], item_types text[], item_handoffs text[], item_versions bigint[],
+    -- Who writes, and where the others are told; null: there are none.
+    node text, channel text
+) returns void
+language plpgsql
+-- Whatever was in the tables when a plan was made, and whatever a pooler's connections are set to.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    log record;
+    compared bigint := 0;
+    marks bigint[] := '{}';
+begin
+    for log in
+        select u.*, t.head_seq, t.head_hash, t.known_seq, t.watermark
+        from unnest(
+            end_teams, end_seqs, end_hashes, end_heard, new_seqs, new_hashes, new_tells, new_marks
+        ) u(id, seq, hash, heard, new_seq, new_hash, tells, mark), lateral (
+            select head_seq, head_hash, known_seq, watermark from team
+            where id = u.id for no key update
+        ) t
+    loop
+        if log.head_seq <> log.seq or log.head_hash <> log.hash then
+            raise serialization_failure using message = 'another node has written to the log';
+        end if;
+        if log.known_seq > log.heard then
+            raise serialization_failure using message = 'what is known of a team has changed';
+        end if;
+        compared := compared + 1;
+        marks := marks || log.watermark;
+        if log.new_seq > log.seq or log.mark > log.watermark then
+            update team set head_seq = log.new_seq, head_hash = log.new_hash,
+                known_seq = case when log.tells then log.new_seq else known_seq end,
+                watermark = greatest(watermark, log.mark)
+                where id = log.id;
+        end if;
+    end loop;
+    if compared < cardinality(end_teams) then
+        raise serialization_failure using message = 'a team is gone';
+    end if;
+    -- Nobody uses a name without the end of its team's log.
+    perform 1 from unnest(command_teams, command_actors, command_ids) u(team, actor, id)
+        where exists (
+            select 1 from command c where c.team = u.team and c.actor = u.actor and c.id = u.id
+        );
+    if found then
+        raise serialization_failure using message = 'a command was carried out before';
+    end if;
+    if key_keys <> '{}' then
+        perform 1 from unnest(key_teams, key_senders, key_keys) u(team, sender, key)
+            where exists (
+                select 1 from idempotency_key k
+                where k.team = u.team and k.sender = u.sender and k.key = u.key
+            );
+        if found then
+            raise serialization_failure using message = 'a key was used before';
+        end if;
+    end if;
+
+    if batch_teams <> '{}' then
+        insert into journal (
+            team, last_seq, first_seq, first_at, last_at, types, prev_hash, entries, hashes, bodies,
+            mail, changed, node
+        ) select u.*, node from unnest(
+            batch_teams, batch_lasts, batch_firsts, batch_first_ats, batch_last_ats, batch_types,
+            batch_prevs, batch_entries, batch_hashes, batch_bodies, batch_mails, batch_changes
+        ) u;
+    end if;
+    if large_teams <> '{}' then
+        insert into large_body (team, seq, salt, body)
+        select * from unnest(large_teams, large_seqs, large_salts, large_bodies);
+    end if;
+    if made_teams <> '{}' then
+        insert into command (team, actor, id, request, seqs)
+        select * from unnest(made_teams, made_actors, made_ids, made_requests, made_seqs)
+        on conflict (team, actor, id) do update set seqs = command.seqs || excluded.seqs;
+    end if;
+    if mention_teams <> '{}' then
+        insert into mention (team, about, seq)
+        select * from unnest(mention_teams, mention_abouts, mention_seqs);
+    end if;
+    if use_keys <> '{}' then
+        insert into idempotency_key (team, sender, key, handoff_id, digest)
+        select * from unnest(use_teams, use_senders, use_keys, use_handoffs, use_digests)
+        on conflict (team, sender, key) do update set
+            handoff_id = excluded.handoff_id, digest = excluded.digest;
+    end if;
+    -- Two nodes may have heard of a process; the later sign of life counts.
+    if process_ids <> '{}' then
+        insert into process (team, id, agent, heartbeat_ms, seen_at)
+        select * from unnest(
+            process_teams, process_ids, process_agents, process_heartbeats, process_seens
+        ) on conflict (team, id) do update set
+            agent = excluded.agent, heartbeat_ms = excluded.heartbeat_ms,
+            seen_at = greatest(process.seen_at, excluded.seen_at);
+    end if;
+    if gone_ids <> '{}' then
+        delete from process p using unnest(gone_teams, gone_ids, gone_seens) g(team, id, seen_at)
+        where p.team = g.team and p.id = g.id and p.seen_at <= g.seen_at;
+    end if;
+
+    -- What is not beyond the watermark is written already, by whichever node; it may even be pruned.
+    -- Sender, origin and correlation are as the offer made them: naming them would rewrite their
+    -- indexes each time.
+    if row_ids <> '{}' then
+        insert into handoff (
+            team, id, applied_seq, state, sender, origin, recipient, correlation_id, process, due_at,
+            rank, open, dead, ended_at, settled_at, seqs_from, seqs, json
+        ) select u.* from unnest(
+            row_teams, row_ids, row_applieds, row_states, row_senders, row_origins, row_recipients,
+            row_correlations, row_processes, row_dues, row_ranks, row_opens, row_deads, row_ends,
+            row_settleds, row_froms, row_seqs, row_jsons
+        ) u(team, id, applied, state, sender, origin, recipient, correlation_id, process, due_at, rank,
+            open, dead, ended_at, settled_at, seqs_from, seqs, json)
+        where u.applied > marks[array_position(end_teams, u.team)]
+        on conflict (team, id) do update set
+            applied_seq = excluded.applied_seq, state = excluded.state,
+            recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
+            rank = excluded.rank, open = excluded.open, dead = excluded.dead,
+            ended_at = excluded.ended_at, settled_at = excluded.settled_at,
+            seqs_from = excluded.seqs_from, seqs = excluded.seqs, json = excluded.json
+        where handoff.applied_seq < excluded.applied_seq;
+    end if;
+    if party_agents <> '{}' then
+        insert into party (team, agent, handoff_id, watches)
+        select * from unnest(party_teams, party_agents, party_handoffs, party_watches)
+        on conflict do nothing;
+    end if;
+    if trail_teams <> '{}' then
+        insert into trail (team, handoff_id, from_version, seqs)
+        select * from unnest(trail_teams, trail_handoffs, trail_froms, trail_seqs)
+        on conflict do nothing;
+    end if;
+    if item_seqs <> '{}' then
+        insert into inbox (team, agent, seq, kind, at, actor, type, handoff_id, version)
+        select u.* from unnest(
+            item_teams, item_agents, item_seqs, item_kinds, item_ats, item_actors, item_types,
+            item_handoffs, item_versions
+        ) u(team, agent, seq, kind, at, actor, type, handoff_id, version)
+        where u.seq > marks[array_position(end_teams, u.team)]
+        on conflict do nothing;
+    end if;
+    -- At most one a unit of work: a notification takes a lock of the whole database at the commit.
+    if channel is not null and batch_teams <> '{}' then
+        perform pg_notify(channel, node);
+    end if;
+end
+$$;

@@ -1,0 +1,254 @@
+"""A unit of work as the one call that writes it (`append` in the schema).
+
+Nothing here decides when that is, or what becomes of it: `store` does.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.log.port import Changes, Key
+from nodrop.log.postgres.driver import Connection
+from nodrop.log.postgres.records import party_columns, transposed
+from nodrop.log.records import Columns, agent_columns, columns_of, handoff_columns, packed
+from nodrop.log.serving import Name
+from nodrop.log.work import Commit
+from nodrop.protocol.entries import Head
+
+UNTOLD: Final = frozenset(
+    {
+        "endings",
+        "observed",
+        "outlet_progress",
+        "webhook",
+        "webhook_ended",
+        "webhook_progress",
+    }
+)
+"""The kinds of records that no decision rests on: other nodes need not read them again."""
+AGENT: Final = "agent"
+TOKEN: Final = "token"  # noqa: S105  # what it is called
+RECORD: Final = "record/"
+_EVER: Final = 2**62
+
+
+class Basis(msgspec.Struct, kw_only=True):
+    """What a unit of work rests on: compared when it is written."""
+
+    heads: dict[str, Head] = msgspec.field(default_factory=dict[str, Head])
+    """Where the log of each team ended when it was first looked at."""
+    heard: Mapping[str, int] | None = None
+    """Up to which entry of each team what is known to decide by has been heard of; None: nobody
+    else changes it."""
+    commands: set[Name] = msgspec.field(default_factory=set[Name])
+    """Not carried out before."""
+    keys: set[Name] = msgspec.field(default_factory=set[Name])
+    """Not used before."""
+    processes: dict[Key, int] = msgspec.field(default_factory=dict[Key, int])
+    """When each process was last heard of: one that was heard of since is not dropped."""
+
+    def ends(self) -> list[Columns]:
+        """Return (team, seq, hash, heard) of each team, sorted: who locks them locks them in order."""
+        heard = self.heard
+        return [
+            (team, head.seq, head.hash, None if heard is None else heard.get(team, 0))
+            for team, head in sorted(self.heads.items())
+        ]
+
+
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who writes."""
+
+    node: str = ""
+    channel: str | None = None
+    """Where the others are told; None: there are none."""
+
+
+def gathered(parts: Sequence[Changes]) -> Changes:
+    """Return several changes as one; what a later one puts in an earlier one's place stays."""
+    if len(parts) == 1:
+        return parts[0]
+    together: dict[str, list[Any]] = {
+        name: [each for part in parts for each in getattr(part, name)]
+        for name in Changes.__struct_fields__
+    }
+    together["keys"] = list({(u.team, u.sender, u.key): u for u in together["keys"]}.values())
+    together["processes"] = list({(p.team, p.id): p for p in together["processes"]}.values())
+    return Changes(**together)
+
+
+async def check(connection: Connection, basis: Basis) -> bool:
+    """Whether everything is as a unit of work that writes nothing has found it."""
+    return await connection.fetchval(
+        _CHECK,
+        *transposed(basis.ends(), 4),
+        *transposed(list(basis.commands), 3),
+        *transposed(list(basis.keys), 3),
+    )
+
+
+async def write(connection: Connection, commit: Commit, basis: Basis, writer: Writer) -> None:
+    """Write a commit, inside of a transaction, or the call is one.
+
+    Raises:
+        asyncpg.SerializationError: it rests on what is not so. Nothing is written.
+    """
+    changes = gathered(commit.changes)
+    behind = commit.behind
+    rows = behind.rows
+    tells = {team: bool(about) for team, about in changed(changes).items()}
+    heads = {each.batch.team: each.head for each in commit.journal}
+    marks = dict(behind.watermarks)
+    ends = basis.ends()
+    after = [(heads.get(team) or basis.heads[team], team) for team, *_ in ends]
+    await connection.fetchval(
+        _APPEND,
+        *transposed(ends, 4),
+        *transposed(
+            [
+                (head.seq, head.hash, team in heads and tells.get(team, False), marks.get(team))
+                for head, team in after
+            ],
+            4,
+        ),
+        *transposed(list(basis.commands), 3),
+        *transposed(list(basis.keys), 3),
+        *transposed(
+            [
+                (*columns_of(each.batch), told_in(changes, each.batch.team))
+                for each in commit.journal
+            ],
+            12,
+        ),
+        *transposed(
+            [
+                (each.batch.team, *columns_of(body))
+                for each in commit.journal
+                for body in each.large
+            ],
+            4,
+        ),
+        *transposed(list(commit.commands), 5),
+        *transposed(list(commit.mentions), 3),
+        *transposed([columns_of(use) for use in changes.keys], 5),
+        *transposed([columns_of(process) for process in changes.processes], 5),
+        *transposed([(*key, basis.processes.get(key, _EVER)) for key in changes.processes_gone], 3),
+        *transposed([handoff_columns(row) for row in rows], 18),
+        *transposed(
+            [party for row in rows if row.parties for party in party_columns(row.handoff)], 4
+        ),
+        *transposed(
+            [
+                (row.handoff.team, row.handoff.id, first, packed(seqs))
+                for row in rows
+                for first, seqs in row.overflow
+            ],
+            4,
+        ),
+        *transposed([(team, reader, *columns_of(item)) for team, reader, item in behind.mail], 9),
+        writer.node,
+        writer.channel,
+    )
+    if changes.agents or changes.tokens or changes.records or changes.records_gone:
+        await _write_known(connection, changes)
+
+
+def changed(changes: Changes) -> dict[str, list[tuple[str, str]]]:
+    """Return (kind, id) of the agents, tokens and records of each team that decisions rest on."""
+    about: dict[str, list[tuple[str, str]]] = {}
+    for agent, _ in changes.agents:
+        about.setdefault(agent.team, []).append((AGENT, agent.id))
+    for token in changes.tokens:
+        about.setdefault(token.team, []).append((TOKEN, token.id))
+    records = [(record.team, record.kind, record.id) for record in changes.records]
+    for team, kind, name in (*records, *changes.records_gone):
+        if kind not in UNTOLD:
+            about.setdefault(team, []).append((RECORD + kind, name))
+    return about
+
+
+def told_in(changes: Changes, team: str) -> str:
+    """Return what the journal says about agents, tokens and records that changed with a batch."""
+    about = changed(changes).get(team)
+    return msgspec.json.encode(about).decode() if about else ""
+
+
+def needs_transaction(commit: Commit) -> bool:
+    """Whether a commit takes more than the one call."""
+    return any(c.agents or c.tokens or c.records or c.records_gone for c in commit.changes)
+
+
+def teams_of(changes: Collection[Changes]) -> set[str]:
+    """Return the teams that entries are of."""
+    return {draft.team for each in changes for draft in each.entries}
+
+
+_ARGUMENTS: Final = 88
+_APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENTS))})"
+_CHECK: Final = """
+    select not exists (
+        select 1 from unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[]) u(id, seq, hash, heard)
+        left join lateral (
+            select head_seq, head_hash, known_seq from team where id = u.id offset 0
+        ) t on true
+        where t.head_seq is distinct from u.seq or t.head_hash is distinct from u.hash
+            or t.known_seq > u.heard
+    ) and not exists (
+        select 1 from unnest($5::text[], $6::text[], $7::text[]) u(team, actor, id), lateral (
+            select 1 from command c
+            where c.team = u.team and c.actor = u.actor and c.id = u.id offset 0
+        ) used
+    ) and not exists (
+        select 1 from unnest($8::text[], $9::text[], $10::text[]) u(team, sender, key), lateral (
+            select 1 from idempotency_key k
+            where k.team = u.team and k.sender = u.sender and k.key = u.key offset 0
+        ) used
+    )
+"""
+
+
+# --- what is rare -------------------------------------------------------------------------------
+
+
+async def _write_known(connection: Connection, changes: Changes) -> None:
+    """Write what is known of a team's agents and ways in, statement by statement, each sorted."""
+    agents = [agent for agent, _ in changes.agents]
+    manifests = [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents]
+    for sql, rows in (
+        (_PUT_AGENT, [agent_columns(agent) for agent in agents]),
+        (_KEEP_MANIFEST, manifests),
+        (_LET_IN, [columns_of(token) for token in changes.tokens]),
+        (_PUT_RECORD, [columns_of(record) for record in changes.records]),
+        (_DROP_RECORD, list(changes.records_gone)),
+    ):
+        if rows:
+            await connection.executemany(sql, sorted(rows, key=_order))
+
+
+def _order(row: Columns) -> Columns:
+    """Return what rows of any of these tables are told apart by: no column of it is ever null."""
+    return row[:3]
+
+
+_PUT_AGENT: Final[Any] = """
+    insert into agent (team, id, version, json) values ($1, $2, $3, $4)
+    on conflict (team, id) do update set version = excluded.version, json = excluded.json
+"""
+# A version is what was sent first under its number: it does not change afterwards.
+_KEEP_MANIFEST: Final = """
+    insert into manifest (team, agent, version, sent) values ($1, $2, $3, $4)
+    on conflict do nothing
+"""
+_LET_IN: Final = """
+    insert into token (team, id, secret_sha256, agent, role, label, created_at, revoked_at)
+    values ($1, $2, $3, $4, $5, $6, $7, $8)
+    on conflict (team, id) do update set
+        secret_sha256 = excluded.secret_sha256, agent = excluded.agent, role = excluded.role,
+        label = excluded.label, revoked_at = excluded.revoked_at
+"""
+_PUT_RECORD: Final = """
+    insert into record (team, kind, id, json) values ($1, $2, $3, $4)
+    on conflict (kind, team, id) do update set json = excluded.json
+"""
+_DROP_RECORD: Final = "delete from record where team = $1 and kind = $2 and id = $3"

@@ -1,0 +1,484 @@
+"""The SQLite store: state in memory over a `Database`, with the port's promises.
+
+Units of work take turns, gather what they append in memory, and write it in one visit to the file: a
+row of the journal per team, and a slice of the rows that earlier commits have left. Open handoffs are
+found in memory; the file is asked for what was not used lately. Reads wait for the visits before them
+and never for a block. Short visits are made on the event loop for as long as the disk is quick
+(`pace`), all others on a thread of the store's own.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import apsw
+
+from nodrop.log.port import (
+    Body,
+    Changes,
+    Copy,
+    Horizon,
+    Key,
+    KeyUse,
+    LogPage,
+    Mail,
+    Page,
+    Place,
+    Process,
+    Record,
+    Team,
+    Token,
+)
+from nodrop.log.serving import JournaledStore, JournaledTransaction, Name
+from nodrop.log.sqlite.backup import DIRECTORY, Copying
+from nodrop.log.sqlite.connection import translated
+from nodrop.log.sqlite.database import Database
+from nodrop.log.sqlite.pace import Pace
+from nodrop.log.state import Kept, Slice, State, TeamState
+from nodrop.log.work import Work
+from nodrop.model.contract import Agent
+from nodrop.model.errors import (
+    NodropError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    UnavailableError,
+)
+from nodrop.model.handoff import Handoff
+from nodrop.protocol.entries import Entry, Head
+
+T = TypeVar("T")
+log = logging.getLogger("nodrop.log.port")
+
+REST_SECONDS: Final = 1.0
+"""After so long without a commit, the rows that are behind are written."""
+
+
+GIVE_BACK_SECONDS: Final = 30.0
+"""So long after a commit the memory of pages is given back, if it is much."""
+CHECK_SECONDS_MAX: Final = 0.5
+"""How long a start looks for damage; `nodrop doctor` looks at everything."""
+
+
+class SQLiteStore(JournaledStore):
+    """Teams in one SQLite file, which it holds for itself until `close`."""
+
+    def __init__(self, database: Database, state: State, thread: ThreadPoolExecutor) -> None:
+        """Take over an open database and the one thread that it was opened on; see `open`."""
+        super().__init__(state, _Visits(self, database))
+        self._database = database
+        self._thread = thread
+        self._turn = asyncio.Lock()
+        self._pace = Pace()
+        self._on_thread: deque[Future[Any]] = deque()
+        """Visits that the thread may not have finished, oldest first."""
+        self._doubts = 0
+        """Commits that failed: whether one was kept only the file knows."""
+        self._doubts_settled = 0
+        self._damage: str | None = None
+        """What was found wrong with the file. Nothing is written to it from then on."""
+        self._flushing: dict[str, asyncio.Task[None]] = {}
+        self._resting: asyncio.TimerHandle | None = None
+        self._giving_back: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, path: str | Path, *, vfs: str | None = None, synchronous: str = "FULL"
+    ) -> Self:
+        """Open the file at `path`, made if missing.
+
+        `vfs` and `synchronous` are for fault tests: the first to cut the power, the second to show
+        that such a test notices when a commit is not on disk.
+
+        Raises:
+            StoreInUseError: another relay serves the file.
+            StoreCorruptError: it is damaged.
+            StoreUnavailableError: it cannot be opened, or is not a file for this Nodrop.
+        """
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nodrop-sqlite")
+        opens = partial(_open, Path(path), vfs=vfs, synchronous=synchronous)
+        loop = asyncio.get_running_loop()
+        opening = loop.run_in_executor(thread, opens)
+        try:
+            return cls(*await _to_the_end(opening), thread)
+        except BaseException:
+            if opening.exception() is None:  # cancelled when it was open already
+                await _to_the_end(loop.run_in_executor(thread, opening.result()[0].close))
+            thread.shutdown(wait=False)
+            raise
+
+    async def close(self) -> None:
+        """Let go of the file. A unit of work that has not begun to commit is refused."""
+        if self._closed:
+            return
+        for timer in (self._resting, self._giving_back):
+            if timer is not None:
+                timer.cancel()
+        behind = [self._state.all_of(team) for team in self._state.teams]
+        left = self._in_doubt or self._damage is not None
+        closing = self._submit(_close, self._database, () if left else behind)
+        self._closed = True
+        self._thread.shutdown(wait=False)
+        try:
+            await _to_the_end(closing)
+        except apsw.Error as error:
+            raise translated(error) from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    # --- units of work ---
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[JournaledTransaction]:
+        """Open a unit of work."""
+        async with self._turn:
+            self._require_sound()
+            await self._settle()
+            work = JournaledTransaction(self, self._state)
+            yield work
+            if work.appended:
+                await self._commit(work.appended)
+
+    async def _commit(self, appended: Sequence[Changes]) -> None:
+        work = Work(self._state, appended)
+        try:
+            await self.visit(self._database.write, work.commit)
+        except BaseException:
+            self._doubts += 1
+            raise
+        work.merge()
+        self._rest()
+
+    # --- what is behind ---
+
+    async def _settle(self, teams: Iterable[str] = ()) -> None:
+        """Find out what became of the commits that have failed so far.
+
+        Only those: on a full disk others fail all the time, and a reader must get its turn.
+        """
+        del teams  # a commit that failed may have been to any
+        if self._in_doubt:
+            doubts = self._doubts
+            for team in list(self._state.teams):
+                await self._submit_translated(self._database.catch_up, self._state, team)
+            self._doubts_settled = max(self._doubts_settled, doubts)
+
+    @property
+    def _in_doubt(self) -> bool:
+        return self._doubts > self._doubts_settled
+
+    def _rest(self) -> None:
+        """Write what is behind once there has been no commit for a while."""
+        if self._resting is not None:
+            self._resting.cancel()
+        loop = asyncio.get_running_loop()
+        self._resting = loop.call_later(REST_SECONDS, self._write_behind)
+        if self._giving_back is None:
+            self._giving_back = loop.call_later(GIVE_BACK_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        self._giving_back = None
+        if not self._closed:
+            self._submit(self._database.give_back)
+
+    def _write_behind(self) -> None:
+        self._resting = None
+        for name, team in self._state.teams.items():
+            if team.unwritten or team.mail:
+                self._writing(name)
+
+    async def _flush(self, team: str) -> None:
+        """Have the rows of a team written, so that few are left to be read from memory."""
+        known = self._state.teams.get(team)
+        if known is not None and known.unwritten:
+            await asyncio.shield(self._writing(team))
+
+    def _writing(self, team: str) -> "asyncio.Task[None]":
+        under_way = self._flushing.get(team)
+        if under_way is None:
+            under_way = asyncio.get_running_loop().create_task(self._write_all(team))
+            self._flushing[team] = under_way
+        return under_way
+
+    async def _write_all(self, team: str) -> None:
+        """Write everything of a team that is behind. Where that fails, it stays in memory."""
+        try:
+            self._require_sound()
+            behind = self._state.all_of(team)
+            await self.visit(self._database.write_behind, behind)
+            self._state.wrote(behind)
+        except UnavailableError as error:
+            if not self._closed:
+                log.warning("rows of team %s stay in memory for now: %s", team, error)
+        finally:
+            del self._flushing[team]
+
+    # --- teams and agents ---
+
+    async def create_team(self, team: Team) -> Team:
+        """Keep `team` unless one of its name exists; return the one that is kept."""
+        self._require_sound()
+        kept = await self.visit(self._database.create_team, team)
+        if kept.id not in self._state.teams:
+            self._state.teams[kept.id] = TeamState(Head(), watermark=0, horizon=0)
+        return kept
+
+    async def teams(self) -> Sequence[Team]:
+        """Return every team."""
+        return await self.visit(self._database.teams)
+
+    async def agents(self, team: str) -> Sequence[tuple[Agent, bytes]]:
+        """Return every agent with its current manifest as sent, removed ones included."""
+        return await self.visit(self._database.agents, team)
+
+    async def manifest(self, team: str, agent: str, version: int) -> bytes | None:
+        """Return one version of a manifest as sent."""
+        return await self.visit(self._database.manifest, team, agent, version)
+
+    async def tokens(self, team: str | None = None) -> Sequence[Token]:
+        """Return every token, of one team or of all."""
+        return await self.visit(self._database.tokens, team)
+
+    async def processes(self) -> Sequence[Process]:
+        """Return every known process of every team."""
+        return await self.visit(self._database.processes)
+
+    async def records(self, kind: str, *, of: Key | None = None) -> Sequence[Record]:
+        """Return every record of a kind; or, of a team, those whose ids begin so."""
+        return await self.visit(self._database.records, kind, of)
+
+    # --- reading ---
+
+    def at_hand(self, key: Key) -> Handoff | None:
+        """Return what `handoffs` would, if that takes no waiting; None: ask there."""
+        return None if self._in_doubt else super().at_hand(key)
+
+    async def head(self, team: str) -> Head:
+        """Return the end of a team's log."""
+        self._require_sound()
+        await self._settle()
+        known = self._state.teams.get(team)
+        return Head() if known is None else known.head
+
+    async def horizon(self, team: str) -> Horizon | None:
+        """Return where a team's log begins, if it was pruned."""
+        return await self.long_visit(self._database.horizon, team)
+
+    async def next_due(self) -> int | None:
+        """Return the earliest due time of all."""
+        self._require_sound()
+        await self._settle()
+        await self.visit(self._database.is_there)
+        return self._state.next_due()
+
+    # --- housekeeping ---
+
+    async def erase(self, team: str, handoff_id: str) -> int:
+        """Delete the bodies of a handoff, from every file; return how many there were."""
+        self._require_sound()
+        seqs = await self._trail(team, handoff_id)
+        return await self.long_visit(self._database.erase, team, handoff_id, seqs)
+
+    async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
+        """Cut the log of a team at `horizon`; return how many entries went."""
+        team = horizon.team
+        async with self._turn:
+            self._require_sound()
+            await self._settle()
+            await self.visit(self._database.write_behind, behind := self._state.all_of(team))
+            self._state.wrote(behind)
+            count, forgotten = await self.long_visit(self._database.prune, horizon, forget_before)
+            for handoff_id in forgotten:
+                self._state.forget((team, handoff_id))
+            known = self._state.teams[team]
+            known.horizon = horizon.seq
+        return count
+
+    async def backup(self, name: str) -> Copy:
+        """Copy the file while it is served, in steps, into `backups` beside it; verify the copy."""
+        await self._settle()
+        began = [(team, known.head.seq) for team, known in self._state.teams.items()]
+        path = self._database.path.parent / DIRECTORY / name
+        copying = Copying(path)
+        try:
+            await self.long_visit(copying.begin, self._database)
+            while await self.long_visit(copying.step):
+                pass
+            size, heads = await asyncio.to_thread(copying.keep, began)
+        except BaseException:
+            # Not waited for: the caller may have been cancelled, with a step still under way.
+            if self._closed:
+                copying.abandon()
+            else:
+                self._submit(copying.abandon)
+            raise
+        return Copy(path=str(path), size_bytes=size, heads=heads)
+
+    # --- visits ---
+
+    async def visit(self, call: Callable[..., T], *args: Any) -> T:
+        """Make a short visit, after everything that was asked before.
+
+        When the caller is cancelled, `call` is not made, or made in full: nobody ever meets the
+        connection in the middle of something.
+        """
+        try:
+            if self._pace.quick and not self._closed and self._thread_is_free():
+                return self._pace.measured(call, *args)
+            return await self._submit(self._pace.measured, call, *args)
+        except apsw.Error as error:
+            raise self._meaning(error) from error
+
+    async def long_visit(self, call: Callable[..., T], *args: Any) -> T:
+        """Make a visit that may take its time, on the thread."""
+        return await self._submit_translated(call, *args)
+
+    async def _submit_translated(self, call: Callable[..., T], *args: Any) -> T:
+        try:
+            return await self._submit(call, *args)
+        except apsw.Error as error:
+            raise self._meaning(error) from error
+
+    def _submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        if self._closed:
+            raise StoreUnavailableError("the store is closed")
+        self._forget_finished()
+        visit = self._thread.submit(call, *args)
+        self._on_thread.append(visit)
+        return asyncio.wrap_future(visit)
+
+    def _meaning(self, error: apsw.Error) -> NodropError:
+        meaning = translated(error)
+        if isinstance(meaning, StoreCorruptError) and self._damage is None:
+            self._damage = meaning.detail
+            log.critical(
+                "%s: %s; commands are refused from now on. %s",
+                self._database.path,
+                meaning.detail,
+                meaning.next_step,
+            )
+        return meaning
+
+    def _require_sound(self) -> None:
+        """Refuse to go on with a damaged file: writing to it could do more damage."""
+        if self._damage is not None:
+            raise StoreCorruptError(self._damage)
+
+    def _thread_is_free(self) -> bool:
+        self._forget_finished()
+        return not self._on_thread
+
+    def _forget_finished(self) -> None:
+        # A visit whose caller was cancelled is done only once the thread has really finished it.
+        while self._on_thread and self._on_thread[0].done():
+            self._on_thread.popleft()
+
+
+class _Visits:
+    """The tables of the file, as `serving.Tables`."""
+
+    def __init__(self, store: "SQLiteStore", database: Database) -> None:
+        self._store = store
+        self._database = database
+
+    async def kept(self, keys: Sequence[Key]) -> Sequence[Kept]:
+        return await self._store.visit(self._database.kept, keys)
+
+    async def keys(self, wanted: Collection[Name]) -> Sequence[KeyUse]:
+        return await self._store.visit(self._database.keys, wanted)
+
+    async def commands(self, wanted: Collection[Name]) -> Mapping[Name, Sequence[Place]]:
+        return await self._store.visit(self._database.commands, wanted)
+
+    async def entry_places(
+        self, wanted: Collection[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], Place]:
+        return await self._store.visit(self._database.entry_places, wanted)
+
+    async def processes_of(self, keys: Collection[Key]) -> Sequence[Process]:
+        return await self._store.visit(self._database.processes_of, keys)
+
+    async def resolve(self, team: str, reference: str) -> Sequence[str]:
+        return await self._store.visit(self._database.resolve, team, reference)
+
+    async def list_handoffs(self, page: Page) -> Sequence[Handoff]:
+        return await self._store.long_visit(self._database.list_handoffs, page)
+
+    async def inbox(
+        self, team: str, agent: str, after: int, before: int, limit: int
+    ) -> Sequence[Mail]:
+        inbox = self._database.inbox
+        return await self._store.long_visit(inbox, team, agent, after, before, limit)
+
+    async def log(
+        self, page: LogPage, fits: Callable[[Entry], bool]
+    ) -> tuple[list[Entry], int | None]:
+        return await self._store.long_visit(self._database.log, page, fits)
+
+    async def entries_at(self, team: str, seqs: Sequence[int]) -> list[Entry]:
+        return await self._store.long_visit(self._database.entries_at, team, seqs)
+
+    async def bodies_at(self, team: str, seqs: Sequence[int]) -> Mapping[int, Body]:
+        return await self._store.visit(self._database.bodies_at, team, seqs)
+
+    async def sizes_at(self, team: str, seqs: Sequence[int]) -> Mapping[int, int]:
+        return await self._store.visit(self._database.sizes_at, team, seqs)
+
+    async def kept_bodies(
+        self, team: str, wanted: Sequence[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], Body]:
+        return await self._store.visit(self._database.kept_bodies, team, wanted)
+
+    async def trail(self, team: str, handoff_id: str) -> list[int]:
+        return await self._store.visit(self._database.trail, team, handoff_id)
+
+    async def mentions(self, team: str, about: Sequence[str]) -> list[int]:
+        return await self._store.visit(self._database.mentions, team, about)
+
+    async def chain(self, team: str, correlation_id: str) -> list[str]:
+        return await self._store.visit(self._database.chain, team, correlation_id)
+
+
+def _open(path: Path, *, vfs: str | None, synchronous: str) -> tuple[Database, State]:
+    database = Database(path, vfs=vfs, synchronous=synchronous)
+    try:
+        database.quick_check(CHECK_SECONDS_MAX)
+        return database, database.recover()
+    except apsw.Error as error:
+        database.close()
+        raise translated(error) from error
+    except BaseException:
+        database.close()
+        raise
+
+
+def _close(database: Database, behind: Iterable[Slice]) -> None:
+    try:
+        for each in behind:
+            if each.rows or each.mail or each.watermarks:
+                database.write_behind(each)
+    finally:
+        database.close()
+
+
+async def _to_the_end(future: "asyncio.Future[T]") -> T:
+    """Wait until `future` is done even when cancelled meanwhile; then be cancelled."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from future.exception()
+    return future.result()

@@ -1,0 +1,555 @@
+"""State in memory: every open handoff by what it is found by, and the rows that are yet to be written.
+
+The log is the truth. A commit appends to it, and is then merged here; rows of handoffs and inbox items
+follow later, in slices that ride on other commits. Whatever is not in its row yet is pinned in memory, and
+the watermark says from where on the log must be read again after a crash. Nothing here touches a disk,
+and nothing here changes before its commit is durable.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from nodrop.log.port import Key, Mail, Row
+from nodrop.model.handoff import Handoff
+from nodrop.protocol.entries import Draft, Head
+
+CACHED_HANDOFFS_MAX: Final = 10_000
+"""Handoffs that are kept although their rows are written; of a few kilobytes each."""
+TRAIL_MAX: Final = 256
+"""Places that a handoff keeps in its own row; what goes beyond is split off in halves."""
+SLICE_ROWS_MIN: Final = 64
+SLICE_ROWS_MAX: Final = 512
+BEHIND_ENTRIES_MAX: Final = 10_000
+"""How far rows may stay behind the log before open handoffs are written too: a start replays no more."""
+_DEAD_MAX: Final = 1_000
+"""Entries of an index that no longer count, before it is made anew."""
+
+
+class Kept:
+    """A handoff in memory, and the places of its entries in the log."""
+
+    __slots__ = ("applied", "asked", "handoff", "overflow", "trail", "trail_from")
+
+    def __init__(
+        self,
+        handoff: Handoff,
+        *,
+        applied: int,
+        trail: list[int],
+        trail_from: int = 1,
+        asked: tuple[str, ...] | None = None,
+    ) -> None:
+        self.handoff = handoff
+        self.applied = applied
+        """The last entry that is folded into it."""
+        self.trail = trail
+        """The `seq` of each of its versions, from `trail_from` on."""
+        self.trail_from = trail_from
+        self.overflow: list[tuple[int, list[int]]] = []
+        """Older parts of the trail that are yet to be written: (first version, places)."""
+        self.asked = asked
+        """The recipients that its parties were written with; None: they were not."""
+
+    def follow(self, handoff: Handoff, seqs: Iterable[int]) -> None:
+        """Take over a later version."""
+        self.handoff = handoff
+        self.trail.extend(seqs)
+        self.applied = max(self.applied, self.trail[-1]) if self.trail else self.applied
+        if len(self.trail) > TRAIL_MAX:
+            half = TRAIL_MAX // 2
+            self.overflow.append((self.trail_from, self.trail[:half]))
+            self.trail, self.trail_from = self.trail[half:], self.trail_from + half
+
+    def place(self, version: int) -> int | None:
+        """Return the `seq` of a version, if it is in memory."""
+        for first, seqs in ((self.trail_from, self.trail), *self.overflow):
+            if first <= version < first + len(seqs):
+                return seqs[version - first]
+        return None
+
+
+class Stub:
+    """What an open handoff is found by."""
+
+    __slots__ = ("correlation_id", "due_at", "ended", "origin", "process", "rank", "recipient")
+
+    def __init__(
+        self,
+        *,
+        recipient: str,
+        origin: str,
+        correlation_id: str,
+        process: str | None,
+        due_at: int | None,
+        rank: int | None,
+        ended: bool,
+    ) -> None:
+        self.recipient = recipient
+        self.origin = origin
+        self.correlation_id = correlation_id
+        self.process = process
+        """The process that holds it."""
+        self.due_at = due_at
+        self.rank = rank
+        self.ended = ended
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A handoff as it is to be written: it does not change while that is done on another thread."""
+
+    handoff: Handoff
+    applied: int
+    trail: tuple[int, ...]
+    trail_from: int
+    overflow: tuple[tuple[int, list[int]], ...]
+    parties: bool
+    """Whether its parties are to be written too."""
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit writes besides its own: rows and inbox items of earlier ones."""
+
+    rows: Sequence[Snapshot] = ()
+    mail: Sequence[tuple[str, str, Mail]] = ()
+    """(team, reader, item)."""
+    watermarks: Sequence[tuple[str, int]] = ()
+    """(team, seq) up to which everything is written once the slice is."""
+
+
+class TeamState:
+    """What is in memory of one team besides its handoffs."""
+
+    def __init__(self, head: Head, *, watermark: int, horizon: int) -> None:
+        self.head = head
+        self.horizon = horizon
+        """The log begins after this entry."""
+        self.watermark = watermark
+        """Rows and inboxes are as the log up to here made them."""
+        self.unwritten: dict[str, int] = {}
+        """Handoffs whose rows are behind, and the first entry that is missing in each, in that order."""
+        self.closed: dict[str, None] = {}
+        """Those of them to which nothing more is likely to happen."""
+        self.mail: deque[tuple[str, Mail]] = deque()
+        """Inbox items that are not in the table yet, in the order of the log."""
+        self.by_reader: dict[str, deque[Mail]] = {}
+
+    def next_watermark(self, rows: Iterable[str] = (), mail: int = 0) -> int:
+        """Return the watermark once these rows, and so many inbox items, are written."""
+        written = set(rows)
+        first = next((seq for name, seq in self.unwritten.items() if name not in written), None)
+        if mail < len(self.mail):
+            seq = self.mail[mail][1].seq
+            first = seq if first is None else min(first, seq)
+        return self.head.seq if first is None else first - 1
+
+
+class State:
+    """Everything that a store keeps in memory. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.teams: dict[str, TeamState] = {}
+        self._unwritten: dict[Key, Kept] = {}
+        self._written: dict[Key, Kept] = {}
+        """The most lately used last."""
+        self._stubs: dict[Key, Stub] = {}
+        self.due_times: list[tuple[int, str, str]] = []
+        """A heap, with some that no longer count."""
+        self._queues: dict[Key, _Queue] = {}
+        self._held: dict[Key, dict[str, None]] = {}
+        self._chains: dict[Key, set[str]] = {}
+
+    # --- handoffs ---
+
+    def get(self, key: Key) -> Kept | None:
+        """Return a handoff, if it is in memory."""
+        kept = self._unwritten.get(key)
+        if kept is not None:
+            return kept
+        kept = self._written.pop(key, None)
+        if kept is not None:
+            self._written[key] = kept
+        return kept
+
+    def admit(self, kept: Kept) -> Kept:
+        """Take in a handoff as its row has it; return it as it is in memory."""
+        key = (kept.handoff.team, kept.handoff.id)
+        known = self._unwritten.get(key) or self._written.get(key)
+        if known is not None:
+            return known
+        self._keep(key, kept)
+        return kept
+
+    def admit_stub(self, key: Key, stub: Stub) -> None:
+        """Take in what an open handoff is found by, as its row has it."""
+        self._reindex(key, stub)
+
+    def unwritten_of(self, team: str) -> dict[str, Handoff]:
+        """Return the handoffs of a team whose rows are behind, by id."""
+        known = self.teams.get(team)
+        if known is None:
+            return {}
+        return {name: self._unwritten[team, name].handoff for name in known.unwritten}
+
+    def forget(self, key: Key) -> None:
+        """Forget a handoff: there is no row of it any more."""
+        self._unwritten.pop(key, None)
+        self._written.pop(key, None)
+        self._reindex(key, None)
+        team = self.teams.get(key[0])
+        if team is not None:
+            team.unwritten.pop(key[1], None)
+            team.closed.pop(key[1], None)
+
+    def drop(self, name: str) -> None:
+        """Forget a team as a whole: what was known of it is not what its log says."""
+        self.teams.pop(name, None)
+        for known in (self._unwritten, self._written):
+            for key in [key for key in known if key[0] == name]:
+                del known[key]
+        for key in [key for key in self._stubs if key[0] == name]:
+            self._reindex(key, None)
+
+    def forget_closed(self, name: str, horizon: int) -> None:
+        """Forget what is over and was last changed up to `horizon`: its row may be gone."""
+        for key, kept in list(self._written.items()):
+            if key[0] == name and kept.applied <= horizon and key not in self._stubs:
+                del self._written[key]
+
+    def _keep(self, key: Key, kept: Kept) -> None:
+        self._written[key] = kept
+        while len(self._written) > CACHED_HANDOFFS_MAX:
+            del self._written[next(iter(self._written))]
+
+    # --- merging what is durable ---
+
+    def merge(
+        self, team: TeamState, head: Head, entries: Sequence[tuple[int, Draft]], rows: Sequence[Row]
+    ) -> None:
+        """Take in what a commit wrote to one team's log, and the rows that came of it."""
+        places: dict[str, list[int]] = {}
+        for seq, draft in entries:
+            if draft.version is not None and draft.handoff_id is not None:
+                known = places.get(draft.handoff_id)
+                if known is None:
+                    places[draft.handoff_id] = [seq]
+                else:
+                    known.append(seq)
+            for reader, kind in draft.mail if len(draft.mail) < 2 else sorted(set(draft.mail)):  # noqa: PLR2004  # one needs no order
+                self.deliver(team, reader, mail_of(draft, seq, kind))
+        team.head = head
+        for row in rows:
+            self.follow(team, row, places.get(row.handoff.id, ()), since=head.seq)
+
+    def follow(self, team: TeamState, row: Row, seqs: Sequence[int], *, since: int) -> None:
+        """Take in a handoff that changed with the entries at `seqs`, none of which is in its row."""
+        handoff = row.handoff
+        key = (handoff.team, handoff.id)
+        kept = self._unwritten.get(key)
+        if kept is None:
+            kept = self._written.pop(key, None)
+            if kept is None:
+                kept = Kept(handoff, applied=0, trail=[])
+            self._unwritten[key] = kept
+            team.unwritten[handoff.id] = seqs[0] if seqs else since
+        kept.follow(handoff, seqs)
+        if row.due_at is None:
+            team.closed[handoff.id] = None
+        else:
+            team.closed.pop(handoff.id, None)
+        self._reindex(key, stub_of(row))
+
+    @staticmethod
+    def deliver(team: TeamState, reader: str, item: Mail) -> None:
+        """Put an item into an inbox."""
+        team.mail.append((reader, item))
+        waiting = team.by_reader.get(reader)
+        if waiting is None:
+            waiting = team.by_reader[reader] = deque()
+        waiting.append(item)
+
+    # --- writing behind ---
+
+    def slice(self, teams: Iterable[str]) -> Slice:
+        """Return what a commit to these teams should write besides its own."""
+        rows: list[Snapshot] = []
+        mail: list[tuple[str, str, Mail]] = []
+        watermarks: list[tuple[str, int]] = []
+        for name in teams:
+            team = self.teams[name]
+            most = min(max(SLICE_ROWS_MIN, len(team.closed) // 4), SLICE_ROWS_MAX)
+            chosen = _first(team.closed, most)
+            if team.head.seq - team.watermark > BEHIND_ENTRIES_MAX:
+                chosen = list(dict.fromkeys([*_first(team.unwritten, most), *chosen]))
+            items = min(len(team.mail), 2 * most)
+            if not chosen and not items:
+                continue
+            rows += [self._snapshot((name, handoff_id)) for handoff_id in chosen]
+            mail += [(name, *item) for item in _front(team.mail, items)]
+            watermarks.append((name, team.next_watermark(chosen, items)))
+        return Slice(rows=rows, mail=mail, watermarks=watermarks)
+
+    def piece_of(self, name: str, most: int) -> Slice:
+        """Return what a team has left for longest: at most so many rows, and some inbox items."""
+        team = self.teams[name]
+        chosen = _first(team.unwritten, most)
+        items = min(len(team.mail), 2 * most)
+        mark = team.next_watermark(chosen, items)
+        return Slice(
+            rows=[self._snapshot((name, handoff_id)) for handoff_id in chosen],
+            mail=[(name, *item) for item in _front(team.mail, items)],
+            watermarks=[(name, mark)] if mark > team.watermark else (),
+        )
+
+    def all_of(self, name: str) -> Slice:
+        """Return everything of a team that is yet to be written."""
+        team = self.teams[name]
+        return Slice(
+            rows=[self._snapshot((name, handoff_id)) for handoff_id in team.unwritten],
+            mail=[(name, *item) for item in team.mail],
+            watermarks=[(name, team.head.seq)] if team.watermark < team.head.seq else (),
+        )
+
+    def wrote(self, slice_: Slice) -> None:
+        """Take note that a slice is in its tables."""
+        for row in slice_.rows:
+            key = (row.handoff.team, row.handoff.id)
+            kept = self._unwritten.get(key)
+            if kept is None or kept.applied != row.applied:
+                continue  # it has changed since: its row is behind again
+            team = self.teams[key[0]]
+            del self._unwritten[key]
+            del team.unwritten[key[1]]
+            team.closed.pop(key[1], None)
+            kept.overflow = kept.overflow[len(row.overflow) :]
+            kept.asked = row.handoff.asked
+            self._keep(key, kept)
+        for name, reader, item in slice_.mail:
+            team = self.teams[name]
+            if not team.mail or team.mail[0][1] is not item:
+                continue  # another slice had it too
+            team.mail.popleft()
+            waiting = team.by_reader[reader]
+            waiting.popleft()
+            if not waiting:
+                del team.by_reader[reader]
+        for name, seq in slice_.watermarks:
+            team = self.teams[name]
+            team.watermark = max(team.watermark, seq)
+
+    def covered(self, name: str, watermark: int) -> None:
+        """Take note that another node has written everything of a team up to `watermark`."""
+        team = self.teams[name]
+        if watermark <= team.watermark:
+            return
+        for handoff_id in list(team.unwritten):
+            key = (name, handoff_id)
+            kept = self._unwritten[key]
+            if kept.applied <= watermark:
+                del self._unwritten[key]
+                del team.unwritten[handoff_id]
+                team.closed.pop(handoff_id, None)
+                kept.overflow = []
+                kept.asked = kept.handoff.asked
+                self._keep(key, kept)
+        while team.mail and team.mail[0][1].seq <= watermark:
+            reader, _ = team.mail.popleft()
+            waiting = team.by_reader[reader]
+            waiting.popleft()
+            if not waiting:
+                del team.by_reader[reader]
+        team.watermark = watermark
+
+    def _snapshot(self, key: Key) -> Snapshot:
+        kept = self._unwritten[key]
+        return Snapshot(
+            handoff=kept.handoff,
+            applied=kept.applied,
+            trail=tuple(kept.trail),
+            trail_from=kept.trail_from,
+            overflow=tuple(kept.overflow),
+            parties=kept.asked != kept.handoff.asked,
+        )
+
+    # --- finding ---
+
+    def claimable(self, team: str, agent: str, limit: int) -> list[Key]:
+        """Return what `agent` may take, in the order of its queue."""
+        queue = self._queues.get((team, agent))
+        if queue is None:
+            return []
+
+        def counts(rank: int, handoff_id: str) -> bool:
+            stub = self._stubs.get((team, handoff_id))
+            return stub is not None and (stub.rank, stub.recipient) == (rank, agent)
+
+        found = queue.first(limit, counts)
+        if not found:
+            del self._queues[team, agent]
+        return [(team, handoff_id) for handoff_id in found]
+
+    def held(self, team: str, process: str) -> list[Key]:
+        """Return what a process holds, in the order of ids."""
+        return [(team, handoff_id) for handoff_id in sorted(self._held.get((team, process), ()))]
+
+    def unfinished_of(self, team: str, correlation_id: str) -> list[Key]:
+        """Return what has no outcome yet of a chain, in the order of ids."""
+        return [
+            (team, handoff_id)
+            for handoff_id in sorted(self._chains.get((team, correlation_id), ()))
+        ]
+
+    def due(self, now: int, limit: int) -> list[Key]:
+        """Return what came due at or before `now`, oldest first."""
+        found: dict[Key, int] = {}
+        while self.due_times and len(found) < limit and self.due_times[0][0] <= now:
+            at, team, handoff_id = heapq.heappop(self.due_times)
+            if self._counts(at, team, handoff_id):
+                found[team, handoff_id] = at
+        for (team, handoff_id), at in found.items():  # it is due until a commit says otherwise
+            heapq.heappush(self.due_times, (at, team, handoff_id))
+        return list(found)
+
+    def next_due(self) -> int | None:
+        """Return the earliest due time of all."""
+        while self.due_times and not self._counts(*self.due_times[0]):
+            heapq.heappop(self.due_times)
+        return self.due_times[0][0] if self.due_times else None
+
+    def unfinished(self) -> Iterator[tuple[str, Stub]]:
+        """Return the team and the stub of everything that has no outcome yet."""
+        return ((team, stub) for (team, _), stub in self._stubs.items() if not stub.ended)
+
+    # --- indexes ---
+
+    def _counts(self, at: int, team: str, handoff_id: str) -> bool:
+        stub = self._stubs.get((team, handoff_id))
+        return stub is not None and stub.due_at == at
+
+    def _reindex(self, key: Key, after: Stub | None) -> None:
+        """Move a handoff to where it is found from now on; None: nowhere."""
+        team, handoff_id = key
+        before = self._stubs.get(key)
+        if after is not None and after.due_at is None and after.ended:
+            after = None
+        if before is not None and before.process is not None:
+            _discard(self._held, (team, before.process), handoff_id)
+        if before is not None and not before.ended and (after is None or after.ended):
+            chain = self._chains.get((team, before.correlation_id))
+            if chain is not None:
+                chain.discard(handoff_id)
+                if not chain:
+                    del self._chains[team, before.correlation_id]
+        if after is None:
+            self._stubs.pop(key, None)
+            return
+        self._stubs[key] = after
+        if after.process is not None:
+            self._held.setdefault((team, after.process), {})[handoff_id] = None
+        if not after.ended and (before is None or before.ended):
+            self._chains.setdefault((team, after.correlation_id), set()).add(handoff_id)
+        if after.rank is not None:
+            moved = before is None or (before.rank, before.recipient) != (
+                after.rank,
+                after.recipient,
+            )
+            if moved:
+                self._queues.setdefault((team, after.recipient), _Queue()).add(
+                    after.rank, handoff_id
+                )
+        if after.due_at is not None and (before is None or before.due_at != after.due_at):
+            heapq.heappush(self.due_times, (after.due_at, team, handoff_id))
+            if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
+                self.due_times = [
+                    (s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None
+                ]
+                heapq.heapify(self.due_times)
+
+
+class _Queue:
+    """What an agent may take, in order. What left it is passed over until that is much."""
+
+    __slots__ = ("_order", "_start")
+
+    def __init__(self) -> None:
+        self._order: list[tuple[int, str]] = []
+        self._start = 0
+
+    def add(self, rank: int, handoff_id: str) -> None:
+        """Put a handoff in its place."""
+        order, item = self._order, (rank, handoff_id)
+        if not order or order[-1] < item:
+            order.append(item)
+            return
+        at = bisect_left(order, item)
+        if at < len(order) and order[at] == item:
+            self._start = min(self._start, at)  # it was here before and has come back
+            return
+        insort(order, item)
+        self._start = min(self._start, at)
+
+    def first(self, limit: int, counts: Callable[[int, str], bool]) -> list[str]:
+        """Return the first handoffs that still count."""
+        found: list[str] = []
+        dead = 0
+        for at in range(self._start, len(self._order)):
+            rank, handoff_id = self._order[at]
+            if counts(rank, handoff_id):
+                found.append(handoff_id)
+                if len(found) >= limit:
+                    break
+            elif found:
+                dead += 1
+            else:
+                self._start = at + 1
+        if dead > _DEAD_MAX or self._start > _DEAD_MAX:
+            self._order = [item for item in self._order[self._start :] if counts(*item)]
+            self._start = 0
+        return found
+
+
+def stub_of(row: Row) -> Stub:
+    """Return what a handoff is found by."""
+    handoff = row.handoff
+    return Stub(
+        recipient=handoff.recipient,
+        origin=handoff.origin,
+        correlation_id=handoff.correlation_id,
+        process=handoff.process if row.held else None,
+        due_at=row.due_at,
+        rank=row.rank,
+        ended=handoff.final,
+    )
+
+
+def mail_of(draft: Draft, seq: int, kind: str) -> Mail:
+    """Return the inbox item that an entry makes."""
+    return Mail(
+        seq=seq,
+        kind=kind,
+        at=draft.at,
+        actor=draft.actor,
+        type=draft.type,
+        handoff_id=draft.handoff_id,
+        version=draft.version,
+    )
+
+
+def _discard(index: dict[Key, dict[str, None]], key: Key, handoff_id: str) -> None:
+    found = index.get(key)
+    if found is not None:
+        found.pop(handoff_id, None)
+        if not found:
+            del index[key]
+
+
+def _first(names: Mapping[str, object], most: int) -> list[str]:
+    return [name for name, _ in zip(names, range(most), strict=False)]
+
+
+def _front(mail: deque[tuple[str, Mail]], most: int) -> list[tuple[str, Mail]]:
+    return [mail[index] for index in range(most)]

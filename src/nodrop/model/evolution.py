@@ -1,0 +1,565 @@
+"""What each event does to a handoff. Called by `machine.evolve` only.
+
+Everything here must be computable from the events alone, so that any log can be replayed: no
+limits, no clock, no surroundings.
+"""
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from nodrop.model import clocks, events
+from nodrop.model.clocks import armed, disarmed, steps_armed, steps_disarmed
+from nodrop.model.events import Event
+from nodrop.model.handoff import (
+    DEAD,
+    FINAL,
+    Ack,
+    Answer,
+    BodyRef,
+    ClockName,
+    Decision,
+    Handoff,
+    Outcome,
+    Question,
+    QuestionKind,
+    Receipt,
+    Rung,
+    State,
+    StepDone,
+    Terms,
+    Timer,
+    When,
+)
+
+LEASE_TURN_BASED_MS: Final = 60_000
+"""How long a taker without a heartbeat has to acknowledge. Part of the fold, so no setting."""
+
+EXHAUSTED: Final = "attempts_exhausted"
+"""The code of a failure that used up the last try."""
+
+_RECIPIENTS_RUNGS: Final = frozenset({Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED})
+_ATTEMPT_CLOCKS: Final = (ClockName.LEASE, ClockName.TIMEOUT, ClockName.PROMISE)
+
+
+def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Handoff:
+    """Return the handoff that an offer makes."""
+    deadline = Timer(
+        name=ClockName.DEADLINE,
+        at=event.terms.deadline_at,
+        length_ms=max(event.terms.deadline_at - at, 0),
+    )
+    taken_at = max(at, event.not_before or 0)
+    return Handoff(
+        team=team,
+        id=handoff_id,
+        version=1,
+        sender=event.sender,
+        origin=event.origin,
+        recipient=event.recipient,
+        capability=event.capability,
+        manifest_version=event.manifest_version,
+        contract_digest=event.contract_digest,
+        routed=event.routed,
+        asked=(event.recipient,),
+        watchers=event.watchers,
+        key=event.key,
+        traceparent=event.traceparent,
+        correlation_id=event.correlation_id,
+        parent_id=event.parent_id,
+        legs=event.legs,
+        legs_done=event.legs_done,
+        ancestors=event.ancestors,
+        redrive_of=event.redrive_of,
+        chain_deadline_at=event.chain_deadline_at,
+        detached=event.detached,
+        member_of=event.member_of,
+        join=event.join,
+        steps=event.steps,
+        answers=event.answers,
+        checkpoint=event.checkpoint,
+        terms=event.terms,
+        team_steps=event.team_steps,
+        stored_at=at,
+        offered_at=at,
+        state=State.OFFERED,
+        timers=steps_armed(
+            (deadline, *_retry_timer(event.not_before, at), _accept_timer(event.terms, taken_at)),
+            (*(event.terms.escalation or ()), *event.team_steps),
+            When.UNACKNOWLEDGED,
+            since=at,
+        ),
+        receipts=(Receipt(rung=Rung.STORED, at=at, by="relay"),),
+    )
+
+
+def after(handoff: Handoff, event: Event, state: State, *, by: str, at: int) -> Handoff:
+    """Return `handoff` as it is after `event`, which leads to `state`."""
+    version = handoff.version + 1
+    changes = _changes(handoff, event, version, by=by, at=at)
+    if state in FINAL and handoff.state not in FINAL:
+        changes = _ended(handoff, event, state, version, by=by, at=at) | changes
+    changes["version"], changes["state"] = version, state
+    return replace(handoff, **changes)
+
+
+def _changes(
+    h: Handoff, event: Event, version: int, *, by: str, at: int
+) -> dict[str, Any]:  # one flat match is the readable form
+    match event:
+        case events.Delivered():
+            return _delivered(h, event, at)
+        case events.Queued():
+            return _queued(h, event, version, at)
+        case events.QueueLapsed():
+            return _queue_lapsed(h, at)
+        case events.Acknowledged():
+            return _acknowledged(h, event, version, at)
+        case events.Updated():
+            return _updated(h, event, version, at)
+        case events.Blocked():
+            return _blocked(h, event, version, at)
+        case events.Parked():
+            return _detached(h)
+        case events.Answered():
+            return {"answers": (*h.answers, _answer(event.question, version, event.by))}
+        case events.Agreed():
+            return _agreed(h, event, at)
+        case events.Resumed():
+            return _resumed(h, version, at)
+        case events.Returned():
+            return _returned(h, event, at)
+        case events.Reclaimed() | events.Revived():
+            return _revived(h, at)
+        case events.Reassigned():
+            return _reassigned(h, event, at)
+        case events.StepRecorded():
+            step = StepDone(name=event.name, value=BodyRef(version=version))
+            return {"steps": (*h.steps, step)}
+        case events.Checkpointed():
+            return {"checkpoint": BodyRef(version=version)}
+        case events.OutcomeDelivered():
+            return _receipt(h, Rung.OUTCOME_DELIVERED, by=event.to, at=at)
+        case events.Settled():
+            settled = {"timers": (), "settled_at": at, "next_leg": event.next_leg}
+            return settled | _receipt(h, Rung.SETTLED, by=by, at=at)
+        case events.LateResultKept():
+            return {"late_result": version}
+        case events.LateAnswerKept():
+            answer = _answer(event.question, version, event.by)
+            return {"answers": (*h.answers, answer), "withdrawn": None}
+        case events.Redriven():
+            return {"decision": Decision.REDRIVEN, "successor": event.successor}
+        case events.AcceptedLate():
+            return {"decision": Decision.ACCEPTED_LATE, "successor": event.successor}
+        case events.Discarded():
+            return {"decision": Decision.DISCARDED}
+        case events.MemberMoved():
+            return _member_moved(h, event)
+        case events.Joined():
+            return {"decision": Decision.JOINED}
+        case events.Erased():
+            return {"erased_at": at}
+        case events.Nudged():
+            return _nudged(h, event, at)
+        case events.Escalated():
+            return _escalated(h, event)
+        case events.Rearmed():
+            return _rearmed(h, event)
+        case events.Ready():
+            return {"timers": disarmed(h.timers, ClockName.RETRY)}
+        case _:
+            # Noted changes nothing but the version; the endings are `_ended`'s.
+            return {}
+
+
+# --- delivery and acceptance --------------------------------------------------------------------
+
+
+def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
+    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY, ClockName.PROMISE)
+    if event.heartbeat_ms is None:
+        timers = armed(
+            timers,
+            Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
+        )
+    kept = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
+    receipt = Receipt(rung=Rung.DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
+    terms, bound = h.terms, dict[str, Any]()
+    if event.manifest_version is not None:
+        terms = replace(h.terms, timeout_ms=event.timeout_ms)
+        bound = {
+            "capability": event.capability,
+            "manifest_version": event.manifest_version,
+            "terms": terms,
+        }
+    return {
+        **bound,
+        "attempt": event.attempt,
+        "live": True,
+        "revivable": False,
+        "process": event.process,
+        "heartbeat_ms": event.heartbeat_ms,
+        "accept_by": _accept_by(h),
+        "ack": None,
+        "timeout_left_ms": None,
+        "timers": _timeout_armed(timers, terms.timeout_ms, at),
+        "receipts": (*kept, receipt, *_queued_receipt(h)),
+    }
+
+
+def _queued(h: Handoff, event: events.Queued, version: int, at: int) -> dict[str, Any]:
+    """Let the promise be what is owed, in place of the acceptance. A second one is an update."""
+    timers = disarmed(h.timers, ClockName.ACCEPT)
+    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
+    changes: dict[str, Any] = {
+        "queued": _ack(event, version),
+        "timers": _promise_armed(timers, event.next_update_at, at),
+    }
+    if h.queued is not None:
+        return changes | _receipt(h, Rung.UPDATED, by=h.recipient, at=at)
+    receipt = Receipt(rung=Rung.ACKNOWLEDGED, at=at, by=h.recipient)
+    return changes | {"receipts": (*_unacknowledged(h), receipt)}
+
+
+def _queue_lapsed(h: Handoff, at: int) -> dict[str, Any]:
+    """Begin another unacknowledged episode."""
+    timers = armed(disarmed(h.timers, ClockName.PROMISE), _accept_timer(h.terms, at))
+    return {
+        "queued": None,
+        "timers": steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at),
+        "receipts": _unacknowledged(h),
+        # A lapsed attempt that may go on is known by when it went back to the inbox.
+        "offered_at": h.offered_at if h.revivable else at,
+    }
+
+
+def _unacknowledged(h: Handoff) -> tuple[Receipt, ...]:
+    """Return the receipts without the word of a recipient that no longer counts."""
+    return tuple(r for r in h.receipts if r.rung not in {Rung.ACKNOWLEDGED, Rung.UPDATED})
+
+
+def _queued_receipt(h: Handoff) -> tuple[Receipt, ...]:
+    """Return the receipt of the queued acknowledgement in force: the first time stays."""
+    if h.queued is None:
+        return ()
+    return tuple(r for r in h.receipts if r.rung is Rung.ACKNOWLEDGED)
+
+
+def _first_receipt(h: Handoff, *, attempt: int, at: int) -> dict[str, Any]:
+    """Return the receipts with that of an acceptance, at the time of a queued one if there is one."""
+    first = next((r.at for r in _queued_receipt(h)), at)
+    return _receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=first, attempt=attempt)
+
+
+def _acknowledged(h: Handoff, event: events.Acknowledged, version: int, at: int) -> dict[str, Any]:
+    timers = disarmed(h.timers, ClockName.LEASE)
+    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
+    return {
+        "ack": _ack(event, version, at=None if h.queued is None else at),
+        "queued": None,
+        "timers": _promise_armed(timers, event.next_update_at, at),
+        **_first_receipt(h, attempt=event.attempt, at=at),
+    }
+
+
+def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "ack": _ack(event, version, at=h.ack and h.ack.at),
+        **_receipt(h, Rung.UPDATED, by=h.recipient, at=at, attempt=event.attempt),
+    }
+    if h.state is not State.BLOCKED:  # while blocked, somebody else owes the next move
+        timers = steps_disarmed(h.timers, h.escalation, When.SILENT)
+        changes["timers"] = _promise_armed(timers, event.next_update_at, at)
+    return changes
+
+
+def _ack(
+    event: events.Acknowledged | events.Updated | events.Queued,
+    version: int,
+    *,
+    at: int | None = None,
+) -> Ack:
+    return Ack(
+        version=version,
+        position=event.position,
+        eta_at=event.eta_at,
+        next_update_at=event.next_update_at,
+        at=at,
+    )
+
+
+def _promise_armed(timers: tuple[Timer, ...], by: int, at: int) -> tuple[Timer, ...]:
+    return armed(timers, Timer(name=ClockName.PROMISE, at=by, length_ms=max(by - at, 1)))
+
+
+def _timeout_armed(timers: tuple[Timer, ...], left_ms: int | None, at: int) -> tuple[Timer, ...]:
+    if left_ms is None:
+        return timers
+    return armed(timers, Timer(name=ClockName.TIMEOUT, at=at + left_ms, length_ms=left_ms))
+
+
+def _timeout_left(h: Handoff, at: int) -> int | None:
+    """Return what is left of the attempt's active time, which stands still from now on."""
+    timeout = clocks.running(h, ClockName.TIMEOUT)
+    return max(timeout.at - at, 1) if timeout else None
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[str, Any]:
+    question = Question(
+        version=version,
+        kind=event.kind,
+        asked=event.asked,
+        asked_at=at,
+        from_state=h.state,
+        proposed=event.proposed,
+    )
+    timers = steps_disarmed(disarmed(h.timers, *_ATTEMPT_CLOCKS), h.escalation, When.SILENT)
+    answer = Timer(
+        name=ClockName.ANSWER,
+        at=at + h.terms.answer_within_ms,
+        length_ms=h.terms.answer_within_ms,
+    )
+    if event.kind is QuestionKind.TERMS and h.ack is None and h.queued is None:
+        # Terms under discussion are not an acceptance: that clock runs on.
+        length = h.terms.accept_within_ms
+        accept = Timer(name=ClockName.ACCEPT, at=max(h.accept_by or at, at), length_ms=length)
+        timers = armed(timers, accept)
+    changes: dict[str, Any] = {
+        "question": question,
+        "timeout_left_ms": _timeout_left(h, at),
+        "timers": steps_armed(armed(timers, answer), h.escalation, When.BLOCKED, since=at),
+    }
+    return changes | _detached(h) if event.parked else changes
+
+
+def _detached(h: Handoff) -> dict[str, Any]:
+    del h
+    return {"live": False, "revivable": False, "process": None, "heartbeat_ms": None}
+
+
+def _answer(question: int, version: int, by: str) -> Answer:
+    return Answer(question=BodyRef(version=question), answer=BodyRef(version=version), by=by)
+
+
+def _agreed(h: Handoff, event: events.Agreed, at: int) -> dict[str, Any]:
+    deadline = Timer(
+        name=ClockName.DEADLINE,
+        at=event.terms.deadline_at,
+        length_ms=max(event.terms.deadline_at - at, 0),
+    )
+    changes: dict[str, Any] = {"terms": event.terms, "timers": armed(h.timers, deadline)}
+    longer = event.terms.timeout_ms
+    if longer is not None and longer != h.terms.timeout_ms:
+        # What the attempt has used up stays used up.
+        used = (h.terms.timeout_ms or 0) - (h.timeout_left_ms or 0)
+        changes["timeout_left_ms"] = max(longer - used, 1)
+    if h.chain_deadline_at is not None:
+        changes["chain_deadline_at"] = max(h.chain_deadline_at, event.terms.deadline_at)
+    return changes
+
+
+def _answered_timers(h: Handoff) -> tuple[Timer, ...]:
+    timers = disarmed(h.timers, ClockName.ANSWER, ClockName.ACCEPT)
+    return steps_disarmed(timers, h.escalation, When.BLOCKED)
+
+
+def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
+    timers = _timeout_armed(_answered_timers(h), h.timeout_left_ms, at)
+    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED)
+    next_update_at = at + h.terms.update_every_ms
+    changes: dict[str, Any] = {
+        "question": None,
+        "timeout_left_ms": None,
+        "timers": _promise_armed(timers, next_update_at, at),
+    }
+    if h.ack is None:  # a counter that was agreed is the acceptance
+        counted_at = None if h.queued is None else at
+        changes["ack"] = Ack(version=version, next_update_at=next_update_at, at=counted_at)
+        changes["queued"] = None
+        changes |= _first_receipt(h, attempt=h.attempt, at=at)
+    return changes
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def _member_moved(h: Handoff, event: events.MemberMoved) -> dict[str, Any]:
+    assert h.join is not None, "only a group has members"
+    moved = event.member
+    members = tuple(moved if m.label == moved.label else m for m in h.join.members)
+    return {"join": replace(h.join, members=members)}
+
+
+# --- back to the inbox --------------------------------------------------------------------------
+
+
+def _returned(h: Handoff, event: events.Returned, at: int) -> dict[str, Any]:
+    timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS)
+    timers = steps_disarmed(timers, h.escalation, When.SILENT)
+    if h.ack is not None or h.queued is not None:
+        # The earlier acceptance ended the episode; this begins another.
+        timers = steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at)
+    timers = armed(timers, *_retry_timer(event.not_before, at))
+    released = event.reason == "released"
+    changes: dict[str, Any] = {
+        "live": False,
+        "revivable": event.revivable,
+        "question": None,
+        "withdrawn": None if event.reason == "answered" else h.question,
+        "timeout_left_ms": _timeout_left(h, at) if event.revivable else None,
+        "tries": h.tries + 1 if event.tried else h.tries,
+        "releases": h.releases + 1 if released else h.releases,
+        "offered_at": at,
+        "timers": armed(timers, _accept_timer(h.terms, max(at, event.not_before or 0))),
+        **_unqueued(h),
+    }
+    if not event.revivable:
+        changes |= {"process": None, "heartbeat_ms": None}
+    return changes
+
+
+def _unqueued(h: Handoff) -> dict[str, Any]:
+    """Return what is left of a queued acknowledgement that is void."""
+    return {} if h.queued is None else {"queued": None, "receipts": _unacknowledged(h)}
+
+
+def _revived(h: Handoff, at: int) -> dict[str, Any]:
+    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY, ClockName.PROMISE)
+    if h.heartbeat_ms is None and h.ack is None:
+        timers = armed(
+            timers,
+            Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
+        )
+    if h.ack is not None:
+        timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
+        timers = _promise_armed(timers, at + h.terms.update_every_ms, at)
+    return {
+        "live": True,
+        "revivable": False,
+        "queued": None if h.ack else h.queued,
+        "accept_by": _accept_by(h),
+        "timeout_left_ms": None,
+        "timers": _timeout_armed(timers, h.timeout_left_ms, at),
+    }
+
+
+def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]:
+    timers = disarmed(_answered_timers(h), *_ATTEMPT_CLOCKS, ClockName.RETRY)
+    timers = steps_disarmed(timers, h.escalation, When.SILENT)
+    accepted = h.ack is not None and h.state is not State.OFFERED
+    if accepted or h.queued is not None:  # else the episode began before
+        timers = steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at)
+    asked = h.asked if event.recipient in h.asked else (*h.asked, event.recipient)
+    return {
+        **_detached(h),
+        "recipient": event.recipient,
+        "capability": event.capability,
+        "manifest_version": event.manifest_version,
+        "contract_digest": None,
+        "routed": event.routed,
+        "asked": asked,
+        "terms": replace(h.terms, timeout_ms=event.timeout_ms),
+        "tries": 0,
+        "releases": 0,
+        "ack": None,
+        "question": None,
+        "withdrawn": h.question,
+        "timeout_left_ms": None,
+        "offered_at": at,
+        "timers": armed(timers, _accept_timer(h.terms, at)),
+        **_unqueued(h),
+    }
+
+
+def _retry_timer(not_before: int | None, at: int) -> tuple[Timer, ...]:
+    """Return the clock of a handoff that is not to be taken yet."""
+    if not_before is None:
+        return ()
+    return (Timer(name=ClockName.RETRY, at=not_before, length_ms=max(not_before - at, 1)),)
+
+
+def _accept_timer(terms: Terms, since: int) -> Timer:
+    length = terms.accept_within_ms
+    return Timer(name=ClockName.ACCEPT, at=since + length, length_ms=length)
+
+
+def _accept_by(h: Handoff) -> int | None:
+    accept = clocks.running(h, ClockName.ACCEPT)
+    return accept.at if accept else None
+
+
+# --- clocks that fired --------------------------------------------------------------------------
+
+
+def _nudged(h: Handoff, event: events.Nudged, at: int) -> dict[str, Any]:
+    before = clocks.running(h, event.clock)
+    again = Timer(
+        name=event.clock,
+        at=event.again_at,
+        length_ms=event.length_ms,
+        fires=(before.fires if before else 0) + 1,
+    )
+    timers = armed(h.timers, again)
+    if event.clock is ClockName.PROMISE and again.fires == 1:
+        timers = steps_armed(timers, h.escalation, When.SILENT, since=at)
+    return {"timers": timers}
+
+
+def _escalated(h: Handoff, event: events.Escalated) -> dict[str, Any]:
+    changes: dict[str, Any] = {"timers": tuple(t for t in h.timers if t.step != event.step)}
+    if event.priority is not None:
+        changes["terms"] = replace(h.terms, priority=event.priority)
+    return changes
+
+
+def _rearmed(h: Handoff, event: events.Rearmed) -> dict[str, Any]:
+    return {
+        "timers": tuple(
+            replace(t, at=event.at) if (t.name, t.step) == (event.clock, event.step) else t
+            for t in h.timers
+        )
+    }
+
+
+# --- endings ------------------------------------------------------------------------------------
+
+
+def _ended(
+    h: Handoff, event: Event, state: State, version: int, *, by: str, at: int
+) -> dict[str, Any]:
+    """Stop what ran, keep what the end took away, and start the requester's clock."""
+    code = event.code if isinstance(event, events.Failed | events.Rejected) else None
+    outcome = Timer(
+        name=ClockName.OUTCOME,
+        at=at + h.terms.outcome_within_ms,
+        length_ms=h.terms.outcome_within_ms,
+    )
+    timers = (outcome,)
+    replaced = state in DEAD and bool(h.legs) and h.legs[0].fallback  # which comes first
+    if state is State.EXPIRED and not replaced:
+        timers = steps_armed(timers, h.escalation, When.OVERDUE, since=h.terms.deadline_at)
+    if state in DEAD and not replaced:
+        timers = steps_armed(timers, h.escalation, When.DEAD, since=at)
+    exhausted = code == EXHAUSTED and h.tries < h.terms.attempts_max
+    return {
+        **_detached(h),
+        "queued": None,
+        "question": None,
+        "withdrawn": h.question,
+        "timeout_left_ms": None,
+        "tries": h.tries + 1 if exhausted else h.tries,  # the last one was used, too
+        "outcome": Outcome(version=version, at=at, by=by, code=code),
+        "timers": timers,
+        **_receipt(h, Rung.FINISHED, by=by, at=at),
+    }
+
+
+def _receipt(
+    h: Handoff, rung: Rung, *, by: str, at: int, attempt: int | None = None
+) -> dict[str, Any]:
+    kept = [r for r in h.receipts if r.rung is not rung]
+    return {"receipts": (*kept, Receipt(rung=rung, at=at, by=by, attempt=attempt))}

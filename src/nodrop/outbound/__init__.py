@@ -1,0 +1,1 @@
+"""What goes out: outlets, checkpoints kept elsewhere, telemetry."""

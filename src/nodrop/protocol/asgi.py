@@ -1,0 +1,77 @@
+"""What every door on ASGI reads and says alike: whose token came, from where, and why not.
+
+Doors do not know each other, so this is no door's. It takes the mappings and messages of ASGI as
+they are, and no framework.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from nodrop.model.errors import NodropError, UnauthenticatedError
+from nodrop.protocol.errors import document, retry_after
+
+Header = tuple[bytes, bytes]
+Headers = dict[bytes, bytes]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+PROVE: Final = "nodrop.prove"
+"""The ASGI extension by which a listener is told whose token came over a connection."""
+DRAINED: Final = "nodrop.drained"
+"""The ASGI extension that waits until what was sent over a WebSocket is read, all but a little."""
+
+_PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
+_CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
+
+
+def bearer_in(headers: Mapping[bytes, bytes]) -> str | None:
+    """Return the token that a request carries; None: it carries none."""
+    scheme, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"bearer" or not secret:
+        return None
+    return secret.strip().decode("latin-1")
+
+
+def address_of(scope: Mapping[str, Any]) -> str | None:
+    """Return where a connection comes from."""
+    client: tuple[str, int] | None = scope.get("client")
+    return client[0] if client else None
+
+
+def prove(scope: Mapping[str, Any], team: str, agent: str) -> None:
+    """Tell the listener, if there is one, whose valid token a request carried.
+
+    Raises:
+        QueueFullError: that agent has too many connections open.
+    """
+    extensions: Mapping[str, Any] = scope.get("extensions", {})
+    if (told := extensions.get(PROVE)) is not None:
+        told(team, agent)
+
+
+def drained_of(scope: Mapping[str, Any]) -> Callable[[], Awaitable[object]] | None:
+    """Return what waits until sent bytes are read; None: the listener cannot tell."""
+    extensions: Mapping[str, Any] = scope.get("extensions", {})
+    return extensions.get(DRAINED)
+
+
+async def refuse(
+    send: Send,
+    error: NodropError,
+    *,
+    status: int | None = None,
+    headers: Sequence[Header] = (),
+    kind: Literal["http.response", "websocket.http.response"] = "http.response",
+) -> None:
+    """Send the problem document of `error`, under another status than its own if there is one."""
+    problem = document(error, status=status)
+    body = msgspec.json.encode(problem)
+    sent = [_PROBLEM, (b"content-length", b"%d" % len(body)), *headers]
+    if (seconds := retry_after(error)) is not None:
+        sent.append((b"retry-after", b"%d" % math.ceil(seconds)))
+    if isinstance(error, UnauthenticatedError):
+        sent.append(_CHALLENGE)
+    await send({"type": f"{kind}.start", "status": problem.status, "headers": sent})
+    await send({"type": f"{kind}.body", "body": body})

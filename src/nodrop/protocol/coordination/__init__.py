@@ -1,0 +1,1 @@
+"""Coordination on the wire: talk, triggers, subscriptions."""

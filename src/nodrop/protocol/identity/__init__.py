@@ -1,0 +1,1 @@
+"""Identity on the wire: keys, bearers, signatures, invitations, links."""

@@ -1,0 +1,419 @@
+"""How a handoff is shown.
+
+A view is made from the handoff, its bodies and what only the relay knows (leases, sequence
+numbers); it holds no state of its own.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.model import clocks
+from nodrop.model.handoff import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
+from nodrop.protocol import traces
+from nodrop.protocol.bodies import Content
+from nodrop.protocol.times import format_duration, format_time
+from nodrop.protocol.views import (
+    AckView,
+    BriefView,
+    ChainView,
+    EndedAnswer,
+    HandoffView,
+    OfferedView,
+    OutcomeView,
+    QuestionView,
+    ReceiptView,
+    TaskView,
+    WaitingView,
+    WarningView,
+)
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view needs besides the handoff."""
+
+    bodies: Mapping[int, Any] = {}
+    """Decoded bodies of this handoff by version, as far as the view needs them."""
+    question_seq: int | None = None
+    lease_until: int | None = None
+    place: int | None = None
+    """In the recipient's queue, of what is acknowledged as queued."""
+    warnings: tuple[WarningView, ...] = ()
+    answers: Mapping[str, Any] = {}
+
+
+def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
+    """Return the versions whose bodies `handoff_view` shows, the content apart."""
+    said = (handoff.ack, handoff.queued, handoff.question, handoff.outcome)
+    return tuple([word.version for word in said if word is not None])
+
+
+def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
+    """Return `h` as its parties see it; `lasting` is its `lasting_view`."""
+    return msgspec.structs.replace(
+        lasting,
+        state=str(h.state),
+        holder=holder(h),
+        due_at=_time(clocks.due_at(h, known.lease_until)),
+        owed_at=_time(clocks.owed_at(h)),
+        version=h.version,
+        attempt=h.attempt,
+        tries=h.tries,
+        receipts=tuple(map(_receipt, h.receipts)),
+        ack=_ack(h, known),
+        question=_question(h, known),
+        outcome=_outcome(h, known),
+        answers=dict(known.answers),
+        warnings=known.warnings,
+        to=h.recipient,
+        capability=h.capability,
+        successor=h.successor,
+        next_leg=h.next_leg,
+        decision=h.decision.value if h.decision else None,
+        late_result=h.late_result is not None,
+        settled_at=_time(h.settled_at),
+        erased=h.erased_at is not None,
+    )
+
+
+def brief_view(h: Handoff, lease_until: int | None) -> BriefView:
+    """Return where `h` is."""
+    return BriefView(
+        id=h.id,
+        state=str(h.state),
+        rung=h.receipts[-1].rung.value,
+        version=h.version,
+        attempt=h.attempt,
+        due_at=_time(clocks.due_at(h, lease_until)),
+        settled_at=_time(h.settled_at),
+    )
+
+
+def offered_view(
+    h: Handoff,
+    lease_until: int | None,
+    *,
+    verified: bool = False,
+    warnings: tuple[WarningView, ...] = (),
+) -> OfferedView:
+    """Return `h` for whoever offered it."""
+    return OfferedView(
+        id=h.id,
+        ref=ref(h),
+        state=str(h.state),
+        version=h.version,
+        receipts=tuple(map(_receipt, h.receipts)),
+        from_=h.sender,
+        to=h.recipient,
+        capability=h.capability,
+        origin=h.origin,
+        chain=_chain_if_any(h),
+        deadline=format_time(h.terms.deadline_at),
+        correlation_id=h.correlation_id,
+        traceparent=traces.traceparent(h),
+        attempt=h.attempt,
+        tries=h.tries,
+        due_at=_time(clocks.due_at(h, lease_until)),
+        holder=holder(h),
+        settled_at=_time(h.settled_at),
+        next_leg=h.next_leg,
+        contract_digest=h.contract_digest,
+        verified=verified,
+        warnings=warnings,
+    )
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The body of an outcome, as far as it is shown."""
+
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    reason: str | None = None
+    signed: msgspec.Raw | None = None
+
+
+_SAID: Final = msgspec.json.Decoder(_Said)
+_NOTHING_SAID: Final = _Said()
+
+
+def ended_answer(h: Handoff, body: bytes | None) -> EndedAnswer:
+    """Return how `h` ended; `body` is that of its outcome."""
+    assert h.outcome is not None, "it has ended"
+    said = _NOTHING_SAID if body is None else _SAID.decode(body)
+    result = said.result
+    if h.state is not State.COMPLETED:
+        result = msgspec.UNSET
+    elif result is msgspec.UNSET:
+        result = msgspec.Raw(b"null")
+    outcome = OutcomeView(
+        state=str(h.state),
+        at=format_time(h.outcome.at),
+        by=h.outcome.by,
+        code=h.outcome.code,
+        result=result,
+        reason=said.reason,
+        verified=said.signed is not None,
+    )
+    return EndedAnswer(handoff=offered_view(h, None), outcome=outcome)
+
+
+def task_view(h: Handoff, content: Content) -> TaskView:
+    """Return `h` for whoever works on it."""
+    return TaskView(
+        id=h.id,
+        ref=ref(h),
+        state=str(h.state),
+        version=h.version,
+        attempt=h.attempt,
+        tries=h.tries,
+        from_=h.sender,
+        to=h.recipient,
+        chain=_chain_if_any(h),
+        capability=h.capability,
+        trigger=content.trigger,
+        title=content.title,
+        priority=h.terms.priority.value,
+        payload=content.payload,
+        expected_outcome=content.expected_outcome,
+        update_every=format_duration(h.terms.update_every_ms),
+        deadline=format_time(h.terms.deadline_at),
+        timeout=None if h.terms.timeout_ms is None else format_duration(h.terms.timeout_ms),
+        contract_digest=h.contract_digest,
+        then=tuple(map(_leg, h.legs)),
+        watchers=h.watchers,
+        correlation_id=h.correlation_id,
+        parent_id=h.parent_id,
+        redrive_of=h.redrive_of,
+        idempotency_key=h.key,
+        traceparent=traces.traceparent(h),
+        verified=content.verified,
+        observations=content.observations,
+        parameters=content.parameters,
+        covariates=content.covariates,
+        metadata=content.metadata,
+        stored_at=format_time(h.stored_at),
+    )
+
+
+def waiting_view(h: Handoff, *, place: int, slots: int) -> WaitingView:
+    """Return `h` for a connection of its recipient that has no free slot."""
+    return WaitingView(
+        id=h.id,
+        ref=ref(h),
+        capability=h.capability,
+        position=place,
+        slots=slots,
+        update_every=format_duration(h.terms.update_every_ms),
+    )
+
+
+def _chain_if_any(h: Handoff) -> ChainView | None:
+    """Return the place of `h` in its chain; None where it is all of it, and `from` began it."""
+    alone = h.origin == h.sender and not h.legs_done and not h.legs
+    return None if alone else _chain(h)
+
+
+def _chain(h: Handoff) -> ChainView:
+    return ChainView(
+        origin=h.origin,
+        done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
+        here=len(h.legs_done),
+        next=tuple(leg.to or leg.capability or "" for leg in h.legs if not leg.fallback),
+    )
+
+
+def outline(view: HandoffView) -> HandoffView:
+    """Return a view that was made without bodies, and says so."""
+    return msgspec.structs.replace(view, withheld=True)
+
+
+def lasting_view(h: Handoff, content: Content) -> HandoffView:
+    """Return what is shown of `h` for as long as its terms are the same."""
+    return HandoffView(
+        id=h.id,
+        ref=ref(h),
+        state="",
+        holder=None,
+        due_at=None,
+        version=0,
+        attempt=0,
+        tries=0,
+        receipts=(),
+        ack=None,
+        chain=_chain(h),
+        question=None,
+        outcome=None,
+        answers={},
+        warnings=(),
+        from_=h.sender,
+        to="",
+        capability=None,
+        trigger=content.trigger,
+        title=content.title,
+        priority=h.terms.priority.value,
+        payload=content.payload,
+        expected_outcome=content.expected_outcome,
+        accept_within=format_duration(h.terms.accept_within_ms),
+        update_every=format_duration(h.terms.update_every_ms),
+        deadline=format_time(h.terms.deadline_at),
+        timeout=None if h.terms.timeout_ms is None else format_duration(h.terms.timeout_ms),
+        contract_digest=h.contract_digest,
+        attempts_max=h.terms.attempts_max,
+        backoff={
+            "first": format_duration(h.terms.backoff.first_ms),
+            "factor": h.terms.backoff.factor_percent / 100,
+            "max": format_duration(h.terms.backoff.max_ms),
+        },
+        escalation=None
+        if h.terms.escalation is None
+        else tuple(step_view(step) for step in h.terms.escalation),
+        team_steps=tuple(step_view(step) for step in h.team_steps),
+        then=tuple(_leg(leg) for leg in h.legs),
+        watchers=h.watchers,
+        correlation_id=h.correlation_id,
+        parent_id=h.parent_id,
+        redrive_of=h.redrive_of,
+        successor=None,
+        next_leg=None,
+        decision=None,
+        late_result=False,
+        idempotency_key=h.key,
+        traceparent=traces.traceparent(h),
+        verified=content.verified,
+        observations=content.observations,
+        parameters=content.parameters,
+        covariates=content.covariates,
+        metadata=content.metadata,
+        stored_at=format_time(h.stored_at),
+        settled_at=None,
+    )
+
+
+@lru_cache(maxsize=8_192)  # a receipt is shown with every later view of its handoff
+def _receipt(receipt: Receipt) -> ReceiptView:
+    return ReceiptView(
+        rung=receipt.rung.value,
+        at=format_time(receipt.at),
+        by=receipt.by,
+        attempt=receipt.attempt,
+    )
+
+
+def ref(h: Handoff) -> str:
+    """Return the human reference: `inbox_monitor/msg_123`, or the id where there is no key."""
+    return f"{h.sender}/{h.key}" if h.key else h.id
+
+
+def holder(h: Handoff) -> str | None:
+    """Return who owes the next move; None once nothing is owed."""
+    if h.settled_at is not None:
+        return None
+    if h.final:
+        return h.origin
+    return h.question.asked if h.question else h.recipient
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else format_time(ms)
+
+
+def _body(known: Known, version: int) -> dict[str, Any]:
+    body = known.bodies.get(version)
+    return body if isinstance(body, dict) else {}  # pyright: ignore[reportUnknownVariableType]  # any JSON
+
+
+def _ack(h: Handoff, known: Known) -> AckView | None:
+    said = h.queued or h.ack
+    if said is None:
+        return None
+    queued = h.queued is not None and h.state is State.OFFERED
+    return AckView(
+        status=_body(known, said.version).get("status"),
+        position=known.place if queued and known.place is not None else said.position,
+        eta=_time(said.eta_at),
+        next_update=_time(said.next_update_at),
+        queued=queued,
+    )
+
+
+def _question(h: Handoff, known: Known) -> QuestionView | None:
+    if h.question is None:
+        return None
+    body = _body(known, h.question.version)
+    terms = h.question.kind is QuestionKind.TERMS
+    return QuestionView(
+        seq=known.question_seq or 0,
+        kind=h.question.kind.value,
+        asked=h.question.asked,
+        asked_at=format_time(h.question.asked_at),
+        question=None if terms else body.get("question"),
+        name=body.get("name"),
+        terms=_proposal(h.question.proposed) if h.question.proposed else None,
+        reason=body.get("reason"),
+    )
+
+
+def _proposal(proposal: Proposal) -> dict[str, str]:
+    terms: dict[str, str] = {}
+    if proposal.deadline_at is not None:
+        terms["deadline"] = format_time(proposal.deadline_at)
+    if proposal.update_every_ms is not None:
+        terms["update_every"] = format_duration(proposal.update_every_ms)
+    if proposal.accept_within_ms is not None:
+        terms["accept_within"] = format_duration(proposal.accept_within_ms)
+    if proposal.priority is not None:
+        terms["priority"] = proposal.priority.value
+    if proposal.timeout_ms is not None:
+        terms["timeout"] = format_duration(proposal.timeout_ms)
+    return terms
+
+
+def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
+    if h.outcome is None:
+        return None
+    body = _body(known, h.outcome.version)
+    completed = h.state is State.COMPLETED
+    return OutcomeView(
+        state=str(h.state),
+        at=format_time(h.outcome.at),
+        by=h.outcome.by,
+        code=h.outcome.code,
+        result=body.get("result") if completed else msgspec.UNSET,
+        reason=body.get("reason"),
+        verified="signed" in body,
+    )
+
+
+def step_view(step: Escalation) -> dict[str, Any]:
+    """Return an escalation step as an offer spells it."""
+    shown: dict[str, Any] = {"when": step.when.value, "after": format_duration(step.after_ms)}
+    if step.notify is not None:
+        shown["notify"] = step.notify
+    if step.reassign is not None:
+        named = (("to", step.reassign.to), ("capability", step.reassign.capability))
+        shown["reassign"] = {name: value for name, value in named if value is not None}
+    if step.raise_to is not None:
+        shown["raise_priority"] = step.raise_to.value
+    return shown
+
+
+def _leg(leg: Leg) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in (
+        ("to", leg.to),
+        ("capability", leg.capability),
+        ("priority", leg.priority and leg.priority.value),
+        ("accept_within", leg.accept_within_ms),
+        ("update_every", leg.update_every_ms),
+        ("deadline", leg.deadline_ms),
+        ("attempts_max", leg.attempts_max),
+    ):
+        if value is not None:
+            in_ms = name in {"accept_within", "update_every", "deadline"}
+            shown[name] = format_duration(value) if in_ms and isinstance(value, int) else value
+    if leg.fallback:
+        shown["on"] = "failed"
+    if leg.detached:
+        shown["detached"] = True
+    return shown

@@ -1,0 +1,89 @@
+"""When the engine must act next if nobody asks it for anything before: the earliest of all clocks.
+
+Known are the earliest due time of a handoff, and from `leases` the next process to be looked after.
+Whoever waits for that sleeps until then. Nothing here knows what a clock means; `relay.loop` is
+woken and looks after what came due.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from nodrop.log.port import Store
+from nodrop.model.errors import NodropError
+from nodrop.model.limits import SECOND
+from nodrop.relay.delivery.leases import Leases
+from nodrop.relay.ports import Clock
+
+
+class Agenda:
+    """The one time that matters next."""
+
+    def __init__(
+        self, store: Store, leases: Leases, *, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._clock = clock
+        self._wake = wake
+        self._next_due: int | None = None
+        self._armed_at: int | None = None
+        """What the clock is watched for."""
+        self._rearm = asyncio.Event()
+
+    async def load(self) -> None:
+        """Read the earliest due time of all."""
+        self._next_due = await self._store.next_due()
+
+    def is_due(self, now: int) -> bool:
+        """Whether some handoff must be looked after."""
+        return self._next_due is not None and self._next_due <= now
+
+    def expect(self, due: int | None) -> None:
+        """Know of a due time; the clock is watched for it after `rearm`."""
+        if due is not None and (self._next_due is None or due < self._next_due):
+            self._next_due = due
+
+    async def read_on(self, now: int, *, later_by: int) -> None:
+        """Know what is left of what was due, and leave it alone for `later_by` at least."""
+        try:
+            next_due = await self._store.next_due()
+        except NodropError:  # the commit stands all the same, and is to be told
+            next_due = now + SECOND
+        self._next_due = None if next_due is None else max(next_due, now + later_by)
+
+    def put_off(self, until: int) -> None:
+        """Look after nothing before `until`: it cannot be done now."""
+        self._next_due = until
+        self._rearm.set()
+
+    def rearm(self) -> None:
+        """Watch the clock for what is the earliest now."""
+        if self._earliest() != self._armed_at:
+            self._rearm.set()
+
+    async def watch(self) -> None:
+        """Wake the engine when something comes due. Sleeps for as long as nothing does."""
+        while True:
+            self._rearm.clear()
+            self._armed_at = self._earliest()
+            waits = {asyncio.create_task(self._rearm.wait())}
+            alarm: asyncio.Task[Any] | None = None
+            if self._armed_at is not None:
+                alarm = asyncio.create_task(self._clock.sleep_until(self._armed_at))
+            try:
+                tasks = waits | ({alarm} if alarm else set[asyncio.Task[Any]]())
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*waits, *([alarm] if alarm else [])):
+                    task.cancel()
+            if alarm is not None and alarm.done():
+                # The engine rearms the clock once it has looked after what came due.
+                self._rearm.clear()
+                self._armed_at = None
+                self._wake()
+                await self._rearm.wait()
+
+    def _earliest(self) -> int | None:
+        times = (self._next_due, self._leases.next_check())
+        return min((t for t in times if t is not None), default=None)

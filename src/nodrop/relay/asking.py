@@ -1,0 +1,147 @@
+"""Asking for an operation, and answering it without a task for each who asks.
+
+A handler is given an `Asking`. It returns the reply; or a coroutine that will, where the store must be
+read first; or None, and then it answers later: with the commit, or with the event that is waited for.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from nodrop.model.errors import NodropError, RelayFaultError, UnavailableError
+from nodrop.protocol import views
+from nodrop.relay.handoffs.following import Follower
+from nodrop.relay.shows import Caller
+from nodrop.relay.tasks import Tasks
+
+log = logging.getLogger("nodrop.relay")
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An answer, and whether it was given before."""
+
+    answer: views.View
+    replayed: bool = False
+
+
+class Asking(ABC):
+    """An operation that is asked for. Being told what came of it never waits and never raises."""
+
+    __slots__ = ("caller", "follower", "name", "operation", "quiet", "reference", "request", "work")
+
+    def __init__(
+        self,
+        caller: Caller,
+        operation: str,
+        request: Any,
+        *,
+        reference: str | None = None,
+        name: str | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.caller = caller
+        self.operation = operation
+        self.request = request
+        """Of the kind that the table of operations names."""
+        self.reference = reference
+        """The handoff that it is about: an id, its beginning, or `sender/key`."""
+        self.name = name
+        """The agent, token or other thing that it is about."""
+        self.quiet = quiet
+        """Only a refusal is of interest."""
+        self.follower: Follower | None = None
+        """The handoff that it waits for."""
+        self.work: asyncio.Task[Any] | None = None
+        """The task that finds the answer, where one is needed."""
+
+    @abstractmethod
+    def tell(self, reply: Reply) -> None:
+        """Take the answer."""
+
+    @abstractmethod
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+
+
+class Awaited(Asking):
+    """An operation whose answer a coroutine awaits."""
+
+    __slots__ = ("answered",)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def tell(self, reply: Reply) -> None:
+        """Take the answer."""
+        if not self.answered.done():  # else the caller went away; what was committed stands
+            self.answered.set_result(reply)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        if not self.answered.done():
+            self.answered.set_exception(error)
+
+
+Answer = Reply | Coroutine[Any, Any, "Reply | None"] | None
+Handler = Callable[[Asking], Answer]
+
+
+def showing(how: Callable[[Asking], Awaitable[views.View]]) -> Handler:
+    """Return the handler of an operation that is answered with a view, each time anew."""
+
+    async def handler(asking: Asking) -> Reply:
+        return Reply(answer=await how(asking))
+
+    return handler
+
+
+async def found(answer: Answer) -> Reply | None:
+    """Return the reply that a handler has given or will give; None: it answers later."""
+    if answer is None or isinstance(answer, Reply):
+        return answer
+    return await answer
+
+
+class Replies:
+    """Gives answers to those who asked, whatever goes wrong on the way."""
+
+    def __init__(self, tasks: Tasks, refuse: Callable[[Asking, NodropError], None]) -> None:
+        self._tasks = tasks
+        self.refuse = refuse
+        """Tells the caller why there is no answer."""
+
+    def give(self, asking: Asking, how: Callable[..., Answer], *what: Any) -> None:
+        """Tell `asking` what `how` makes of `what`. No failure concerns other commands."""
+        try:
+            answer = how(asking, *what)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            self._give_up(asking, error)
+            return
+        if isinstance(answer, Reply):
+            asking.tell(answer)
+        elif answer is not None:
+            asking.work = self._tasks.begin(answer, partial(self._found, asking))
+
+    def _found(self, asking: Asking, finding: asyncio.Task[Reply | None]) -> None:
+        if finding.cancelled():
+            if asking.work is finding:  # else it was given up, and nobody is there to be told
+                asking.refuse(UnavailableError("the relay is stopping"))
+            return
+        error = finding.exception()
+        if isinstance(error, Exception):
+            self._give_up(asking, error)
+        elif (reply := finding.result()) is not None:
+            asking.tell(reply)
+
+    def _give_up(self, asking: Asking, error: Exception) -> None:
+        if isinstance(error, NodropError):
+            self.refuse(asking, error)
+        else:
+            log.error("%s failed", asking.operation, exc_info=error)
+            asking.refuse(RelayFaultError())

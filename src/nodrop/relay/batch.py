@@ -1,0 +1,398 @@
+"""The working set of one commit: what the commands in it have decided so far.
+
+A later command of the batch sees what an earlier one did. A refused command leaves no trace: each
+one runs inside `attempt()`, which undoes its part. Nothing here is durable yet, and nothing here
+talks to a store: `relay.loop` loads what is wanted before and writes what came of it after.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from nodrop.log.port import (
+    Changes,
+    Key,
+    KeyUse,
+    Loaded,
+    Place,
+    Process,
+    Record,
+    Token,
+    Wanted,
+    row_of,
+    takeable,
+)
+from nodrop.model import commands, machine, mail
+from nodrop.model.commands import Actor
+from nodrop.model.contract import Agent
+from nodrop.model.errors import NotFoundError
+from nodrop.model.events import Acknowledged, Event, Queued, Updated
+from nodrop.model.handoff import Handoff
+from nodrop.model.surroundings import Surroundings
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.entries import Draft
+
+T = TypeVar("T")
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One event of the batch, for those who wait for it."""
+
+    before: Handoff | None
+    handoff: Handoff
+    entry: int
+    """Its place among the batch's entries."""
+    type: str
+    actor: str
+    mail: tuple[mail.Item, ...]
+
+
+class Batch:
+    """Commands decided together, committed together."""
+
+    def __init__(self, loaded: Loaded, *, now: int, salt: Callable[[], bytes]) -> None:
+        self.now = now
+        self._salt = salt
+        self.happened: list[Happened] = []
+        self.bodies: dict[tuple[str, str, int], bytes | None] = {}
+        """What came with the events; None where a view asks for words that were not said."""
+        self._loaded = loaded
+        self._handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
+        for rows in loaded.held.values():
+            self.admit(rows)
+        self._drafts: list[Draft] = []
+        self._touched: dict[Key, None] = {}
+        self._keys: dict[tuple[str, str, str], KeyUse] = {}
+        self._commands: dict[tuple[str, str, str], list[Draft]] = {}
+        self._written: dict[tuple[str, str, str], int] = {}
+        self._requests: dict[tuple[str, str, str], bytes] = {}
+        self._processes: dict[Key, Process] = {}
+        self._processes_gone: set[Key] = set()
+        self._agents: list[tuple[Agent, bytes]] = []
+        self._tokens: list[Token] = []
+        self._records: dict[tuple[str, str, str], Record | None] = {}
+        self._held = {key: [row.id for row in rows] for key, rows in loaded.held.items()}
+        self._undo: list[tuple[Key, Handoff | None]] = []
+        self._before: dict[Key, Handoff | None] = {}
+        self._placed: Counter[Key] = Counter()
+        self._reserved: set[Key] = set()
+        self.followed: set[tuple[Key, bool]] = set()
+        """(handoff, whether it had ended) for what consequences were looked after."""
+        self.stated: list[tuple[str, dict[str, Any]]] = []
+        """(team, what the relay adds to what others signed), to be signed with the batch."""
+
+    # --- what is there ---
+
+    def find(self, team: str, handoff_id: str) -> Handoff | None:
+        """Return a handoff as the batch has it now."""
+        return self._handoffs.get((team, handoff_id))
+
+    def handoff(self, team: str, handoff_id: str) -> Handoff:
+        """Return a handoff that must exist."""
+        found = self.find(team, handoff_id)
+        if found is None:
+            raise NotFoundError
+        return found
+
+    def legs_before(self, handoff: Handoff) -> list[Handoff]:
+        """Return the legs of its chain before a handoff, in order, as far as they are at hand."""
+        found = (self.find(handoff.team, leg.id) for leg in handoff.legs_done)
+        return [leg for leg in found if leg is not None]
+
+    def admit(self, rows: Sequence[Handoff]) -> list[Handoff]:
+        """Take rows the store returned into the working set; return them as the batch has them."""
+        keys = [(row.team, row.id) for row in rows]
+        for key, row in zip(keys, rows, strict=True):
+            self._handoffs.setdefault(key, row)
+        return [self._handoffs[key] for key in keys]
+
+    def held(self, team: str, process: str) -> list[Handoff]:
+        """Return what a process holds, as the batch has it now."""
+        return [self._handoffs[team, handoff_id] for handoff_id in self._held[team, process]]
+
+    def key_use(self, team: str, sender: str, key: str) -> KeyUse | None:
+        """Return what an idempotency key was used for, by this batch or before."""
+        use = (team, sender, key)
+        return self._keys.get(use) or self._loaded.keys.get(use)
+
+    def places(self, team: str, actor: str, command_id: str | None) -> Sequence[Place]:
+        """Return what a command of this id did, in this batch or before; nothing if it is new."""
+        if command_id is None:
+            return ()
+        command = (team, actor, command_id)
+        drafts = self._commands.get(command)
+        if drafts is None:
+            return self._loaded.commands.get(command, ())
+        return [
+            Place(
+                seq=0,
+                handoff_id=draft.handoff_id,
+                version=draft.version,
+                type=draft.type,
+                request=draft.request,
+            )
+            for draft in drafts
+        ]
+
+    def written(self, team: str, actor: str, command_id: str | None) -> int | None:
+        """Return the index of what a command of this id wrote about the team in this batch."""
+        return None if command_id is None else self._written.get((team, actor, command_id))
+
+    def written_by(self, team: str, actor: str, command_id: str) -> Draft | None:
+        """Return what a command of this id wrote about the team in this batch."""
+        index = self._written.get((team, actor, command_id))
+        return None if index is None else self._drafts[index]
+
+    def asked(self, team: str, actor: str, command_id: str, request: bytes) -> None:
+        """Keep the digest of a request with whatever its command writes in this batch."""
+        self._requests[team, actor, command_id] = request
+
+    def entry(self, team: str, seq: int) -> Place | None:
+        """Return the entry at `seq`, if it was asked for and exists."""
+        return self._loaded.entries.get((team, seq))
+
+    # --- what happens ---
+
+    def apply(
+        self,
+        team: str,
+        handoff_id: str,
+        command: commands.Command,
+        *,
+        by: Actor,
+        around: Surroundings,
+        command_id: str | None = None,
+        reserved: bool = False,
+    ) -> Handoff:
+        """Decide `command` and take what comes of it into the working set.
+
+        An offer that is `reserved` is counted by `Room` until its commit, and not by `placed`.
+        """
+        handoff = self.find(team, handoff_id)
+        facts = machine.decide(handoff, command, by=by, now=self.now, around=around)
+        for fact in facts:
+            before = handoff
+            handoff = machine.evolve(
+                before, fact.event, team=team, handoff_id=handoff_id, by=by.agent, at=self.now
+            )
+            self._record(before, handoff, fact.event, fact.body, by=by, command_id=command_id)
+        assert handoff is not None, "deciding on nothing makes something or raises"
+        if facts:
+            key = (team, handoff_id)
+            self._before.setdefault(key, self._handoffs.get(key))
+            self._undo.append((key, self._handoffs.get(key)))
+            if reserved:
+                self._reserved.add(key)
+            self._count(key, self._handoffs.get(key), handoff)
+            self._handoffs[key] = handoff
+            self._touched[key] = None
+        return handoff
+
+    def placed(self, team: str, agent: str) -> int:
+        """Return how many more unfinished handoffs an agent has by this batch; may be negative."""
+        return self._placed[team, agent]
+
+    def _count(self, key: Key, before: Handoff | None, after: Handoff | None) -> None:
+        """Keep `placed` right while one handoff changes, or a change of it is undone."""
+        was = None if before is None or before.outcome is not None else before.recipient
+        is_ = None if after is None or after.outcome is not None else after.recipient
+        if was == is_ or (key in self._reserved and (before is None or after is None)):
+            return
+        if was is not None:
+            self._placed[key[0], was] -= 1
+        if is_ is not None:
+            self._placed[key[0], is_] += 1
+
+    def _record(
+        self,
+        before: Handoff | None,
+        after: Handoff,
+        event: Event,
+        body: bytes | None,
+        *,
+        by: Actor,
+        command_id: str | None,
+    ) -> None:
+        name, data = wire_events.encode(event)
+        items = mail.items(event, after)
+        request = None
+        if command_id is not None:
+            request = self._requests.get((after.team, by.agent, command_id))
+        draft = Draft(
+            team=after.team,
+            at=self.now,
+            type=name,
+            actor=by.agent,
+            handoff_id=after.id,
+            version=after.version,
+            correlation_id=after.correlation_id,
+            command_id=command_id,
+            data=msgspec.Raw(data),
+            body=body,
+            request=request,
+            salt=b"" if body is None else self._salt(),
+            mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
+        )
+        self._drafts.append(draft)
+        if command_id is not None:
+            self._commands.setdefault((after.team, by.agent, command_id), []).append(draft)
+        self.happened.append(
+            Happened(
+                before=before,
+                handoff=after,
+                entry=len(self._drafts) - 1,
+                type=name,
+                actor=by.agent,
+                mail=items,
+            )
+        )
+        if body is not None or isinstance(event, Acknowledged | Queued | Updated):
+            self.bodies[after.team, after.id, after.version] = body
+
+    def write(self, draft: Draft) -> int:
+        """Add an entry that is about the team; return its index among the batch's entries."""
+        at = len(self._drafts)
+        if draft.body is not None:
+            draft = msgspec.structs.replace(draft, salt=self._salt())
+        if draft.command_id is not None:
+            command = (draft.team, draft.actor, draft.command_id)
+            self._written[command] = at
+            if (request := self._requests.get(command)) is not None:
+                draft = msgspec.structs.replace(draft, request=request)
+        self._drafts.append(draft)
+        return at
+
+    def use_key(self, use: KeyUse) -> None:
+        """Remember what an idempotency key was used for."""
+        self._keys[use.team, use.sender, use.key] = use
+
+    def see(self, process: Process) -> None:
+        """Keep a sign of life of a process."""
+        self._processes[process.team, process.id] = process
+        self._processes_gone.discard((process.team, process.id))
+
+    def sees(self, team: str, process: str, *, heartbeat_ms: int) -> bool:
+        """Whether a process is kept already, and looked after at least as often as that."""
+        seen = self._processes.get((team, process))
+        return seen is not None and seen.heartbeat_ms <= heartbeat_ms
+
+    def forget(self, team: str, process: str) -> None:
+        """Drop a process that is gone and holds nothing, unless it shows up again."""
+        self._processes_gone.add((team, process))
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """The processes that were asked for, as they were last heard of."""
+        return list(self._loaded.processes.values())
+
+    @property
+    def processes_gone(self) -> Sequence[Key]:
+        """The processes that are dropped."""
+        return sorted(self._processes_gone)
+
+    def register(self, agent: Agent, manifest: bytes) -> None:
+        """Keep an agent and its manifest as sent."""
+        self._agents.append((agent, manifest))
+
+    def registered(self, team: str) -> list[str]:
+        """Return the agents of a team that this batch has registered so far."""
+        return [agent.id for agent, _ in self._agents if agent.team == team]
+
+    def keep_token(self, token: Token) -> None:
+        """Keep a token, new or revoked."""
+        self._tokens.append(token)
+
+    def record(self, team: str, kind: str, record_id: str) -> Record | None:
+        """Return what this batch has put under a record's name; None: nothing."""
+        return self._records.get((team, kind, record_id))
+
+    def keep_record(self, record: Record) -> None:
+        """Keep a record, in the place of what was under its name."""
+        self._records[record.team, record.kind, record.id] = record
+
+    def drop_record(self, team: str, kind: str, record_id: str) -> None:
+        """Drop what is under a record's name."""
+        self._records[team, kind, record_id] = None
+
+    def attempt(self, run: Callable[["Batch"], T]) -> T:
+        """Return what `run` returns; if it raises, undo what it did to the working set."""
+        drafts, happened, stated = len(self._drafts), len(self.happened), len(self.stated)
+        self._undo.clear()
+        try:
+            return run(self)
+        except BaseException:
+            for draft in self._drafts[drafts:]:
+                if draft.command_id is not None:
+                    self._commands.pop((draft.team, draft.actor, draft.command_id), None)
+                    self._written.pop((draft.team, draft.actor, draft.command_id), None)
+                if draft.handoff_id is not None and draft.version is not None:
+                    self.bodies.pop((draft.team, draft.handoff_id, draft.version), None)
+            del self._drafts[drafts:]
+            del self.happened[happened:]
+            del self.stated[stated:]
+            for key, before in reversed(self._undo):
+                self._restore(key, before)
+            raise
+
+    def _restore(self, key: Key, before: Handoff | None) -> None:
+        self._count(key, self._handoffs[key], before)
+        if before is None:
+            del self._handoffs[key]
+            self._reserved.discard(key)
+        else:
+            self._handoffs[key] = before
+        if before is None or before is self._loaded.handoffs.get(key):
+            self._touched.pop(key, None)
+
+    # --- what came of it ---
+
+    def changes(self) -> Changes:
+        """Return everything that must be written."""
+        return Changes(
+            entries=self._drafts,
+            rows=[row_of(self._handoffs[key]) for key in self._touched],
+            keys=list(self._keys.values()),
+            processes=list(self._processes.values()),
+            processes_gone=self.processes_gone,
+            agents=self._agents,
+            tokens=self._tokens,
+            records=[record for record in self._records.values() if record is not None],
+            records_gone=[name for name, record in self._records.items() if record is None],
+        )
+
+    def takeable_by_recipient(self) -> dict[Key, list[Handoff]]:
+        """Return what changed and may be handed over now, by (team, recipient)."""
+        by_recipient: dict[Key, list[Handoff]] = {}
+        for handoff in self.touched:
+            if takeable(handoff):
+                by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
+        return by_recipient
+
+    @property
+    def touches(self) -> int:
+        """How many handoffs changed: so many of what the store has may no longer be so."""
+        return len(self._touched)
+
+    @property
+    def changed(self) -> list[tuple[Handoff | None, Handoff]]:
+        """Every handoff that changed: as it was before the batch, and as it is now."""
+        return [(self._before[key], self._handoffs[key]) for key in self._touched]
+
+    @property
+    def touched(self) -> list[Handoff]:
+        """Every handoff that changed, as it is now."""
+        return [self._handoffs[key] for key in self._touched]
+
+
+def union(wanted: Iterable[Wanted], processes: Iterable[Key]) -> Wanted:
+    """Return what several commands want together, and what these processes hold."""
+    all_wanted = list(wanted)
+    return Wanted(
+        handoffs=frozenset[Key]().union(*(w.handoffs for w in all_wanted)),
+        keys=frozenset[tuple[str, str, str]]().union(*(w.keys for w in all_wanted)),
+        commands=frozenset[tuple[str, str, str]]().union(*(w.commands for w in all_wanted)),
+        entries=frozenset[tuple[str, int]]().union(*(w.entries for w in all_wanted)),
+        processes=frozenset(processes),
+    )

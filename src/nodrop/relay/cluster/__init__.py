@@ -1,0 +1,1 @@
+"""The cluster: several nodes on one store."""

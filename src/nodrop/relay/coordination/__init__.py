@@ -1,0 +1,1 @@
+"""Coordination: events, triggers, talk, subscriptions and live findings."""

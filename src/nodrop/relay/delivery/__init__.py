@@ -1,0 +1,1 @@
+"""Delivery: consumers, credit, leases and queues."""

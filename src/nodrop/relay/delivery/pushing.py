@@ -1,0 +1,108 @@
+"""Connections that the relay pushes to: deliveries up to a credit, inbox items as they come."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from nodrop.log.port import Mail
+from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.model.limits import Limits
+from nodrop.model.mail import Kind
+from nodrop.protocol import views
+from nodrop.relay.batch import Happened
+from nodrop.relay.delivery.waiters import Taker
+from nodrop.relay.jobs import Committed
+from nodrop.relay.loop import Engine
+
+PUSHED_TOGETHER_MAX: Final = 4
+"""Deliveries that are shown at once: the largest of them fit into what a connection may hold."""
+
+Turn = Callable[[], Awaitable[bool]]
+"""Returns when a connection can hold so many more; False: nobody reads it any more."""
+
+
+async def at_once() -> bool:
+    """Wait for nothing: for readers that share this process's memory anyway."""
+    return True
+
+
+class Subscription:
+    """A connection that takes deliveries."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        taker: Taker,
+        prepare: Callable[[Taker], Coroutine[Any, Any, None]],
+        resume: Callable[[Taker], Coroutine[Any, Any, None]],
+        *,
+        heard: Callable[[str, str], None],
+        joined: Callable[[Taker], None],
+        limits: Limits,
+    ) -> None:
+        self._engine = engine
+        self._taker = taker
+        self._prepare = prepare
+        self._resume = resume
+        self._heard = heard
+        self._joined = joined
+        self._granted = False
+        self._limits = limits
+
+    def grant(self, n: int) -> None:
+        """Let `n` more deliveries be in flight."""
+        most = self._limits.credit_max
+        if not 1 <= n <= most:
+            problem = Problem(path="n", message=f"between 1 and {most}")
+            raise InvalidRequestError("no such credit", errors=(problem,))
+        self._heard(self._taker.team, self._taker.agent)
+        self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
+        if not self._granted:
+            self._granted = True
+            self._joined(self._taker)
+
+    def hear(self) -> None:
+        """Note a sign of life of this process: it sent something."""
+        self._engine.hear(self._taker.team, self._taker.process, self._engine.now())
+        self._heard(self._taker.team, self._taker.agent)
+
+    async def prepare(self) -> None:
+        """Have at hand what an acknowledgement needs: then commands are decided as they come."""
+        await self._prepare(self._taker)
+
+    async def resume(self) -> None:
+        """Push again what this process holds unacknowledged."""
+        await self._resume(self._taker)
+
+    def close(self) -> None:
+        """Take no more. What was delivered stays with the process until its lease lapses."""
+        self._engine.takers.leave(self._taker)
+
+
+class Listening:
+    """A connection that hears of its agent's inbox."""
+
+    def __init__(
+        self, push: Callable[[views.ItemView], None], gone: Callable[["Listening"], None]
+    ) -> None:
+        self.push = push
+        self._gone = gone
+        self._closed = False
+
+    def close(self) -> None:
+        """Hear no more. Closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._gone(self)
+
+
+def mail_of(happened: Happened, kind: Kind, committed: Committed) -> Mail:
+    """Return an inbox item of what was just committed."""
+    return Mail(
+        seq=committed.seqs[happened.entry],
+        kind=kind.value,
+        at=committed.at,
+        actor=happened.actor,
+        type=happened.type,
+        handoff_id=happened.handoff.id,
+        version=happened.handoff.version,
+    )

@@ -1,0 +1,1 @@
+"""The directory: agents, their manifests, and who is asked for a capability."""

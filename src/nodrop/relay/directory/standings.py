@@ -1,0 +1,156 @@
+"""How agents stand at the moment: who is there, how long their queues are, what they have proven.
+
+Fed by commits, asked by routing and discovery. Decides nothing by itself: `model.standing` has the
+arithmetic.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from heapq import nsmallest
+
+from nodrop.log.port import Key, Store, Wanted
+from nodrop.model.errors import NodropError
+from nodrop.model.handoff import Handoff
+from nodrop.model.limits import Limits
+from nodrop.model.standing import TrackRecord, cost, seconds
+from nodrop.relay.directory.attendance import Attendance
+from nodrop.relay.directory.observations import KIND, OUTCOMES, Observations
+from nodrop.relay.directory.register import Offering, Register
+from nodrop.relay.directory.workloads import Workloads
+from nodrop.relay.jobs import Committed, Job
+from nodrop.relay.loop import Engine
+from nodrop.relay.ports import Clock
+from nodrop.relay.room import Room
+
+Place = tuple[int, float, float, str]
+
+
+class Standings:
+    """What is known about the agents of every team besides what they say themselves."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        register: Register,
+        room: Room,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._register = register
+        self._room = room
+        self._clock = clock
+        self._limits = limits
+        self.workloads = Workloads()
+        self.attendance = Attendance(engine.takers, self.workloads, limits)
+        engine.heard_at = self.attendance.heard_at
+        self._observations = Observations(limits)
+        self._shortlists: dict[Key, tuple[int, list[Offering]]] = {}
+        self._writing = False
+
+    # --- learning ---
+
+    async def load(self, teams: Iterable[str]) -> None:
+        """Begin with what the store remembers."""
+        self.attendance.open(self._clock.now())
+        self._observations.restore(await self._store.records(KIND))
+        for team in teams:
+            agents = [agent.id for agent, _ in self._register.all(team)]
+            await self.workloads.load(self._store, team, agents)
+
+    async def joined(self, team: str, agent: str) -> None:
+        """Know an agent that has just joined."""
+        await self.workloads.recount(self._store, team, agent)
+
+    def observe(self, handoff: Handoff, types: set[str]) -> None:
+        """Learn from what another engine wrote about a handoff: entries of these types."""
+        if types & OUTCOMES and self._offers(handoff.team, handoff.capability, handoff.recipient):
+            self._observations.observe(handoff, self._clock.now())
+
+    async def recount(self) -> None:
+        """Count anew what other engines have changed."""
+        await self.workloads.recount_all(self._store)
+
+    def note(self, committed: Committed) -> bool:
+        """Learn from a commit; return whether what was learnt should be written down."""
+        for happened in committed.happened:
+            handoff = happened.handoff
+            self.workloads.move(happened.before, handoff)
+            if happened.type in OUTCOMES and self._offers(
+                handoff.team, handoff.capability, handoff.recipient
+            ):
+                self._observations.observe(handoff, committed.at)
+        return not self._writing and bool(self._observations.to_write(committed.at))
+
+    def _offers(self, team: str, capability: str | None, agent: str) -> bool:
+        # Names that nobody declared are not worth remembering.
+        return capability is not None and (
+            self._register.offering(team, capability, agent) is not None
+        )
+
+    async def write(self, *, everything: bool = False) -> None:
+        """Write down what was learnt. What cannot be written now will be later."""
+        self._writing = True
+        try:
+            while places := self._observations.to_write(None if everything else self._clock.now()):
+                self._observations.writing(places)
+                try:
+                    write = partial(self._observations.write, places)
+                    await self._engine.submit(Job(Wanted(), write))
+                except NodropError:
+                    self._observations.unwritten(places, self._clock.now())
+                    return
+        finally:
+            self._writing = False
+
+    # --- telling ---
+
+    def record(self, offering: Offering) -> TrackRecord:
+        """Return what an agent has proven in a capability."""
+        agent = offering.agent
+        return self._observations.of(agent.team, agent.id, offering.capability.name)
+
+    def order(
+        self, team: str, capability: str, offered: Mapping[str, Offering], asked: Collection[str]
+    ) -> Iterable[Offering]:
+        """Return whom to ask, in this order: the awake first, spread by queue and success.
+
+        A few candidates are all looked at. Of many, those that came first when all were last
+        looked at, which is not long ago; all of them again once each of these was asked.
+        """
+        now, most = self._clock.now(), self._limits.candidates_fresh_max
+        if len(offered) <= most:
+            chosen = [o for o in offered.values() if o.agent.id not in asked]
+        else:
+            lately = self._shortlist((team, capability), offered, now)
+            chosen = [o for o in lately if o.agent.id not in asked]
+            if not chosen:
+                others = (o for o in offered.values() if o.agent.id not in asked)
+                chosen = nsmallest(most, others, key=lambda o: self.place(o, now))
+        return sorted(chosen, key=lambda o: self.place(o, now))
+
+    def _shortlist(self, key: Key, offered: Mapping[str, Offering], now: int) -> list[Offering]:
+        made_at, best = self._shortlists.get(key, (now - self._limits.candidates_kept_ms, []))
+        if now - made_at >= self._limits.candidates_kept_ms:
+            most = self._limits.candidates_fresh_max // 4
+            best = nsmallest(most, offered.values(), key=lambda o: self.place(o, now))
+            self._shortlists[key] = (now, best)
+        return [o for o in best if offered.get(o.agent.id) is o]
+
+    def place(self, offering: Offering, now: int) -> Place:
+        """Return how early an agent is asked: the smallest first.
+
+        Offers on their way to a commit count as queued, so that a burst is spread.
+        """
+        agent = offering.agent
+        record = self.record(offering)
+        queued = self._room.queued(agent.team, agent.id) + self._engine.placed(agent.team, agent.id)
+        return (
+            self.attendance.state(agent, now).place,
+            cost(max(queued, 0), record.score(self._limits)),
+            seconds(record.duration_ms),
+            agent.id,
+        )

@@ -1,0 +1,1 @@
+"""Handoffs: offers, commands, what follows from them, and looking at them."""

@@ -1,0 +1,317 @@
+"""Those who follow a handoff until it gets somewhere: a rung, an answer, the end of its chain.
+
+Following costs a place in two dicts: nobody polls, and nobody has a task. A commit shows what it
+changed to exactly those who follow it; they are told once it is what they wait for.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from nodrop.log.port import Key, Store
+from nodrop.model.errors import InvalidRequestError, NodropError, Problem, UnavailableError
+from nodrop.model.handoff import Decision, Handoff, Rung
+from nodrop.protocol import requests
+from nodrop.relay.alarms import Alarm, Alarms
+from nodrop.relay.intake import Intake
+from nodrop.relay.ports import Clock
+from nodrop.relay.room import Waits
+from nodrop.relay.shows import Caller, may_see, require_sight, unseen
+
+UNBLOCKED: Final = "unblocked"
+"""What somebody who asked waits for: no question is open any more."""
+BLOCKED: Final = "blocked"
+"""What somebody who may be asked waits for: a question is open, or none will come any more."""
+
+Goal = Callable[[Handoff], bool]
+Told = Callable[[Handoff, bool], None]
+"""Takes the handoff, and whether the wait ran out."""
+
+
+class Follower:
+    """Somebody who waits for a handoff."""
+
+    __slots__ = (
+        "alarm",
+        "caller",
+        "chain",
+        "ended",
+        "key",
+        "onwards",
+        "origin",
+        "reached",
+        "refused",
+        "told",
+        "until",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        *,
+        reached: Goal,
+        chain: bool = False,
+        until: int | None,
+        waits: bool = True,
+        told: Told,
+        refused: Callable[[NodropError], None],
+    ) -> None:
+        self.caller = caller
+        self.key: Key = (caller.team, handoff_id)
+        self.reached = reached
+        self.chain = chain
+        self.until = until
+        """When it has waited long enough; None: it waits for as long as it takes."""
+        self.waits = waits
+        self.onwards = self.chain or self.waits
+        """Whoever waits wants the outcome, wherever it comes from; whoever looks wants this one."""
+        self.told = told
+        self.refused = refused
+        self.origin = False
+        """It is the requester, and hears of the outcome first-hand."""
+        self.alarm: Alarm | None = None
+        self.ended = False
+
+
+class Following:
+    """Who follows what."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        alarms: Alarms,
+        intake: Intake,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        waits_max: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._alarms = alarms
+        self._intake = intake
+        self._spawn = spawn
+        self.alone = True
+        """There are no other engines on the store: what is at hand there is the truth."""
+        self._followers: dict[Key, dict[Follower, None]] = {}
+        """In the order in which they came; a dict, so that thousands leave as quickly as one."""
+        self._waits = Waits(waits_max)
+
+    def follow(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.GetHandoff,
+        *,
+        told: Told,
+        refused: Callable[[NodropError], None],
+    ) -> Follower:
+        """Have `told` called when the handoff is where `request` wants it, or the wait is over.
+
+        Raises:
+            InvalidRequestError: there is no such thing to wait for.
+            QueueFullError: more requests of this agent wait than may.
+        """
+        until = self._intake.wait(request.wait, now=self._clock.now())
+        follower = Follower(
+            caller,
+            handoff_id,
+            reached=_goal(request.until),
+            chain=_follows_chain(request.of),
+            until=until,
+            waits=request.wait != 0,
+            told=told,
+            refused=refused,
+        )
+        self._begin(follower)
+        return follower
+
+    def _begin(self, follower: Follower) -> None:
+        if follower.waits:
+            self._waits.enter((follower.caller.team, follower.caller.agent))
+        self._look(follower, self._list(follower, waits=follower.waits))
+
+    def to_the_end(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        *,
+        told: Told,
+        refused: Callable[[NodropError], None],
+    ) -> Follower:
+        """Have `told` called once the handoff, or what took its place, has ended.
+
+        Raises:
+            QueueFullError: more requests of this agent wait than may.
+        """
+        reached = _GOALS[Rung.FINISHED.value]
+        follower = Follower(
+            caller, handoff_id, reached=reached, until=None, told=told, refused=refused
+        )
+        self._begin(follower)
+        return follower
+
+    async def wait(
+        self, caller: Caller, handoff_id: str, request: requests.GetHandoff
+    ) -> tuple[Handoff, bool]:
+        """Return the handoff once it is where `request` wants it, and whether the wait ran out."""
+        found: asyncio.Future[tuple[Handoff, bool]] = asyncio.get_running_loop().create_future()
+
+        def told(handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as all are told
+            if not found.done():
+                found.set_result((handoff, elapsed))
+
+        def refused(error: NodropError) -> None:
+            if not found.done():
+                found.set_exception(error)
+
+        follower = self.follow(caller, handoff_id, request, told=told, refused=refused)
+        try:
+            return await found
+        finally:
+            self.leave(follower)
+
+    def leave(self, follower: Follower) -> None:
+        """Follow no longer, and be told nothing. Harmless if it was told."""
+        if follower.waits and not follower.ended:
+            self._waits.leave((follower.caller.team, follower.caller.agent))
+        follower.ended = True
+        self._unlist(follower)
+        if follower.alarm is not None:
+            self._alarms.cancel(follower.alarm)
+            follower.alarm = None
+
+    def is_awaited(self, handoff: Handoff) -> bool:
+        """Whether the requester of a handoff waits for it right now."""
+        followers = self._followers.get((handoff.team, handoff.id))
+        return followers is not None and any(follower.origin for follower in followers)
+
+    def is_followed(self, handoff: Handoff) -> bool:
+        """Whether anybody waits for a handoff."""
+        return (handoff.team, handoff.id) in self._followers
+
+    def committed(self, handoff: Handoff) -> None:
+        """Show a handoff that changed to those who follow it."""
+        followers = self._followers.get((handoff.team, handoff.id))
+        if followers is not None:
+            for follower in tuple(followers):
+                self._look(follower, handoff)
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the relay is about to stop."""
+        for followers in list(self._followers.values()):
+            for follower in tuple(followers):
+                self._refuse(follower, UnavailableError("the relay is stopping"))
+
+    # --- one of them ---
+
+    def _list(self, follower: Follower, *, waits: bool = False) -> Handoff | None:
+        """Show to `follower` what happens from now on; return what it follows, if it is at hand.
+
+        Who `waits` is shown what other engines do as it becomes known here; who looks once is not.
+        """
+        self._followers.setdefault(follower.key, {})[follower] = None
+        handoff = self._store.at_hand(follower.key) if waits or self.alone else None
+        if handoff is None:
+            self._spawn(self._fetch(follower))
+        return handoff
+
+    async def _fetch(self, follower: Follower) -> None:
+        try:
+            [handoff] = await self._store.handoffs([follower.key]) or (None,)
+            self._look(follower, require_sight(follower.caller, handoff))
+        except NodropError as error:
+            self._refuse(follower, error)
+
+    def _look(self, follower: Follower, handoff: Handoff | None) -> None:
+        """Tell `follower` if it is over. Nothing to look at: it will be shown."""
+        caller = follower.caller
+        while handoff is not None and not follower.ended:
+            if not may_see(caller, handoff):
+                self._refuse(follower, unseen(handoff))
+                return
+            onwards = _onwards(handoff, chain=follower.chain) if follower.onwards else None
+            if onwards is None:
+                break
+            self._unlist(follower)
+            follower.key = (handoff.team, onwards)
+            handoff = self._list(follower, waits=follower.waits)
+        if handoff is None or follower.ended:
+            return
+        if follower.reached(handoff):
+            self._tell(follower, handoff, elapsed=False)
+        elif follower.until is not None and self._clock.now() >= follower.until:
+            self._tell(follower, handoff, elapsed=follower.waits)
+        else:
+            follower.origin = caller.agent == handoff.origin and not caller.observer
+            if follower.alarm is None and follower.until is not None:
+                follower.alarm = self._alarms.set(follower.until, lambda: self._rung(follower))
+
+    def _rung(self, follower: Follower) -> None:
+        """Look once more: the time is up."""
+        follower.alarm = None
+        self._unlist(follower)
+        self._look(follower, self._list(follower))
+
+    def _tell(self, follower: Follower, handoff: Handoff, *, elapsed: bool) -> None:
+        self.leave(follower)
+        follower.told(handoff, elapsed)
+
+    def _refuse(self, follower: Follower, error: NodropError) -> None:
+        if not follower.ended:
+            self.leave(follower)
+            follower.refused(error)
+
+    def _unlist(self, follower: Follower) -> None:
+        followers = self._followers.get(follower.key)
+        if followers is not None:
+            followers.pop(follower, None)
+            if not followers:
+                del self._followers[follower.key]
+
+
+def _goal(until: str) -> Goal:
+    """Return what a follower waits for: a rung, or the answer to a question."""
+    goal = _GOALS.get(until)
+    if goal is None:
+        expected = ", ".join((*Rung, UNBLOCKED, BLOCKED))
+        problem = Problem(path="until", message=f"expected one of {expected}")
+        raise InvalidRequestError("nothing to wait for", errors=(problem,))
+    return goal
+
+
+def _to_rung(rung: Rung) -> Goal:
+    """Return whether waiting for `rung` is over: it is there, or nothing more comes before it."""
+    early = rung in {Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED}
+
+    def reached(handoff: Handoff) -> bool:
+        if any([receipt.rung is rung for receipt in handoff.receipts]):  # noqa: C419  # a list is quicker for so few
+            return True
+        return handoff.final and (early or handoff.settled_at is not None)
+
+    return reached
+
+
+_GOALS: Final[dict[str, Goal]] = {
+    **{rung.value: _to_rung(rung) for rung in Rung},
+    # An outcome and its rung are of one event.
+    Rung.FINISHED.value: lambda handoff: handoff.outcome is not None,
+    UNBLOCKED: lambda handoff: handoff.question is None,
+    BLOCKED: lambda handoff: handoff.outcome is not None or handoff.question is not None,
+}
+
+
+def _follows_chain(of: str) -> bool:
+    if of not in {"handoff", "chain"}:
+        problem = Problem(path="of", message="expected handoff or chain")
+        raise InvalidRequestError("nothing to wait for", errors=(problem,))
+    return of == "chain"
+
+
+def _onwards(handoff: Handoff, *, chain: bool) -> str | None:
+    """Return where a follower goes on: to the successor, and along the chain if it follows that."""
+    if handoff.decision is Decision.REDRIVEN or handoff.decision is Decision.ACCEPTED_LATE:
+        return handoff.successor
+    return handoff.next_leg if chain else None

@@ -1,0 +1,368 @@
+"""Handlers of the operations about handoffs: offers, commands, waiting, looking.
+
+What is asked for most (offers, commands that need nothing but the handoff's row, waiting) is decided at
+the next commit and answered with it. Where the store must be asked first, or for the answer, a coroutine
+does so.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from nodrop.model.errors import AlreadyFinishedError
+from nodrop.model.handoff import Handoff, Rung
+from nodrop.model.limits import Limits
+from nodrop.protocol import requests, views
+from nodrop.relay.asking import Answer, Asking, Handler, Replies, Reply, found, showing
+from nodrop.relay.delivery.queues import Queues
+from nodrop.relay.directory.discovery import Discovery
+from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
+from nodrop.relay.handoffs.erasing import Erasing
+from nodrop.relay.handoffs.following import Following
+from nodrop.relay.handoffs.offers import Offered
+from nodrop.relay.handoffs.reading import Reading, is_id
+from nodrop.relay.handoffs.repeats import Unloaded
+from nodrop.relay.handoffs.tracing import Tracing
+from nodrop.relay.handoffs.writing import Writing
+from nodrop.relay.ports import Clock
+from nodrop.relay.shows import Shows
+
+_PLAIN: Final = (
+    *("reject", "counter", "update", "block", "complete", "fail", "release"),
+    *("settle", "checkpoint", "note", "discard"),
+)
+"""Commands whose meaning is all in the request and the handoff's row."""
+
+
+class Handoffs:
+    """Carries out the operations that are about handoffs."""
+
+    def __init__(
+        self,
+        *,
+        reading: Reading,
+        writing: Writing,
+        following: Following,
+        erasing: Erasing,
+        tracing: Tracing,
+        queues: Queues,
+        shows: Shows,
+        discovery: Discovery,
+        replies: Replies,
+        clock: Clock,
+        limits: Limits,
+    ) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._following = following
+        self._erasing = erasing
+        self._tracing = tracing
+        self._queues = queues
+        self._shows = shows
+        self._discovery = discovery
+        self._replies = replies
+        self._clock = clock
+        self._limits = limits
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what carries out each operation."""
+        about: dict[str, Callable[[Asking, str], Answer]] = {
+            "get_handoff": self._wait,
+            "ack": self._ack,
+            **dict.fromkeys(_PLAIN, self._command),
+            "step": self._step,
+            "get_step": self._get_step,
+            "answer": self._answer,
+            "agree": self._answer,
+            "decline": self._answer,
+            "cancel": self._cancel,
+            "reassign": self._reassign,
+            "redrive": self._decide,
+            "accept": self._decide,
+            "erase": self._erase,
+        }
+        return {
+            "offer": self._offer,
+            "list_handoffs": self._list,
+            "dead_letters": self._dead_letters,
+            "inbox": self._inbox,
+            "trace": showing(self._trace),
+            **{operation: partial(self._about, how) for operation, how in about.items()},
+        }
+
+    def follow(self, asking: Asking, handoff_id: str) -> None:
+        """Tell `asking` of the outcome of what it offered, once there is one."""
+        self._replies.give(asking, self._follow, handoff_id)
+
+    def _follow(self, asking: Asking, handoff_id: str) -> None:
+        asking.follower = self._following.to_the_end(
+            asking.caller,
+            handoff_id,
+            told=partial(self._replies.give, asking, self._ended),
+            refused=partial(self._replies.refuse, asking),
+        )
+
+    def leave(self, asking: Asking) -> None:
+        """Give up what `asking` waits for: nobody is there to be told."""
+        if asking.follower is not None:
+            self._following.leave(asking.follower)
+        work, asking.work = asking.work, None
+        if work is not None:
+            work.cancel()
+
+    # --- offers ---
+
+    def _offer(self, asking: Asking) -> Answer:
+        posted = self._writing.offers.post(
+            asking.caller,
+            asking.request,
+            told=partial(self._replies.give, asking, self._offered),
+            refused=partial(self._replies.refuse, asking),
+        )
+        return None if posted else self._offer_later(asking)
+
+    async def _offer_later(self, asking: Asking) -> Reply | None:
+        """Make a handoff below its parent, or one whose payload takes a while to check."""
+        caller, request = asking.caller, asking.request
+        parent: Handoff | None = None
+        if request.parent_id is not None:
+            parent_id = await self._reading.resolve(caller, request.parent_id)
+            parent = await self._reading.find(caller, parent_id)
+        done = await self._writing.offers.make(caller, request, parent=parent)
+        return await found(self._offered(asking, done))
+
+    def _offered(self, asking: Asking, done: Offered) -> Answer:
+        if isinstance(done, Unloaded):
+            return self._offer_later(asking)
+        if isinstance(done, Existing):
+            return self._existing(asking, done)
+        return self._done(asking, done)
+
+    async def _existing(self, asking: Asking, existing: Existing) -> Reply | None:
+        handoff = await self._reading.find(asking.caller, existing.handoff_id)
+        return await found(self._done(asking, Done(handoff=handoff, replayed=True)))
+
+    # --- commands about a handoff ---
+
+    def _about(self, how: Callable[[Asking, str], Answer], asking: Asking) -> Answer:
+        reference = asking.reference or ""
+        if is_id(reference):
+            return how(asking, reference)
+        return self._resolved(how, asking, reference)
+
+    async def _resolved(
+        self, how: Callable[[Asking, str], Answer], asking: Asking, reference: str
+    ) -> Reply | None:
+        return await found(how(asking, await self._reading.resolve(asking.caller, reference)))
+
+    def _command(self, asking: Asking, handoff_id: str) -> None:
+        self._writing.post(
+            asking.caller,
+            asking.request,
+            handoff_id,
+            told=partial(self._replies.give, asking, self._done),
+            refused=partial(self._replies.refuse, asking),
+        )
+
+    def _ack(self, asking: Asking, handoff_id: str) -> Answer:
+        team, agent = asking.caller.team, asking.caller.agent
+        lined_up = not asking.request.queued or self._queues.line(team, agent) is not None
+        if lined_up and self._queues.known(team, agent):
+            return self._command(asking, handoff_id)
+        return self._ack_later(asking, handoff_id)
+
+    async def _ack_later(self, asking: Asking, handoff_id: str) -> None:
+        await self._queues.know(asking.caller.team, asking.caller.agent)
+        if asking.request.queued:
+            await self._queues.know_line(asking.caller.team, asking.caller.agent)
+        self._command(asking, handoff_id)
+
+    async def _answer(self, asking: Asking, handoff_id: str) -> Reply | None:
+        if isinstance(asking.request, requests.Answer):
+            handoff = await self._reading.find(asking.caller, handoff_id)
+            if handoff.question is not None:
+                await self._shows.require_room(handoff, asking.request.answer)
+        done = await self._writing.answer(asking.caller, asking.request, handoff_id)
+        return await found(self._done(asking, done))
+
+    async def _cancel(self, asking: Asking, handoff_id: str) -> Reply | None:
+        """Withdraw a handoff; where its chain has gone on, the leg that it has come to."""
+        caller = asking.caller
+        for _ in range(self._limits.legs_max):
+            leg = await self._reading.at_work(caller, handoff_id)
+            try:
+                done = await self._writing.command(caller, asking.request, leg.id)
+                return await found(self._done(asking, done))
+            except AlreadyFinishedError:
+                if (await self._reading.find(caller, leg.id)).next_leg is None:
+                    raise
+        raise AlreadyFinishedError("its chain goes on faster than it can be withdrawn")
+
+    async def _reassign(self, asking: Asking, handoff_id: str) -> Reply | None:
+        done = await self._writing.reassign(asking.caller, asking.request, handoff_id)
+        return await found(self._done(asking, done))
+
+    async def _decide(self, asking: Asking, handoff_id: str) -> Reply | None:
+        dead = await self._reading.find(asking.caller, handoff_id)
+        done = await self._writing.decide_dead_letter(asking.caller, asking.request, dead)
+        return await found(self._done(asking, done))
+
+    async def _erase(self, asking: Asking, handoff_id: str) -> Reply | None:
+        caller = asking.caller
+        await self._erasing.require_no_heirs(await self._reading.find(caller, handoff_id))
+        done = await self._writing.command(caller, asking.request, handoff_id)
+        await self._erasing.finish(caller.team, handoff_id)
+        return await found(self._done(asking, done))
+
+    async def _step(self, asking: Asking, handoff_id: str) -> Reply:
+        caller, request = asking.caller, asking.request
+        named = replace(request, name=asking.name or request.name)
+        handoff = await self._reading.find(caller, handoff_id)
+        if all(step.name != named.name for step in handoff.steps):
+            await self._shows.require_room(handoff, named.value)
+        done = await self._writing.command(caller, named, handoff_id)
+        handoff = await self._reading.find(caller, handoff_id)
+        answer = await self._shows.step(handoff, named.name)
+        return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
+
+    async def _get_step(self, asking: Asking, handoff_id: str) -> Reply:
+        handoff = await self._reading.find(asking.caller, handoff_id)
+        return Reply(answer=await self._shows.step(handoff, asking.name or asking.request.name))
+
+    # --- the answer to a command ---
+
+    def _done(self, asking: Asking, done: Done | DoneBefore) -> Answer:
+        if isinstance(done, DoneBefore):
+            return self._done_before(asking, done)
+        request, handoff = asking.request, done.handoff
+        if asking.quiet or (isinstance(request, requests.Briefly) and request.brief):
+            brief = self._briefly(request, handoff, repeated=done.replayed)
+            return Reply(answer=brief, replayed=done.replayed)
+        view = self._shows.at_hand(handoff, reader=asking.caller.agent)
+        if view is None:
+            return self._shown(asking, done)
+        return self._whole(asking, done, view)
+
+    async def _done_before(self, asking: Asking, before: DoneBefore) -> Reply | None:
+        """Answer as the first time."""
+        handoff = (await self._reading.as_of(asking.caller.team, before.places))[0]
+        reply = await found(self._done(asking, Done(handoff=handoff)))
+        return None if reply is None else replace(reply, replayed=True)
+
+    async def _shown(self, asking: Asking, done: Done) -> Reply:
+        view = await self._shows.handoff(done.handoff, reader=asking.caller.agent)
+        return self._whole(asking, done, view)
+
+    def _whole(self, asking: Asking, done: Done, view: views.HandoffView) -> Reply:
+        if isinstance(asking.request, requests.Offer) and (
+            warnings := self._discovery.warnings(done.handoff)
+        ):
+            view = replace(view, warnings=warnings)
+        answer = views.HandoffAnswer(handoff=view, replayed=done.replayed)
+        return Reply(answer=answer, replayed=done.replayed)
+
+    def _briefly(
+        self, request: requests.Command, handoff: Handoff, *, repeated: bool
+    ) -> views.BriefAnswer | views.OfferedAnswer:
+        """Return what a caller needs to know who knows what is in a handoff."""
+        if not isinstance(request, requests.Offer):
+            return views.BriefAnswer(handoff=self._shows.brief(handoff))
+        warnings = self._discovery.warnings(handoff)
+        signed = request.signature is not None  # and checked, or it would have been refused
+        offered = self._shows.offered(handoff, verified=signed, warnings=warnings)
+        return views.OfferedAnswer(handoff=offered, replayed=repeated)
+
+    # --- waiting and looking ---
+
+    def _wait(self, asking: Asking, handoff_id: str) -> None:
+        asking.follower = self._following.follow(
+            asking.caller,
+            handoff_id,
+            asking.request,
+            told=partial(self._replies.give, asking, self._reached),
+            refused=partial(self._replies.refuse, asking),
+        )
+
+    def _reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> Answer:  # noqa: FBT001  # as a follower is told
+        caller = asking.caller
+        view = None
+        if not caller.observer:
+            if owes_outcome(handoff, caller.agent):
+                # The outcome leaves with this answer, and the log says so first.
+                self._writing.post_outcome_delivered(
+                    caller,
+                    handoff.id,
+                    told=lambda marked: self._replies.give(asking, self._reached, marked, elapsed),
+                    refused=partial(self._replies.refuse, asking),
+                )
+                return None
+            view = self._shows.at_hand(handoff, reader=caller.agent)
+        if view is None:
+            return self._seen(asking, handoff, elapsed=elapsed)
+        return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+    async def _seen(self, asking: Asking, handoff: Handoff, *, elapsed: bool) -> Reply:
+        [view] = await self._shows.seen(asking.caller, [handoff])
+        return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
+
+    def _ended(self, asking: Asking, handoff: Handoff, *_: object) -> Answer:
+        if owes_outcome(handoff, asking.caller.agent):
+            # The outcome leaves with this answer, and the log says so first.
+            self._writing.post_outcome_delivered(
+                asking.caller,
+                handoff.id,
+                told=partial(self._replies.give, asking, self._ended),
+                refused=partial(self._replies.refuse, asking),
+            )
+            return None
+        answer = self._shows.ended_at_hand(handoff)
+        return self._ended_later(handoff) if answer is None else Reply(answer=answer)
+
+    async def _ended_later(self, handoff: Handoff) -> Reply:
+        return Reply(answer=await self._shows.ended(handoff))
+
+    async def _list(self, asking: Asking) -> Reply:
+        return await self._page(
+            asking, await self._reading.list_handoffs(asking.caller, asking.request)
+        )
+
+    async def _dead_letters(self, asking: Asking) -> Reply:
+        return await self._page(
+            asking, await self._reading.dead_letters(asking.caller, asking.request)
+        )
+
+    async def _page(self, asking: Asking, listed: list[Handoff]) -> Reply:
+        shown = await self._shows.page(asking.caller, listed)
+        before = listed[len(shown) - 1].id if shown else None
+        return Reply(answer=views.HandoffsAnswer(handoffs=shown, before=before))
+
+    async def _inbox(self, asking: Asking) -> Reply:
+        caller, request = asking.caller, asking.request
+        mails = await self._reading.inbox(caller, request)
+        items, read = await self._shows.items(
+            caller.team,
+            caller.agent,
+            mails,
+            everything=request.all,
+            talk_since=self._clock.now() - self._limits.talk_open_ms,
+        )
+        after = mails[read - 1].seq if mails else request.after
+        there = await self._reading.hash_at(caller.team, after)
+        return Reply(answer=views.InboxAnswer(items=items, after=after, after_hash=there))
+
+    async def _trace(self, asking: Asking) -> views.View:
+        caller, correlation_id = asking.caller, asking.name or ""
+        legs, truncated = await self._reading.trace(caller, correlation_id)
+        shown = await self._shows.page(caller, legs)
+        truncated = truncated or len(shown) < len(legs)
+        legs = legs[: len(shown)]
+        return await self._tracing.trace(caller, correlation_id, legs, shown, truncated=truncated)
+
+
+def owes_outcome(handoff: Handoff, reader: str) -> bool:
+    """Whether showing a handoff to `reader` is the first that its requester sees of the outcome."""
+    if handoff.outcome is None or handoff.settled_at is not None or reader != handoff.origin:
+        return False
+    return all([receipt.rung is not Rung.OUTCOME_DELIVERED for receipt in handoff.receipts])  # noqa: C419  # a list is quicker for so few

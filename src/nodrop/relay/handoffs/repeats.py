@@ -1,0 +1,230 @@
+"""Repeats: a command that was carried out before, under the same id, or an offer made before.
+
+Who is turn-based (an assistant, a person at a terminal) has no id to repeat: what it sent is known
+by its content, for a while and as long as it is under way.
+"""
+
+import functools
+import hashlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.log.port import KeyUse, Place
+from nodrop.model import events
+from nodrop.model.errors import IdempotencyConflictError
+from nodrop.model.events import Event
+from nodrop.model.limits import Limits
+from nodrop.protocol import canonical, requests
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.operations import OPERATIONS
+from nodrop.relay.batch import Batch
+from nodrop.relay.shows import Caller
+
+_LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
+    requests.Ack: (events.Acknowledged, events.Updated, events.Queued, events.Rejected),
+    requests.Update: (events.Acknowledged, events.Updated),
+    requests.Reject: (events.Rejected, events.Reassigned),
+    requests.Counter: (events.Blocked, events.Rejected),
+    requests.Block: (events.Blocked,),
+    requests.Complete: (events.Completed, events.LateResultKept),
+    requests.Fail: (events.Failed, events.Returned),
+    requests.Release: (events.Returned, events.Parked, events.Failed),
+    requests.Step: (events.StepRecorded,),
+    requests.Checkpoint: (events.Checkpointed,),
+    requests.Answer: (events.Answered, events.LateAnswerKept),
+    requests.Agree: (events.Agreed,),
+    requests.Decline: (events.Rejected, events.Reassigned),
+    requests.Cancel: (events.Cancelled,),
+    requests.Reassign: (events.Reassigned,),
+    requests.Settle: (events.Settled,),
+    requests.Redrive: (events.Redriven,),
+    requests.AcceptLate: (events.AcceptedLate,),
+    requests.Discard: (events.Discarded,),
+    requests.Erase: (events.Erased,),
+    requests.Note: (events.Noted,),
+}
+"""What a command about a handoff leaves in the log, whatever else: one of these."""
+
+
+def leaves(request: requests.Command | None) -> frozenset[str]:
+    """Return the types of entries by which a repeat of `request` is known as one."""
+    return frozenset() if request is None else _left_by(type(request))
+
+
+@functools.cache
+def _left_by(command: type[requests.Command]) -> frozenset[str]:
+    left = next((_LEAVES[kind] for kind in command.__mro__ if kind in _LEAVES), ())
+    return frozenset(wire_events.NAMES[kind] for kind in left)
+
+
+_NOT_SAID: Final = frozenset(
+    {"command_id", "traceparent", "signature", "turn_based", "wait", "brief"}
+)
+"""Fields that a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
+_DIGEST_BYTES: Final = 16
+_REQUESTS: Final = frozenset(operation.request for operation in OPERATIONS.values())
+
+
+def request_digest(request: requests.Command, name: str | None = None) -> bytes:
+    """Return the digest of what a command asks for: equal for a repeat, however it is spelled.
+
+    Args:
+        request: the command.
+        name: what it is about, where the request does not say so. The handoff is not named here:
+            it may be referred to in several ways, and is compared by itself.
+    """
+    content = _content_of(type(request))
+    said: list[Any] = [content.kind, name]
+    for field, value, default in zip(content.fields, content.of(request), content.defaults):  # noqa: B905  # of one length
+        if value is not default and value != default:
+            said += (field, _plain(value) if type(value) is msgspec.Raw else value)
+    written = canonical.dumps(said)
+    return hashlib.blake2b(written, digest_size=_DIGEST_BYTES).digest()
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that a repeat must have as the first time.
+
+    What has its default is left out: a field that is added later makes no repeat another request.
+    """
+
+    kind: str
+    fields: tuple[str, ...]
+    defaults: tuple[Any, ...]
+    of: Callable[[requests.Command], tuple[Any, ...]]
+
+
+@functools.cache
+def _content_of(read_as: type[requests.Command]) -> _Content:
+    kind = next(base for base in read_as.__mro__ if base in _REQUESTS)  # frames add their own
+    fields = [f for f in msgspec.structs.fields(kind) if f.name not in _NOT_SAID]
+    names = tuple(field.name for field in fields)
+    return _Content(
+        kind=kind.__name__,
+        fields=names,
+        defaults=tuple(field.default for field in fields),
+        of=operator.attrgetter(*names)
+        if len(names) > 1
+        else lambda r: (*(getattr(r, n) for n in names),),
+    )
+
+
+def _plain(raw: msgspec.Raw) -> Any:
+    try:
+        return canonical.loads(bytes(raw))
+    except msgspec.DecodeError:
+        return bytes(raw)
+
+
+def done_before(
+    batch: Batch,
+    caller: Caller,
+    command_id: str | None,
+    *,
+    leaves: frozenset[str],
+    request: bytes | None,
+    about: str | None = None,
+) -> Sequence[Place]:
+    """Return what the caller's command of this id wrote; nothing if there was none.
+
+    Args:
+        batch: the working set.
+        caller: whose id it is.
+        command_id: the id.
+        leaves: the types of entries of which such a command writes one.
+        request: the digest of what is asked for now, kept with what will be written; None: what is
+            asked for is known by the id alone.
+        about: the handoff that the command is about.
+
+    Raises:
+        IdempotencyConflictError: the id was used for something else.
+    """
+    if command_id is None:
+        return ()
+    places = batch.places(caller.team, caller.agent, command_id)
+    if places:
+        another = about is not None and all(place.handoff_id != about for place in places)
+        differs = any(_differ(place.request, request) for place in places)
+        if another or differs or leaves.isdisjoint(place.type for place in places):
+            raise conflict(command_id)
+        return places
+    written = batch.written_by(caller.team, caller.agent, command_id)
+    if written is not None and (written.type not in leaves or _differ(written.request, request)):
+        raise conflict(command_id)
+    if request is not None:
+        batch.asked(caller.team, caller.agent, command_id, request)
+    return ()
+
+
+def _differ(first: bytes | None, now: bytes | None) -> bool:
+    """Whether two requests are known to be different: older entries do not say."""
+    return first is not None and now is not None and first != now
+
+
+def conflict(command_id: str) -> IdempotencyConflictError:
+    """Return the refusal of another request under a used id."""
+    return IdempotencyConflictError(
+        f"command_id {command_id} was used for another command",
+        next_step="Make a new command_id for every command; a repeat says the same as the first.",
+    )
+
+
+# --- offers --------------------------------------------------------------------------------------
+
+_CONTENT: Final = "≡"
+"""Begins the name that an offer's content is remembered by: no key that a caller can send."""
+_NOT_CONTENT: Final = (
+    *("command_id", "traceparent", "signature", "turn_based", "brief"),
+    *("id", "op", "follow", "quiet"),
+)
+"""Also what a frame has besides a request, which is read as it came."""
+
+
+class Unloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer looks like one whose handoff is not at hand: to be decided again, with it."""
+
+    handoff_id: str
+
+
+def digest_of(request: requests.Offer, sender: str) -> str:
+    """Return the digest of an offer as sent: what must be equal for it to be a repeat."""
+    sent = msgspec.to_builtins(request)
+    for name in _NOT_CONTENT:
+        sent.pop(name, None)
+    if sent["timeout"] is None:
+        del sent["timeout"]  # as keys have it that were used before there was one
+    sent["from"] = sender
+    return canonical.sha256(canonical.dumps(sent))
+
+
+def name_of(request: requests.Offer, digest: str) -> str | None:
+    """Return what an offer is remembered by: its key, or its content where it is turn-based."""
+    if request.idempotency_key is None and request.turn_based:
+        return _CONTENT + digest
+    return request.idempotency_key
+
+
+def offered_before(
+    batch: Batch, use: KeyUse | None, digest: str, limits: Limits
+) -> str | Unloaded | None:
+    """Return the handoff that an offer remembered as `use` made; None if there is none.
+
+    Raises:
+        IdempotencyConflictError: its key was used for another request.
+    """
+    if use is None:
+        return None
+    if not use.key.startswith(_CONTENT):
+        if use.digest != digest:
+            raise IdempotencyConflictError(
+                f"{use.sender}/{use.key} is handoff {use.handoff_id}, made by another request"
+            )
+        return use.handoff_id
+    first = batch.find(use.team, use.handoff_id)
+    if first is None:
+        return Unloaded(handoff_id=use.handoff_id)
+    recent = batch.now <= first.stored_at + limits.recognise_ms
+    return use.handoff_id if recent and not first.final else None

@@ -1,0 +1,571 @@
+"""The operations that change a handoff: each one a job for some batch.
+
+A job first looks whether its command was carried out before: a repeat is answered as the first
+time. Everything else it does is decided by `model.machine`; what follows from an outcome is done in
+the same batch (`chains`).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.log.port import Key, Wanted
+from nodrop.model import commands, events
+from nodrop.model.commands import RELAY, Actor, Candidate
+from nodrop.model.errors import (
+    NodropError,
+    Problem,
+    ResultInvalidError,
+    StaleQuestionError,
+)
+from nodrop.model.handoff import Handoff, State
+from nodrop.model.surroundings import Surroundings
+from nodrop.protocol import canonical, requests
+from nodrop.protocol import events as wire_events
+from nodrop.protocol.bodies import decode_content, with_signature
+from nodrop.relay.batch import Batch
+from nodrop.relay.binding import Binder
+from nodrop.relay.bodies import Bodies
+from nodrop.relay.delivery.holding import Holding
+from nodrop.relay.delivery.queues import Queues
+from nodrop.relay.directory.contracts import Contracts
+from nodrop.relay.directory.register import MissingManifestError, Register
+from nodrop.relay.handoffs import chains, erasing
+from nodrop.relay.handoffs.consequences import Consequences, covering
+from nodrop.relay.handoffs.done import Done, DoneBefore
+from nodrop.relay.handoffs.offers import Offers
+from nodrop.relay.handoffs.repeats import (
+    done_before,
+    leaves,
+    request_digest,
+)
+from nodrop.relay.identity.signing import Signing
+from nodrop.relay.identity.statements import state
+from nodrop.relay.intake import Intake
+from nodrop.relay.jobs import Job
+from nodrop.relay.loop import Engine
+from nodrop.relay.ports import Clock, Ids
+from nodrop.relay.room import Aside, Room
+from nodrop.relay.shows import Caller, require_sight
+
+OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
+_DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
+
+
+class _Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A result that was held to what a manifest promises."""
+
+    held_to: Candidate
+    capability: str | None
+    problems: tuple[Problem, ...]
+
+    def holds_for(self, handoff: Handoff) -> bool:
+        """Whether a handoff is still held to that manifest."""
+        version = handoff.manifest_version or None
+        return (handoff.recipient, version, handoff.capability) == (
+            self.held_to.agent,
+            self.held_to.manifest_version,
+            self.capability,
+        )
+
+
+class Writing:
+    """Turns requests into jobs and has them decided."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        intake: Intake,
+        register: Register,
+        contracts: Contracts,
+        bodies: Bodies,
+        queues: Queues,
+        room: Room,
+        holding: Holding,
+        clock: Clock,
+        ids: Ids,
+        signing: Signing,
+        consequences: Consequences,
+        binder: Binder,
+        at_hand: Callable[[Key], Handoff | None],
+        aside: Aside,
+    ) -> None:
+        self._engine = engine
+        self._intake = intake
+        self._register = register
+        self._contracts = contracts
+        self._bodies = bodies
+        self._queues = queues
+        self._room = room
+        self._holding = holding
+        self._clock = clock
+        self._ids = ids
+        self._signing = signing
+        self._consequences = consequences
+        self._binder = binder
+        self._at_hand = at_hand
+        """Returns a handoff that the store need not be asked for."""
+        self.offers = Offers(
+            engine,
+            intake=intake,
+            register=register,
+            contracts=contracts,
+            room=room,
+            clock=clock,
+            ids=ids,
+            signing=signing,
+            aside=aside,
+        )
+
+    # --- commands about a handoff ---
+
+    async def command(
+        self, caller: Caller, request: requests.Command, handoff_id: str
+    ) -> Done | DoneBefore:
+        """Carry out a command whose meaning is all in the request."""
+        if isinstance(request, requests.Update):
+            await self._queues.know(caller.team, caller.agent)
+        if isinstance(request, requests.Ack) and request.queued:
+            await self._queues.know_line(caller.team, caller.agent)
+        return await self._engine.submit(self._command(caller, request, handoff_id))
+
+    def post(
+        self,
+        caller: Caller,
+        request: requests.Command,
+        handoff_id: str,
+        *,
+        told: Callable[[Done | DoneBefore], None],
+        refused: Callable[[NodropError], None],
+    ) -> None:
+        """Have the same carried out with the next commit. Positions must be known for an ack."""
+        job = self._command(caller, request, handoff_id)
+        job.told, job.refused = told, refused
+        self._engine.post(job)
+
+    def _command(
+        self, caller: Caller, request: requests.Command, handoff_id: str
+    ) -> Job[Done | DoneBefore]:
+        proved = self._signing.check(caller, _name_of(type(request)), request, handoff_id)
+        checked: _Checked | None = None
+        if isinstance(request, requests.Complete):
+            checked = self._checked_before(caller, request, handoff_id)
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            command = self._intake.command(request, now=batch.now)
+            if proved is not None:
+                self._signing.recheck(batch, caller.team, proved)
+                body = with_signature(getattr(command, "body", None), proved.kept)
+                command = msgspec.structs.replace(command, body=body)
+            around = self._around(handoff, moving=isinstance(command, commands.Reject))
+            if _takes_directly(command, handoff, caller):
+                binding = self._binder.at_hand(batch, handoff)
+                around = msgspec.structs.replace(around, binding=binding)
+            if isinstance(command, commands.Fail | commands.Release):
+                wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
+                around = msgspec.structs.replace(around, retry_wait_ms=wait)
+            if isinstance(request, requests.Complete):
+                self._check_result(handoff, request, caller, checked)
+            done = self._apply(
+                batch, handoff.id, command, caller, command_id=request.command_id, around=around
+            )
+            self._queues.note(done)
+            if isinstance(command, commands.Acknowledge) and done.queued is not None:
+                self._engine.expect_life(batch, caller.team, caller.agent)
+            self._engine.retries.note(handoff, done, now=batch.now)
+            if isinstance(command, commands.Erase):
+                batch.keep_record(erasing.intended(done))
+            if handoff.process is not None and caller.agent == handoff.recipient:
+                self._engine.hear(caller.team, handoff.process, batch.now)
+            if handoff.revivable and done.live and done.process is not None:
+                self._holding.see(batch, caller, done.process, [done])  # it is back
+            if around.binding is not None and done.final:
+                return done  # rejected: what follows is looked after once all is decided
+            return self._followed(batch, handoff, done, getattr(command, "body", None))
+
+        return self._job_about(caller, handoff_id, request, decide)
+
+    def _checked_before(
+        self, caller: Caller, request: requests.Complete, handoff_id: str
+    ) -> "_Checked | None":
+        """Check a result before its commit, which others wait for; None: it takes the commit."""
+        handoff = self._at_hand((caller.team, handoff_id))
+        if handoff is None or caller.agent != handoff.recipient:
+            return None
+        try:
+            return self._check(handoff, request)
+        except MissingManifestError:
+            return None
+
+    def _check(self, handoff: Handoff, request: requests.Complete) -> "_Checked":
+        held_to = Candidate(
+            agent=handoff.recipient, manifest_version=handoff.manifest_version or None
+        )
+        problems = self._register.problems(
+            handoff.team, held_to, handoff.capability, "output", request.result
+        )
+        return _Checked(held_to=held_to, capability=handoff.capability, problems=problems)
+
+    def _check_result(
+        self,
+        handoff: Handoff,
+        request: requests.Complete,
+        caller: Caller,
+        checked: "_Checked | None",
+    ) -> None:
+        if caller.agent != handoff.recipient:
+            return  # the machine says why
+        if checked is None or not checked.holds_for(handoff):
+            checked = self._check(handoff, request)
+        if checked.problems:
+            raise ResultInvalidError(
+                f"{handoff.capability} promises another result", errors=checked.problems
+            )
+
+    async def answer(
+        self,
+        caller: Caller,
+        request: requests.Answer | requests.Agree | requests.Decline,
+        handoff_id: str,
+    ) -> Done | DoneBefore:
+        """Answer the question, or decide on the terms, that stand in the log at `seq`."""
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            place = batch.entry(caller.team, request.seq)
+            if place is None or place.handoff_id != handoff.id or place.version is None:
+                raise StaleQuestionError
+            question = place.version
+            command: commands.Command
+            match request:
+                case requests.Answer():
+                    body = self._intake.answer(request)
+                    command = commands.AnswerQuestion(question=question, body=body)
+                case requests.Agree():
+                    command = commands.Agree(question=question)
+                case requests.Decline():
+                    body = self._intake.reason(request.reason)
+                    command = commands.Decline(question=question, body=body)
+            around = self._around(handoff, moving=isinstance(command, commands.Decline))
+            done = self._apply(
+                batch, handoff.id, command, caller, command_id=request.command_id, around=around
+            )
+            return self._followed(batch, handoff, done, getattr(command, "body", None))
+
+        entries = frozenset({(caller.team, request.seq)})
+        return await self._about(caller, handoff_id, request, decide, entries=entries)
+
+    async def reassign(
+        self, caller: Caller, request: requests.Reassign, handoff_id: str
+    ) -> Done | DoneBefore:
+        """Give a handoff to somebody else."""
+        self._intake.agent(request.to, "to")
+        body = self._intake.reason(request.reason)
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            if handoff.final:  # refused, whoever it would be given to
+                refused = commands.Reassign(to=Candidate(agent=handoff.recipient))
+                return self._apply(batch, handoff.id, refused, caller)
+            target = self._register.target_taking(
+                caller.team,
+                request.to,
+                request.capability or handoff.capability,
+                self._payload(handoff),
+                sender=handoff.sender,
+                asked=handoff.asked,
+            )
+            elsewhere = target.candidate.agent != handoff.recipient
+            if elsewhere and (
+                full := self._room.why_full_inbox(caller.team, target.candidate.agent)
+            ):
+                raise full
+            command = commands.Reassign(
+                to=target.candidate, capability=target.capability, routed=target.routed, body=body
+            )
+            return self._apply(batch, handoff.id, command, caller, command_id=request.command_id)
+
+        return await self._about(caller, handoff_id, request, decide)
+
+    async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
+        """Record that the outcome is being sent to the requester."""
+        done = await self._engine.submit(self._marking(caller, handoff_id))
+        return _now(done)
+
+    def post_outcome_delivered(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        *,
+        told: Callable[[Handoff], None],
+        refused: Callable[[NodropError], None],
+    ) -> None:
+        """Have the same recorded with the next commit."""
+
+        def done(answer: Done | DoneBefore) -> None:
+            told(_now(answer))
+
+        job = self._marking(caller, handoff_id)
+        job.told, job.refused = done, refused
+        self._engine.post(job)
+
+    def _marking(self, caller: Caller, handoff_id: str) -> Job[Done | DoneBefore]:
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            command = commands.MarkOutcomeDelivered()
+            return batch.apply(
+                caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
+            )
+
+        return self._job_about(caller, handoff_id, None, decide)
+
+    # --- dead letters ---
+
+    async def decide_dead_letter(
+        self,
+        caller: Caller,
+        request: requests.Redrive | requests.AcceptLate,
+        dead: Handoff,
+    ) -> Done | DoneBefore:
+        """Carry on a dead letter: try again, or take the result that came too late."""
+        successor_id = self._ids.new()
+
+        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+            late: bytes | None = None
+            now, legs = batch.now, batch.legs_before(handoff)
+            deadline, chain_deadline = chains.fresh_deadlines(handoff, legs, now=now)
+            command: commands.Command
+            if isinstance(request, requests.Redrive):
+                self._intake.agent(request.to, "to")
+                deadline = self._intake.due(request.deadline, "deadline", deadline - now, now=now)
+                body = self._intake.reason(request.reason)
+                command = commands.Redrive(successor=successor_id, body=body)
+            else:
+                command = commands.AcceptLate(successor=successor_id)
+            self._apply(batch, handoff.id, command, caller, command_id=request.command_id)
+            if isinstance(request, requests.AcceptLate):
+                assert handoff.late_result is not None, "the machine has checked it"
+                key = (handoff.team, handoff.id, handoff.late_result)
+                late = self._bodies.at_hand(key) or b'{"result":null}'
+            return self._succeed(
+                batch,
+                handoff,
+                successor_id,
+                request,
+                caller,
+                deadline_at=deadline,
+                chain_deadline_at=chain_deadline,
+                late_result=late,
+            )
+
+        keys = frozenset({(dead.team, dead.sender, dead.key)}) if dead.key else frozenset[Any]()
+        legs = frozenset((dead.team, leg.id) for leg in dead.legs_done)
+        return await self._about(caller, dead.id, request, decide, keys=keys, others=legs)
+
+    def _succeed(
+        self,
+        batch: Batch,
+        dead: Handoff,
+        successor_id: str,
+        request: requests.Redrive | requests.AcceptLate,
+        caller: Caller,
+        *,
+        deadline_at: int,
+        chain_deadline_at: int | None,
+        late_result: bytes | None,
+    ) -> Handoff:
+        to, capability = dead.recipient, dead.capability
+        if isinstance(request, requests.Redrive) and (request.to or request.capability):
+            capability = request.capability or dead.capability
+            target = self._register.target_taking(
+                caller.team, request.to, capability, self._payload(dead), sender=dead.sender
+            )
+            candidate, capability, routed = target.candidate, target.capability, target.routed
+        else:
+            candidate = Candidate(
+                agent=to,
+                manifest_version=dead.manifest_version,
+                timeout_ms=dead.terms.timeout_ms,
+            )
+            routed = dead.routed
+            self._register.rules.require(dead.team, dead.sender, to, capability)
+        not_before: int | None = None
+        if late_result is None:
+            if full := self._room.why_full(dead.team, dead.origin, candidate.agent):
+                raise full
+            not_before = self._redriven_not_before(dead, batch.now)
+        content = self._bodies.at_hand((dead.team, dead.id, 1)) or b"{}"
+        offer = chains.successor(
+            dead,
+            content,
+            to=candidate,
+            capability=capability,
+            routed=routed,
+            deadline_at=deadline_at,
+            chain_deadline_at=chain_deadline_at,
+            late_result=late_result,
+            not_before=not_before,
+        )
+        around = self.offers.around(caller.team)
+        made = self._apply(batch, successor_id, offer, caller, around=around)
+        if covered := covering(decode_content(content), dead):
+            state(batch, made, signature=None, within=covered)
+        if dead.key is not None:
+            use = batch.key_use(dead.team, dead.sender, dead.key)
+            if use is not None:
+                batch.use_key(msgspec.structs.replace(use, handoff_id=successor_id))
+        if late_result is not None:
+            self._consequences.follow(batch, made, late_result)
+        return batch.handoff(dead.team, dead.id)
+
+    def _redriven_not_before(self, dead: Handoff, now: int) -> int | None:
+        """Return when a redrive may be taken, and have it paid: None, at once."""
+        retries = self._engine.retries
+        wait = retries.wait_ms(dead.team, dead.origin, now=now)
+        retries.pay(dead.team, dead.origin, now=now)
+        return now + wait if wait else None
+
+    # --- taking ---
+
+    async def taken_before(
+        self, caller: Caller, command_id: str, request: bytes
+    ) -> DoneBefore | None:
+        """Return what a `take` of this id took, if it was carried out before."""
+
+        def run(batch: Batch) -> DoneBefore | None:
+            places = done_before(batch, caller, command_id, leaves=_DELIVERED, request=request)
+            return DoneBefore(places=tuple(places)) if places else None
+
+        return await self._engine.submit(
+            Job(Wanted(commands=_commands(caller, command_id)), run, by=_by(caller))
+        )
+
+    # --- shared ---
+
+    async def _about(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.Command | None,
+        decide: Callable[[Batch, Handoff], Handoff],
+        *,
+        entries: frozenset[tuple[str, int]] = frozenset(),
+        keys: frozenset[tuple[str, str, str]] = frozenset(),
+        others: frozenset[Key] = frozenset(),
+    ) -> Done | DoneBefore:
+        job = self._job_about(
+            caller, handoff_id, request, decide, entries=entries, keys=keys, others=others
+        )
+        return await self._engine.submit(job)
+
+    def _job_about(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.Command | None,
+        decide: Callable[[Batch, Handoff], Handoff],
+        *,
+        entries: frozenset[tuple[str, int]] = frozenset(),
+        keys: frozenset[tuple[str, str, str]] = frozenset(),
+        others: frozenset[Key] = frozenset(),
+    ) -> Job[Done | DoneBefore]:
+        command_id = request.command_id if request else None
+        asked = request_digest(request) if request and command_id is not None else None
+
+        def run(batch: Batch) -> Done | DoneBefore:
+            handoff = require_sight(caller, batch.find(caller.team, handoff_id))
+            if places := done_before(
+                batch, caller, command_id, about=handoff_id, leaves=leaves(request), request=asked
+            ):
+                return DoneBefore(places=tuple(places))
+            return Done(handoff=decide(batch, handoff))
+
+        wanted = Wanted(
+            handoffs=frozenset({(caller.team, handoff_id), *others}),
+            keys=keys,
+            commands=_commands(caller, command_id),
+            entries=entries,
+        )
+        return Job(wanted, run, by=_by(caller))
+
+    def _apply(
+        self,
+        batch: Batch,
+        handoff_id: str,
+        command: commands.Command,
+        caller: Caller,
+        *,
+        command_id: str | None = None,
+        around: Surroundings | None = None,
+    ) -> Handoff:
+        return batch.apply(
+            caller.team,
+            handoff_id,
+            command,
+            by=Actor(agent=caller.agent, operator=caller.operator),
+            around=around or self._engine.surroundings(),
+            command_id=command_id,
+        )
+
+    def _around(self, handoff: Handoff, *, moving: bool) -> Surroundings:
+        """Return what a decision depends on; `moving` may ask somebody else."""
+        candidates: tuple[Candidate, ...] = ()
+        if moving and handoff.routed:
+            team, capability = handoff.team, handoff.capability
+            others = self._register.candidates(
+                team, capability, sender=handoff.sender, asked=handoff.asked
+            )
+            payload = self._payload(handoff)
+            able = self._register.who_take(team, others, capability, payload)
+            candidates = self._room.fullest_last(team, able)
+        line = self._queues.line(handoff.team, handoff.recipient)
+        return self._engine.surroundings(
+            candidates=candidates,
+            position=self._queues.position(handoff),
+            place=1 if line is None else line.place(handoff),
+            queued_acks=0 if line is None else line.queued,
+        )
+
+    def _payload(self, handoff: Handoff) -> Any:
+        content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
+        return canonical.loads(bytes(content.payload))
+
+    def _followed(
+        self, batch: Batch, before: Handoff, after: Handoff, outcome: bytes | None
+    ) -> Handoff:
+        """Open what follows from an outcome that a command has just brought about."""
+        if before.final or not after.final:
+            return after
+        return self._consequences.follow(batch, after, outcome)
+
+
+def _takes_directly(command: commands.Command, handoff: Handoff, caller: Caller) -> bool:
+    """Whether a command takes what is merely offered, and acts on it."""
+    return (
+        isinstance(command, commands.Acknowledge | commands.Counter)
+        and command.attempt is None
+        and handoff.state is State.OFFERED
+        and caller.agent == handoff.recipient
+    )
+
+
+def _now(done: Done | DoneBefore) -> Handoff:
+    assert isinstance(done, Done), "no command id, no earlier answer"
+    return done.handoff
+
+
+@functools.cache
+def _name_of(kind: type[requests.Command]) -> str:
+    """Return the operation that asks for a command of this kind."""
+    return kind.__name__.lower()
+
+
+def _by(caller: Caller) -> Key:
+    return (caller.team, caller.agent)
+
+
+def _commands(caller: Caller, command_id: str | None) -> frozenset[tuple[str, str, str]]:
+    """Return what the command must be looked up by: it may have been carried out before."""
+    if command_id is None:
+        return frozenset()
+    return frozenset({(caller.team, caller.agent, command_id)})

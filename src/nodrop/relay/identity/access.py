@@ -1,0 +1,140 @@
+"""Access: tokens, bearers, links and invitations, and the caller that each one stands for.
+
+Secrets are kept as hashes only. A caller that was let in is looked at again with every command,
+which is a lookup: revocation and expiry count at once, on open connections too.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from nodrop.log.port import Store, Token
+from nodrop.model.errors import ForbiddenError, UnauthenticatedError
+from nodrop.model.roles import Role
+from nodrop.protocol.identity.invitations import PREFIX
+from nodrop.relay.identity.invitations import Invitations
+from nodrop.relay.identity.keys import KeyRing
+from nodrop.relay.identity.links import Links
+from nodrop.relay.identity.revocations import Revocations
+from nodrop.relay.ports import Clock
+from nodrop.relay.shows import Caller
+
+ROLES: Final = tuple(role.value for role in Role)
+
+
+class Access:
+    """Everything that lets somebody in."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        keys: KeyRing,
+        invitations: Invitations,
+        links: Links,
+    ) -> None:
+        self.revocations = Revocations()
+        self.ask: Callable[[], Awaitable[None]] | None = None
+        """Learns what other engines have made; None: there are none."""
+        self._store = store
+        self._clock = clock
+        self._keys = keys
+        self._invitations = invitations
+        self._links = links
+        self._tokens: dict[str, Token] = {}
+        self._by_id: dict[tuple[str, str], Token] = {}
+
+    async def load(self, team: str | None = None) -> None:
+        """Read what the store knows, of one team or of all."""
+        for token in await self._store.tokens(team):
+            self.put(token)
+
+    def put(self, token: Token) -> None:
+        """Know a token, new or revoked."""
+        self._tokens[token.secret_sha256] = token
+        self._by_id[token.team, token.id] = token
+        if token.revoked_at is not None:
+            self.revocations.revoked(token.team, token.id)
+
+    def is_token(self, secret: str) -> bool:
+        """Whether `secret` is a token that is good."""
+        return self._holder(self._tokens.get(hashed(secret))) is not None
+
+    def of(self, team: str) -> list[Token]:
+        """Return every token that a team ever had, oldest first."""
+        mine = [token for token in self._by_id.values() if token.team == team]
+        return sorted(mine, key=lambda token: (token.created_at, token.id))
+
+    def find(self, team: str, token_id: str) -> Token | None:
+        """Return a token of a team by its id."""
+        return self._by_id.get((team, token_id))
+
+    async def let_in(self, secret: str, *, address: str | None = None) -> Caller:
+        """Return who holds `secret`, made here or a moment ago elsewhere."""
+        try:
+            return self.authenticate(secret, address=address)
+        except UnauthenticatedError:
+            if self.ask is None:
+                raise
+        await self.ask()
+        return self.authenticate(secret, address=address)
+
+    def authenticate(self, secret: str, *, address: str | None = None) -> Caller:
+        """Return who holds `secret`. Looked up by hash, so timing tells nothing about it."""
+        now = self._clock.now()
+        caller = self._keys.authenticate(secret, now=now)
+        if caller is None and secret.startswith(PREFIX):
+            caller = self._invitations.authenticate(hashed(secret), now=now)
+        elif caller is None:
+            digest = hashed(secret)
+            caller = self._holder(self._tokens.get(digest))
+            caller = caller or self._links.authenticate(digest, now=now)
+        if caller is None:
+            raise UnauthenticatedError
+        return caller if address is None else msgspec.structs.replace(caller, address=address)
+
+    @staticmethod
+    def _holder(token: Token | None) -> Caller | None:
+        if token is None or token.revoked_at is not None:
+            return None
+        return Caller(
+            team=token.team,
+            agent=token.agent,
+            operator=token.role == Role.OPERATOR,
+            observer=token.role == Role.OBSERVER,
+            token_id=token.id,
+        )
+
+    def require(self, caller: Caller, operation: str | None = None) -> None:
+        """Refuse a caller whose credential is no longer good, or not for this.
+
+        Args:
+            caller: who asks, as it was let in.
+            operation: what it asks for; None: to be pushed to.
+
+        Raises:
+            UnauthenticatedError: it would not be let in now.
+            ForbiddenError: it may not do this, whatever it is about.
+        """
+        if caller.token_id is not None:
+            token = self._by_id.get((caller.team, caller.token_id))
+            if token is None or token.revoked_at is not None:
+                raise UnauthenticatedError
+        elif caller.key_id is not None:
+            if not self._keys.good(caller.team, caller.key_id, now=self._clock.now()):
+                raise UnauthenticatedError
+        elif caller.invitation_id is not None and operation != "join":
+            raise ForbiddenError("an invitation is for joining, and for nothing else")
+        elif caller.link_id is not None:
+            if not self._links.good(caller.team, caller.link_id, now=self._clock.now()):
+                raise UnauthenticatedError
+        elif not caller.agent and caller.invitation_id is None and operation != "redeem_link":
+            raise UnauthenticatedError
+
+
+def hashed(secret: str) -> str:
+    """Return what is stored of a secret. Secrets are random and long, so a plain hash is enough."""
+    return hashlib.sha256(secret.encode()).hexdigest()

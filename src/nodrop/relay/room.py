@@ -1,0 +1,497 @@
+"""Backpressure: how much of one agent's may be waiting, and how fast it may ask for more.
+
+Work, requests, reads and bytes to be sent are each counted by agent, so that one which takes too
+much is refused, or waits, and the others are not.
+
+Counted from commits, beginning with what the store holds at the start. An offer on its way to a
+commit is counted too, so that a burst cannot pass between two commits.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from types import coroutine
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from nodrop.log.port import LARGE_BODY_BYTES, Key, Store
+from nodrop.model import budget
+from nodrop.model.budget import Bucket
+from nodrop.model.commands import Candidate
+from nodrop.model.errors import QueueFullError, RateLimitedError, UnavailableError
+from nodrop.model.handoff import Handoff
+from nodrop.model.limits import Limits
+from nodrop.model.names import ANONYMOUS
+from nodrop.protocol.entries import Draft
+from nodrop.protocol.operations import OPERATIONS
+
+T = TypeVar("T")
+
+_SMALLER: Final = "Wait until some are finished, or cancel some; keep large data elsewhere and hand off where it is."
+COSTLY_SECONDS: Final = 0.005
+"""A request that takes longer without a pause is costly."""
+DEBT_SECONDS_MAX: Final = 2.0
+"""The longest that an agent waits for its share, whatever it spent."""
+SLICE_SECONDS: Final = 0.01
+"""Time for one agent's requests in one turn of the event loop; the rest of them waits for the next."""
+LARGE_BYTES: Final = 65_536
+"""A request larger than this takes a millisecond or more to read: it is read aside."""
+
+
+class Room:
+    """The unfinished handoffs of every requester and of every inbox."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._asked: Counter[Key] = Counter()
+        self._inboxes: Counter[Key] = Counter()
+        self._sizes: dict[Key, int] = {}
+        """Bytes of each unfinished handoff that came with a large body since this node started."""
+        self._bytes: Counter[Key] = Counter()
+        """The same by requester."""
+
+    async def load(self, store: Store) -> None:
+        """Count what there is. Before anything is committed, so that nothing is counted twice.
+
+        Where several engines write, it is counted again and again, and right to within what they
+        wrote meanwhile.
+        """
+        asked, inboxes = Counter[Key](), Counter[Key]()
+        for team, origin, recipient, count in await store.unfinished():
+            asked[team, origin] += count
+            inboxes[team, recipient] += count
+        self._asked, self._inboxes = asked, inboxes
+
+    def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
+        """Return why one more handoff would be too many; None if it is not."""
+        return self.why_full_of(team, origin) or self.why_full_inbox(team, recipient)
+
+    def why_full_of(self, team: str, origin: str) -> QueueFullError | None:
+        """Return why one more handoff of a requester would be too many; None if it is not."""
+        limits = self._limits
+        anonymous = origin == ANONYMOUS
+        most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
+        if self._asked[team, origin] >= most:
+            return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
+        size = self._bytes[team, origin]
+        allowed = limits.open_bytes_per_agent_max
+        if self._bytes.total() >= limits.open_bytes_per_relay_max:
+            allowed = limits.open_bytes_reserved
+        if size < allowed:
+            return None
+        return self._full(f"the unfinished handoffs of {origin} hold {size} bytes", _SMALLER)
+
+    def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
+        """Return why one more handoff in an inbox would be too many; None if it is not."""
+        waiting = self._inboxes[team, recipient]
+        if waiting < self._limits.inbox_handoffs_max:
+            return None
+        return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
+
+    def fullest_last(self, team: str, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+        """Return whom to ask next, those with a full inbox after all others.
+
+        They are still asked where nobody else is left: what was stored is not dropped because
+        somebody has much to do.
+        """
+        return tuple(sorted(candidates, key=lambda candidate: self.is_full(team, candidate)))
+
+    def is_full(self, team: str, candidate: Candidate) -> bool:
+        """Whether an inbox has no room for one more."""
+        return self._inboxes[team, candidate.agent] >= self._limits.inbox_handoffs_max
+
+    def queued(self, team: str, agent: str) -> int:
+        """Return how many unfinished handoffs an agent has, with offers on their way to a commit."""
+        return self._inboxes[team, agent]
+
+    def waiting(self, team: str) -> dict[str, int]:
+        """Return how many unfinished handoffs each agent of a team is the recipient of."""
+        return {
+            agent: count for (of, agent), count in self._inboxes.items() if of == team and count
+        }
+
+    def _full(self, detail: str, next_step: str | None = None) -> QueueFullError:
+        error = QueueFullError(detail, next_step=next_step)
+        error.retry_after_seconds = self._limits.full_retry_seconds
+        return error
+
+    @contextmanager
+    def reserved(self, team: str, origin: str, recipient: str) -> Generator[None]:
+        """Count an offer until its commit is counted, or it came to nothing."""
+        self.reserve(team, origin, recipient)
+        try:
+            yield
+        finally:
+            self.release(team, origin, recipient)
+
+    def reserve(self, team: str, origin: str, recipient: str) -> None:
+        """Count an offer that is on its way to a commit."""
+        self._asked[team, origin] += 1
+        self._inboxes[team, recipient] += 1
+
+    def release(self, team: str, origin: str, recipient: str) -> None:
+        """Count it no longer: its commit is counted, or it came to nothing."""
+        self._less(self._asked, (team, origin))
+        self._less(self._inboxes, (team, recipient))
+
+    def note(
+        self, changed: Iterable[tuple[Handoff | None, Handoff]], entries: Iterable[Draft] = ()
+    ) -> None:
+        """Count what a commit changed: each handoff as it was, and as it is; and what it brought."""
+        large = {
+            (entry.team, entry.handoff_id): len(entry.body)
+            for entry in entries
+            if entry.version == 1 and entry.body and len(entry.body) > LARGE_BODY_BYTES
+        }
+        for before, after in changed:
+            self._note_size(after, large.get((after.team, after.id)))
+            was, is_ = before is not None and before.outcome is None, after.outcome is None
+            if was == is_ and (before is None or before.recipient == after.recipient):
+                continue
+            if was and before is not None:
+                self._less(self._asked, (before.team, before.origin))
+                self._less(self._inboxes, (before.team, before.recipient))
+            if is_:
+                self._asked[after.team, after.origin] += 1
+                self._inboxes[after.team, after.recipient] += 1
+
+    def _note_size(self, handoff: Handoff, size: int | None) -> None:
+        key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)
+        if handoff.outcome is not None:
+            if gone := self._sizes.pop(key, 0):
+                self._less(self._bytes, requester, gone)
+        elif size is not None:
+            self._sizes[key] = size
+            self._bytes[requester] += size
+
+    @staticmethod
+    def _less(counter: Counter[Key], key: Key, by: int = 1) -> None:
+        counter[key] -= by
+        if counter[key] <= 0:
+            del counter[key]
+
+
+class Turns:
+    """Agents that do something so many at a time; more of one agent's wait in line."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lines: dict[Key, asyncio.Semaphore] = {}
+        self._present: Counter[Key] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, key: Key) -> AsyncGenerator[None]:
+        """Enter when it is the agent's turn."""
+        line = self._lines.setdefault(key, asyncio.Semaphore(self._most))
+        self._present[key] += 1
+        try:
+            async with line:
+                yield
+        finally:
+            self._present[key] -= 1
+            if not self._present[key]:
+                del self._present[key], self._lines[key]
+
+
+class Aside(Protocol):
+    """Does something that takes long on a thread, for an agent, and waits for it."""
+
+    async def __call__(self, key: Key, work: Callable[[], T]) -> T:
+        """Return what `work` returns."""
+        ...
+
+
+class Shares:
+    """The relay's time: an agent whose requests are costly waits between them, and others do not.
+
+    Many small requests of one agent take turns with those of others: each turn of the event loop has
+    time for a slice of them. That delays nothing while nobody else asks. Reading large requests and
+    checking large payloads is done on one thread, one of an agent's at a time.
+    """
+
+    def __init__(self, limits: Limits, *, used: Callable[[], float] = time.thread_time) -> None:
+        """Go by `used`, seconds of processor time: a busy machine is no agent's doing."""
+        self.used = used
+        self._waits_per_second = 100 / limits.costly_percent - 1
+        self._free_at: dict[Key, float] = {}
+        self._turns = Turns(1)
+        self._aside = Turns(1)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nodrop-large")
+        self._slices: dict[Key, float] = {}
+        """Seconds that were spent on each agent in this turn of the event loop."""
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def spent(self, key: Key, seconds: float) -> None:
+        """Count time that was spent on an agent without a pause."""
+        if not self._slices:
+            asyncio.get_running_loop().call_soon(self._slices.clear)
+        self._slices[key] = self._slices.get(key, 0.0) + seconds
+        if seconds >= COSTLY_SECONDS:
+            self._charge(key, seconds)
+
+    def _charge(self, key: Key, seconds: float) -> None:
+        """Have an agent wait for its share after something costly."""
+        now = asyncio.get_running_loop().time()
+        free_at = max(self._free_at.get(key, now), now) + seconds * self._waits_per_second
+        self._free_at[key] = min(free_at, now + DEBT_SECONDS_MAX)
+
+    def is_free(self, key: Key) -> bool:
+        """Whether an agent need not wait."""
+        free_at = self._free_at.get(key)
+        if free_at is not None:
+            if free_at > asyncio.get_running_loop().time():
+                return False
+            del self._free_at[key]
+        return self._slices.get(key, 0.0) < SLICE_SECONDS
+
+    async def turn(self, key: Key) -> None:
+        """Return when an agent has time again; its requests wait in line."""
+        if self.is_free(key):
+            return
+        async with self._turns.turn(key):
+            while not self.is_free(key):
+                now = asyncio.get_running_loop().time()
+                await asyncio.sleep(max(self._free_at.get(key, now) - now, 0))
+
+    async def aside(self, key: Key, work: Callable[[], T]) -> T:
+        """Return what `work` returns, done on the thread and counted for an agent."""
+
+        def timed() -> tuple[T | None, Exception | None, float]:
+            began = time.thread_time()
+            try:
+                return work(), None, time.thread_time() - began
+            except Exception as error:  # noqa: BLE001  # raised below, its time counted
+                return None, error, time.thread_time() - began
+
+        async with self._aside.turn(key):
+            await self.turn(key)
+            try:
+                doing = asyncio.get_running_loop().run_in_executor(self._thread, timed)
+            except RuntimeError:  # closed
+                raise UnavailableError("the relay is stopping") from None
+            done, error, seconds = await doing
+            if seconds >= COSTLY_SECONDS:
+                self._charge(key, seconds)
+        if error is not None:
+            raise error
+        return cast("T", done)
+
+    @coroutine
+    def measured(self, key: Key, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Return what `work` returns, its time counted for an agent."""
+        used = self.used
+        step: Callable[[Any], Any] = work.send
+        value: Any = None
+        while True:
+            began = used()
+            try:
+                waits_for = step(value)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.spent(key, used() - began)
+            try:
+                step, value = work.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001  # work is told, and decides
+                step, value = work.throw, error
+
+
+class Waits:
+    """Requests that wait, by agent."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: Counter[Key] = Counter()
+
+    def enter(self, key: Key) -> None:
+        """Count one more.
+
+        Raises:
+            QueueFullError: that is one too many.
+        """
+        if self._waiting[key] >= self._most:
+            raise QueueFullError(
+                f"{self._waiting[key]} requests of {key[1]} wait",
+                next_step="Wait for fewer things at a time, or look without `wait`.",
+            )
+        self._waiting[key] += 1
+
+    def leave(self, key: Key) -> None:
+        """Count one less."""
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            del self._waiting[key]
+
+
+class _Bytes:
+    """Bytes that the relay holds for agents: so many for each, and fewer where all have much."""
+
+    def __init__(self, *, per_agent: int, per_relay: int, reserved: int) -> None:
+        self._per_agent = per_agent
+        self._per_relay = per_relay
+        self._reserved = reserved
+        """What each may have, whatever others have."""
+        self._bytes: Counter[Key] = Counter()
+        self._total = 0
+
+    def has_room(self, key: Key, size: int) -> bool:
+        """Whether so many more may be held for an agent."""
+        most = self._per_agent
+        if self._total + size > self._per_relay:
+            most = self._reserved
+        return not self._bytes[key] or self._bytes[key] + size <= most
+
+    def add(self, key: Key, size: int) -> None:
+        """Count bytes that are held from now on; a negative number: that are no longer."""
+        self._total += size
+        self._bytes[key] += size
+        if not self._bytes[key]:
+            del self._bytes[key]
+
+
+class Incoming(_Bytes):
+    """Bytes of requests that are on their way, by agent."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(
+            per_agent=limits.incoming_bytes_per_agent_max,
+            per_relay=limits.incoming_bytes_per_relay_max,
+            reserved=limits.frame_bytes_max,
+        )
+
+    def take(self, key: Key, size: int) -> None:
+        """Count bytes that came.
+
+        Raises:
+            QueueFullError: more of that agent's are on their way than may be.
+        """
+        if not self.has_room(key, size):
+            raise QueueFullError(
+                f"{self._bytes[key]} bytes of requests of {key[1]} are on their way",
+                next_step="Send fewer large requests at a time, then repeat the same command.",
+            )
+        self.add(key, size)
+
+    @contextmanager
+    def counting(self, key: Key) -> Generator[Callable[[int], None]]:
+        """Have the bytes of a request counted by what this yields, until the block ends."""
+        size = 0
+
+        def counted(more: int) -> None:
+            nonlocal size
+            self.take(key, more)
+            size += more
+
+        try:
+            yield counted
+        finally:
+            self.add(key, -size)
+
+
+class Outgoing(_Bytes):
+    """Bytes that wait to be read by clients, by agent."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(
+            per_agent=limits.outgoing_bytes_per_agent_max,
+            per_relay=limits.outgoing_bytes_per_relay_max,
+            reserved=limits.outgoing_bytes_max,
+        )
+
+    @contextmanager
+    def waiting(self, key: Key, size: int) -> Generator[None]:
+        """Count bytes while the block runs.
+
+        Raises:
+            QueueFullError: more wait for that agent than it may leave unread.
+        """
+        if not self.has_room(key, size):
+            raise unread(key[1])
+        self.add(key, size)
+        try:
+            yield
+        finally:
+            self.add(key, -size)
+
+
+def unread(agent: str) -> QueueFullError:
+    """Return the refusal of a large answer to an agent that leaves others unread."""
+    return QueueFullError(
+        f"{agent} has not read what it was answered",
+        next_step="Read the answers that are there, ask for less at a time, then ask again.",
+    )
+
+
+COUNTED: Final = frozenset(
+    name for name, operation in OPERATIONS.items() if operation.changes and name != "heartbeat"
+)
+"""What counts as a command. Nobody shall lose its work because a heartbeat was one too many."""
+
+
+class _Meter:
+    """What an agent may ask for before anybody looks at the clock again."""
+
+    __slots__ = ("at", "left")
+
+    def __init__(self, left: float, at: int) -> None:
+        self.left = left
+        self.at = at
+
+
+class Rates:
+    """How fast each agent asks. Costs a look-up, until an agent has used up its burst."""
+
+    def __init__(self, limits: Limits, *, now: Callable[[], int]) -> None:
+        self._limits = limits
+        self._now = now
+        self._offers: dict[Key, _Meter] = {}
+        self._commands: dict[Key, _Meter] = {}
+        self._attempts: dict[Key, _Meter] = {}
+        """Of callers without a bearer, by what they ask for and their address: bounded, the oldest
+        are forgotten first."""
+
+    def spend(self, team: str, agent: str, *, offer: bool) -> None:
+        """Count a command of an agent; refuse it if that is one too many now."""
+        key = (team, agent)
+        self._take(self._commands, key, self._limits.commands_per_second_max)
+        if offer:
+            self._take(self._offers, key, self._limits.offers_per_second_max)
+
+    def spend_attempt(self, address: str) -> None:
+        """Count an attempt to sign in; refuse it if that is one too many now."""
+        self._take_of_address("", address, self._limits.sign_ins_per_second_max)
+
+    def spend_anonymous(self, address: str) -> None:
+        """Count a call without a token; refuse it if that is one too many now."""
+        self._take_of_address(ANONYMOUS, address, self._limits.anonymous_calls_per_second_max)
+
+    def _take_of_address(self, what: str, address: str, per_second: float) -> None:
+        self._take(self._attempts, (what, address), per_second)
+        while len(self._attempts) > self._limits.refusals_max:
+            del self._attempts[next(iter(self._attempts))]
+
+    def _take(self, meters: dict[Key, _Meter], key: Key, per_second: float) -> None:
+        meter = meters.get(key)
+        if meter is None or meter.left < 1:
+            meter = meters[key] = self._refilled(meter, key, per_second)
+        meter.left -= 1
+
+    def _refilled(self, meter: _Meter | None, key: Key, per_second: float) -> _Meter:
+        now, most = self._now(), max(per_second * self._limits.burst_seconds, 1.0)
+        if meter is None:
+            return _Meter(most, now)
+        bucket = budget.refilled(
+            Bucket(level=meter.left, at=meter.at), now=now, per_second=per_second, most=most
+        )
+        if bucket.level < 1:
+            error = RateLimitedError(
+                f"{key[1] or 'this caller'} may ask {per_second:g} times a second"
+            )
+            error.retry_after_seconds = budget.wait_seconds(bucket, cost=1, per_second=per_second)
+            raise error
+        return _Meter(bucket.level, bucket.at)

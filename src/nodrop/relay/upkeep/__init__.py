@@ -1,0 +1,1 @@
+"""Upkeep: backups, checkpoints, retention, searching the log, figures."""

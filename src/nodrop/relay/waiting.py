@@ -1,0 +1,104 @@
+"""Offers that wait for a free slot: one connection of their agent is told of each, once.
+
+What it is told of it can acknowledge as queued, so that nobody is reminded of work that is in good
+hands. An offer that is delivered within a moment is not worth telling of, so each is told of a
+moment after it came.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from nodrop.log.port import Key, Store, takeable
+from nodrop.model.handoff import Handoff
+from nodrop.model.limits import Limits
+from nodrop.protocol.showing import waiting_view
+from nodrop.relay.alarms import Alarms
+from nodrop.relay.delivery.queues import Queues
+from nodrop.relay.delivery.waiters import Taker, Takers
+from nodrop.relay.ports import Clock
+
+TELL_AFTER_MS: Final = 200
+"""How long an offer waits for a free slot before a connection is told of it."""
+
+
+class Waiting:
+    """Tells connections what waits for their agents."""
+
+    def __init__(
+        self,
+        store: Store,
+        takers: Takers,
+        queues: Queues,
+        *,
+        clock: Clock,
+        alarms: Alarms,
+        limits: Limits,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._store = store
+        self._takers = takers
+        self._queues = queues
+        self._clock = clock
+        self._alarms = alarms
+        self._most = limits.queued_acks_max
+        self._spawn = spawn
+        self._fresh: dict[Key, dict[str, None]] = {}
+        """Offers that are yet to be told of, by agent."""
+        self._joined: dict[Key, Taker] = {}
+        """Connections that are yet to be told of everything that waits."""
+        self._told: dict[Key, set[str]] = {}
+        """Offers that a connection was told of, and that still wait unacknowledged."""
+
+    def note(self, handoff: Handoff) -> None:
+        """Take in a handoff that changed."""
+        key = (handoff.team, handoff.recipient)
+        if not self._takers.connected(*key):
+            return
+        told = self._told.get(key)
+        if takeable(handoff) and handoff.queued is None:
+            if told is None or handoff.id not in told:
+                self._fresh.setdefault(key, {})[handoff.id] = None
+                self._expect(key)
+        elif told is not None:
+            told.discard(handoff.id)
+
+    def join(self, taker: Taker) -> None:
+        """Tell a new connection everything that waits: an earlier one may be gone with what it knew."""
+        if taker.offered is not None:
+            key = (taker.team, taker.agent)
+            self._told.pop(key, None)
+            self._joined[key] = taker
+            self._expect(key)
+
+    def _expect(self, key: Key) -> None:
+        if (
+            len(self._fresh.get(key, ())) + (key in self._joined) == 1
+        ):  # the first since the last time
+            self._alarms.set(self._clock.now() + TELL_AFTER_MS, partial(self._ring, key))
+
+    def _ring(self, key: Key) -> None:
+        self._spawn(self._tell(key))
+
+    async def _tell(self, key: Key) -> None:
+        team, agent = key
+        joined, fresh = self._joined.pop(key, None), self._fresh.pop(key, {})
+        taker = joined or self._takers.listening(team, agent)
+        if taker is None or taker.offered is None:
+            self._told.pop(key, None)
+            return
+        line = await self._queues.know_line(team, agent)
+        names = line.unacknowledged if joined else fresh
+        room = max(self._most - line.queued, 0)
+        keys = [(team, handoff_id) for handoff_id in names][:room]
+        found = [
+            handoff
+            for handoff in await self._store.handoffs(keys)
+            if takeable(handoff) and handoff.queued is None and handoff.recipient == agent
+        ]
+        if not found:
+            return
+        found.sort(key=line.place)
+        slots = line.held + self._takers.free(team, agent)
+        self._told.setdefault(key, set()).update(handoff.id for handoff in found)
+        taker.offered([waiting_view(h, place=line.place(h), slots=slots) for h in found])

@@ -1,0 +1,1 @@
+"""Handoffs to A2A agents elsewhere."""

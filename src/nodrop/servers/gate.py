@@ -1,0 +1,155 @@
+"""The gate before every networked door: requests must name this relay, pages must come from it.
+
+A web page that the user has open elsewhere can reach a relay on loopback: by a name of its own
+that it lets resolve to 127.0.0.1 (DNS rebinding), or by a plain cross-site request. The first
+shows in `Host`, the second in `Origin`. Who is asking, and for what, is for the doors behind.
+"""
+
+import functools
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from nodrop.model.errors import ForbiddenError, InvalidRequestError, NodropError
+from nodrop.protocol.asgi import address_of, refuse
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+MCP_PATH: Final = "/mcp"
+_A2A_PATHS: Final = re.compile(r"(?:/teams/[^/]+)?/agents/|/\.well-known/|/a2a(?:/|$)|/search$")
+_MANIFEST_PATH: Final = re.compile(r"(?:/teams/[^/]+)?/agents/[^/]+")
+"""A2A posts here; whoever reads it asks for the agent's manifest."""
+_POLICY_VIOLATION: Final = 1008
+_CLOSE: Final = (b"connection", b"close")
+
+
+class Gate:
+    """One ASGI application: HTTP and WebSocket requests that may come in, to the door they want."""
+
+    def __init__(
+        self,
+        *,
+        http: ASGIApp,
+        websocket: ASGIApp,
+        mcp: ASGIApp | None = None,
+        a2a: ASGIApp | None = None,
+        hosts: Collection[str] = LOOPBACK,
+        addresses: bool = False,
+        origins: Collection[str] = (),
+        refused: Callable[[NodropError, str | None], None] = lambda _error, _address: None,
+    ) -> None:
+        """Let in what names one of `hosts`.
+
+        With `addresses` any bare IP address will do, for a relay that listens on all of its own:
+        an address cannot be rebound. Pages of this relay's own origin may call it, and pages of
+        `origins`. `refused` hears of what is turned away, and where it came from.
+        """
+        self._doors = {"http": http, "websocket": websocket, "mcp": mcp or http, "a2a": a2a or http}
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._addresses = addresses
+        self._origins = frozenset(origins)
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of ASGI."""
+        door = self._doors[_kind(scope)]
+        headers = dict[bytes, bytes](scope["headers"])
+        host, origin = headers.get(b"host", b""), headers.get(b"origin")
+        if len(headers) != len(scope["headers"]) and (twice := _said_twice(scope)):
+            why = f"the header {twice} is there more than once"
+            error = InvalidRequestError(why, next_step="Send it once.")
+            error.suspect = "header_twice"
+            self._refused(error, address_of(scope))
+            await _turn_away(scope, send, error, status=HTTPStatus.BAD_REQUEST)
+        elif not self._names_this_relay(host):
+            why = f"the host {_shown(host)} is not a name of this relay"
+            how = "Use an address that the relay listens on, or start it with this host allowed."
+            await self._turn_away(scope, send, "foreign_host", why, how)
+        elif origin is not None and not self._is_own_page(origin, host):
+            why = f"pages of {_shown(origin)} may not call this relay"
+            how = "Open the relay's own address, or start it with this origin allowed."
+            await self._turn_away(scope, send, "foreign_origin", why, how)
+        else:
+            await door(scope, receive, send)
+
+    async def _turn_away(self, scope: Scope, send: Send, suspect: str, why: str, how: str) -> None:
+        error = ForbiddenError(why, next_step=how)
+        error.suspect = suspect
+        self._refused(error, address_of(scope))
+        await _turn_away(scope, send, error)
+
+    def _names_this_relay(self, host: bytes) -> bool:
+        name = _name_in(host)
+        return name in self._hosts or (self._addresses and _is_address(name))
+
+    def _is_own_page(self, origin: bytes, host: bytes) -> bool:
+        text = origin.decode("latin-1").lower()
+        return text in self._origins or text in {f"{s}://{_shown(host)}" for s in _SCHEMES}
+
+
+def _kind(scope: Scope) -> str:
+    """Return the door that a connection wants."""
+    path: str = scope["path"]
+    if scope["type"] != "http" or path.startswith("/v1/"):  # most are for these, and pass at once
+        return scope["type"]
+    if path == MCP_PATH:
+        return "mcp"
+    if scope["method"] in {"GET", "HEAD"} and _MANIFEST_PATH.fullmatch(path):
+        return "http"
+    return "a2a" if _A2A_PATHS.match(path) else "http"
+
+
+_SCHEMES: Final = ("http", "https")
+_SAID_ONCE: Final = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"authorization",
+        b"idempotency-key",
+        b"content-type",
+        b"content-encoding",
+        b"last-event-id",
+    }
+)
+"""Headers of which there is one: with two, whoever looks may see another than we do."""
+_KNOWN_HOSTS_MAX: Final = 256
+_HOST: Final = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{1,5})?")
+
+
+@functools.lru_cache(maxsize=_KNOWN_HOSTS_MAX)
+def _name_in(host: bytes) -> str:
+    """Return the name in a `Host` header, without the port; an empty one if there is none."""
+    parts = _HOST.fullmatch(host)
+    return (parts[1] or parts[2]).decode().lower() if parts else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _said_twice(scope: Scope) -> str | None:
+    names = Counter(name for name, _ in scope["headers"] if name in _SAID_ONCE)
+    return next((name.decode() for name, count in names.items() if count > 1), None)
+
+
+def _shown(header: bytes) -> str:
+    return header.decode("latin-1")[:200].lower()
+
+
+async def _turn_away(
+    scope: Scope, send: Send, error: NodropError, *, status: int | None = None
+) -> None:
+    if scope["type"] == "http":
+        await refuse(send, error, status=status, headers=[_CLOSE])
+    elif (kind := "websocket.http.response") in scope.get("extensions", {}):
+        await refuse(send, error, status=status, headers=[_CLOSE], kind=kind)
+    else:
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION})

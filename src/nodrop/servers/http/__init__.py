@@ -1,0 +1,1 @@
+"""HTTP: the operations of `protocol.operations` below `/v1/`, and a few pages about the relay."""

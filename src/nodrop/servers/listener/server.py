@@ -1,0 +1,435 @@
+"""The socket under the networked doors: uvicorn, held to the relay's bounds and its own end.
+
+Serves whatever ASGI application it is given and knows none of the doors.
+"""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
+from websockets.http11 import Request
+
+from nodrop.model.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
+from nodrop.protocol.asgi import DRAINED, PROVE
+from nodrop.protocol.errors import document
+from nodrop.servers.listener.connections import Connections
+
+_SHUTDOWN_SECONDS_MAX: Final = 5
+_KEPT_BY_KERNEL: Final = sys.platform == "linux"
+"""Whether the kernel asks idle connections if they are still there, at no cost to this process."""
+_PROBE_SECONDS: Final = 15
+"""How long a connection is silent before the kernel asks: one that is gone is noticed within 30 s."""
+_PING_SECONDS: Final = 300.0 if _KEPT_BY_KERNEL else 15.0
+"""The same question to the client itself, which a proxy in between cannot answer in its place."""
+_PONG_SECONDS_MAX: Final = 15.0
+_UNREAD_MS_MAX: Final = 30_000
+"""How long sent bytes may stay unread before the kernel gives a connection up."""
+_HEAD_BYTES_MAX: Final = 65_536
+"""The head of a request; a chunk's too."""
+
+_UNCOUNTED_BYTES: Final = 65_536
+"""Of an unfinished message; the kernel holds as many for every connection."""
+
+_REACHED_BY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # looked up, not bound to
+ANY_ADDRESS: Final = frozenset(_REACHED_BY)
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a connection may take."""
+
+    head_seconds: float = 15.0
+    """Until a request's head is there; before it, until a TLS handshake is done."""
+    parting_seconds: float = 5.0
+    """How long whoever was refused may go on talking, so that the refusal is not lost in a reset."""
+
+
+class TLS(msgspec.Struct, frozen=True, kw_only=True):
+    """What a relay proves its name with."""
+
+    certificate: Path
+    key: Path
+
+
+@asynccontextmanager
+async def listen(
+    application: ASGIApp,
+    *,
+    host: str,
+    port: int,
+    frame_bytes_max: int,
+    tls: TLS | None = None,
+    patience: Patience = Patience(),  # noqa: B008  # a frozen value
+    connections: Connections | None = None,
+    before_shutdown: Callable[[], None] = lambda: None,
+) -> AsyncGenerator[str]:
+    """Serve `application`; yields its address once it can be reached. Port 0 is any free one.
+
+    At the end nothing new is let in, `before_shutdown` is called so that waiting requests can be
+    answered, and those that run are given a few seconds. `connections` bounds how many there may be.
+
+    Raises:
+        UnavailableError: the address cannot be listened on, or the certificate not used.
+    """
+    listener = _bind(host, port)
+    connections = Connections() if connections is None else connections  # an empty one is false
+    config = _Config(
+        application,
+        patience=patience,
+        open_connections=connections,
+        interface="asgi3",
+        http=_Http,
+        ws=_WebSocket,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws_max_size=frame_bytes_max,
+        ws_ping_interval=_PING_SECONDS,
+        ws_ping_timeout=_PONG_SECONDS_MAX,
+        ws_per_message_deflate=False,
+        backlog=connections.backlog,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS_MAX,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        listener.close()
+        raise UnavailableError(f"the certificate cannot be used: {error}") from None
+    url = _url(host, listener.getsockname()[1], tls)
+    server = _Server(config, before_shutdown)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="nodrop doors")
+    try:
+        await asyncio.wait({serving, server.up}, return_when=asyncio.FIRST_COMPLETED)
+        if server.up.done():
+            yield url
+    finally:
+        server.should_exit = True
+        await serving  # which also tells what kept it from listening
+
+
+class _Config(uvicorn.Config):
+    """What every connection finds: uvicorn's configuration, and ours."""
+
+    def __init__(
+        self, *args: Any, patience: Patience, open_connections: Connections, **named: Any
+    ) -> None:
+        super().__init__(*args, **named)
+        self.patience = patience
+        self.open_connections = open_connections
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that says when it is up, and leaves signals to those who know what else must end."""
+
+    def __init__(self, config: uvicorn.Config, before_shutdown: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._before_shutdown = before_shutdown
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none: uvicorn would raise them again before the store is closed."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen. uvicorn's own sets no bound on a TLS handshake."""
+        config = self.config
+        assert isinstance(config, _Config), "it was made with one"
+        patience = config.patience
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=listener,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=patience.head_seconds if config.ssl else None,
+                ssl_shutdown_timeout=patience.parting_seconds if config.ssl else None,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
+        self.up.set_result(None)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _Http(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, answer what waits, and wait for what runs."""
+        self._before_shutdown()
+        await super().shutdown(sockets)
+
+
+class _Http(HttpToolsProtocol):
+    """HTTP whose heads are bounded in size and time, and whose refusals arrive.
+
+    A timer is set only while something is overdue: a request that comes in one piece costs none.
+    """
+
+    config: _Config
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._patience = self.config.patience
+        self._open = self.config.open_connections
+        self._overdue: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        """Received since anything was made of it."""
+        self._in_head = False
+        self._parting = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Expect a request."""
+        super().connection_made(transport)
+        self._expect(self._patience.head_seconds, self._refuse_slow)
+        self._open.made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        self._expect_no_more()
+        self._open.lost(self.transport)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, as long as it becomes something."""
+        if self._parting:
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > _HEAD_BYTES_MAX and not self._parting:
+            self._refuse_large()
+        elif self._in_head and self._overdue is None:
+            self._expect(self._patience.head_seconds, self._refuse_slow)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self.scope["extensions"] = {PROVE: partial(self._open.prove, self.transport)}  # pyright: ignore[reportGeneralTypeIssues]  # ours
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        """Have a request answered, now that its head is there."""
+        if self._parting:
+            return
+        self._in_head = False
+        large = self._head_bytes > _HEAD_BYTES_MAX and self._measure_head() > _HEAD_BYTES_MAX
+        self._head_bytes = 0
+        self._expect_no_more()
+        if large:
+            self._refuse_large()
+            return
+        self._open.begin(self.transport)
+        super().on_headers_complete()
+        if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]  # None for an upgrade
+            self.cycle.transport = _Parting(self)  # pyright: ignore[reportAttributeAccessIssue]  # all that an answer needs of it
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._head_bytes = 0
+        if not self._parting:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._head_bytes = 0
+        if not self._parting:
+            self._expect_no_more()
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End an answer. Who is answered before having said everything is not listened to long."""
+        self._open.end(self.transport)
+        if self._open.proven(self.transport):
+            self.timeout_keep_alive = self._open.keep_alive_seconds
+        else:
+            self.timeout_keep_alive = self._open.keep_alive_unproven_seconds
+        super().on_response_complete()
+        cycle = self.cycle
+        if cycle.response_complete and cycle.more_body and not self._parting:
+            self._expect(self._patience.parting_seconds, self.transport.close)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Go on as a WebSocket, unless its head was refused."""
+        if not self._parting:
+            super().handle_websocket_upgrade()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        error = InvalidRequestError(msg, next_step="Send HTTP/1.1.")
+        self._refuse(error, HTTPStatus.BAD_REQUEST)
+
+    def part(self) -> None:
+        """Close the connection; whoever still talks is let finish, unheard."""
+        said_all = self.cycle is not None and not self.cycle.more_body  # pyright: ignore[reportUnnecessaryComparison]  # None before the first request
+        if said_all or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._parting = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._expect(self._patience.parting_seconds, self.transport.close)
+
+    def _measure_head(self) -> int:
+        """Return the bytes of a head that came together with what follows it.
+
+        Each header has a colon, a space and an end of line besides.
+        """
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_large(self) -> None:
+        error = TooLargeError(f"the head of the request is larger than {_HEAD_BYTES_MAX} bytes")
+        self._refuse(error, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def _refuse_slow(self) -> None:
+        why = f"no request within {self._patience.head_seconds:g} s"
+        error = InvalidRequestError(why, next_step="Send the whole request at once.")
+        self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
+
+    def _refuse(self, error: NodropError, status: HTTPStatus) -> None:
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]  # None before the first request
+            if cycle.response_started or self.pipeline:
+                self.transport.close()  # an answer is being sent, and this would end up in it
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        body = msgspec.json.encode(document(error, status=status))
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            "content-type: application/problem+json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.part()
+
+    def _expect(self, seconds: float, otherwise: Callable[[], None]) -> None:
+        self._expect_no_more()
+        self._overdue = self.loop.call_later(seconds, otherwise)
+
+    def _expect_no_more(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+
+
+class _Parting:
+    """What an answer sees of its connection: closing it leaves time to be heard."""
+
+    def __init__(self, protocol: _Http) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        self._protocol.part()
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket whose refusals arrive."""
+
+    config: _Config
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._parting = False
+        self._unfinished = 0
+        """Bytes that came since the last message was complete."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the connection no longer."""
+        self.config.open_connections.lost(self.transport)
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        """Have the connection served, and the listener told whose it is."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            extensions: dict[str, Any] = {**(self.scope.get("extensions") or {})}
+            extensions[PROVE] = partial(self.config.open_connections.prove, self.transport)
+            extensions[DRAINED] = self.writable.wait
+            self.scope["extensions"] = extensions
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, unless it was refused, or too much is on its way without becoming a message."""
+        if self._parting:
+            return
+        self._unfinished += len(data)
+        super().data_received(data)
+        if self._unfinished > _UNCOUNTED_BYTES and not self._parting:
+            connections = self.config.open_connections
+            if not connections.hold(self.transport, self._unfinished):
+                self.conn.send_close(CloseCode.TRY_AGAIN_LATER)
+                self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message on. A text that is none is the client's fault, and no entry in our log."""
+        if self._unfinished > _UNCOUNTED_BYTES:
+            self.config.open_connections.hold(self.transport, 0)
+        self._unfinished = 0
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        """Say why the connection ends, and leave time for it to be read."""
+        said = self.conn.close_sent
+        assert said is not None, "it has been failed"
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": said.code, "reason": said.reason}
+        )
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self._parting = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(
+            self.config.patience.parting_seconds, self.transport.close
+        )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        listener = socket.create_server(address, family=family)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen on {host}, port {port}: {error.strerror or error}",
+            next_step="Stop what listens there, or choose another port: --port 0 takes any free one.",
+        ) from None
+    if sys.platform == "linux":  # inherited by every connection
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    return listener
+
+
+def _url(host: str, port: int, tls: TLS | None) -> str:
+    name = _REACHED_BY.get(host, host)
+    return f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"

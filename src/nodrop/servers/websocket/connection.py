@@ -1,0 +1,393 @@
+"""One connection after its hello: commands run side by side, answers come as they are ready."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any, Final
+
+import msgspec
+
+from nodrop.model.errors import (
+    InvalidRequestError,
+    NodropError,
+    Problem,
+    QueueFullError,
+    RelayFaultError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from nodrop.protocol.decoding import decode_strict, peek
+from nodrop.protocol.requests import Heartbeat, Request, Take
+from nodrop.protocol.views import (
+    EndedAnswer,
+    HandoffAnswer,
+    ItemView,
+    OfferedAnswer,
+    PushView,
+    WaitingView,
+)
+from nodrop.relay.relay import Asking, Caller, Listening, Relay, Reply, Subscription
+from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES, unread
+from nodrop.servers.websocket import frames
+from nodrop.servers.websocket.frames import Call, Credit, Flush, Frame, Hello, Id
+from nodrop.servers.websocket.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT_MAX: Final = 4_096
+"""Commands of one connection that may wait for their answers."""
+
+COME_BACK: Final = 1013
+UNAUTHENTICATED: Final = 4401
+
+_NOTHING: Final = object()
+"""In place of an answer that nobody asked for."""
+
+
+class _Asking(Asking):
+    """A frame that is answered over its connection."""
+
+    __slots__ = ("_connection", "follow", "id")
+
+    def __init__(self, connection: "Connection", call: Call) -> None:
+        super().__init__(
+            connection.caller,
+            call.operation,
+            connection.as_this_process(call.request),
+            reference=call.reference,
+            name=call.name,
+            quiet=call.quiet,
+        )
+        self._connection = connection
+        self.id = call.id
+        self.follow = call.follow
+
+    def tell(self, reply: Reply) -> None:
+        """Take the answer."""
+        self._connection.told(self, reply.answer)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        self._connection.refused(self, error)
+
+
+class _Following(Asking):
+    """An offer whose outcome shall come over its connection."""
+
+    __slots__ = ("_connection", "id")
+
+    def __init__(self, connection: "Connection", asking: _Asking) -> None:
+        super().__init__(asking.caller, asking.operation, asking.request)
+        self._connection = connection
+        self.id = asking.id
+
+    def tell(self, reply: Reply) -> None:
+        """Take the outcome."""
+        assert isinstance(reply.answer, EndedAnswer), "it is told of nothing else"
+        self._connection.ended(self, reply.answer)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        self._connection.not_followed(self, error)
+
+
+class Connection:
+    """A client that said hello."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        caller: Caller,
+        hello: Hello,
+        *,
+        process: str,
+        outbox: Outbox,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self._relay = relay
+        self.caller = caller
+        self._hello = hello
+        self._process = process
+        self._outbox = outbox
+        self._in_flight_max = in_flight_max
+        self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Done, with a close code, once the client must come back: it could not be told something,
+        or what it was let in with is no longer good."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._asked: set[_Asking] = set()
+        """Commands that are not answered yet."""
+        self._followed: set[_Following] = set()
+        """Offers whose outcomes are still to come. They are no commands that wait."""
+        self._quiet: set[_Asking] = set()
+        """Quiet commands that are being carried out."""
+        self._flushes: list[tuple[Id, set[_Asking]]] = []
+        """Flushes, each with the quiet commands that it waits for."""
+        self._closed = False
+        self._subscription: Subscription | None = None
+        self._listening: Listening | None = None
+        if hello.inbox:
+            self._listening = relay.listen(caller, self._push_item)
+        self._unwatch = relay.on_revoked(caller, self._shut_out)
+        key = self._key = (caller.team, caller.agent)
+        self._shares = relay.shares
+        self._used = relay.shares.used
+        outbox.count(partial(relay.outgoing.add, key), partial(relay.outgoing.has_room, key))
+
+    @property
+    def process(self) -> str:
+        """The process that the client is, or was given."""
+        return self._process
+
+    @property
+    def works(self) -> bool:
+        """Whether it is a worker's: it promised heartbeats."""
+        return self._hello.heartbeat_seconds is not None
+
+    async def receive(self, data: bytes) -> None:
+        """Begin what a WebSocket message asks for. Whatever it is, its process is alive.
+
+        Pauses after what was costly, where the agent's share of the relay's time is used up.
+        """
+        if self._subscription is not None:
+            self._subscription.hear()
+        if not self._shares.is_free(self._key):
+            await self._shares.turn(self._key)
+        # Processor time counts. It takes a system call to ask for it: only where time has passed.
+        used, began = self._used(), perf_counter()
+        read = partial(frames.read_at_once, data, self._relay.limits)
+        if len(data) > LARGE_BYTES:
+            calls = await self._shares.aside(self._key, read)
+            used, began = self._used(), perf_counter()
+        else:
+            calls = read()
+        if calls is None:
+            await self._look_closer(data)
+            return
+        for call in calls:
+            self._begin(call)
+            if perf_counter() - began >= COSTLY_SECONDS:
+                used, began = await self._pause(self._used() - used), perf_counter()
+
+    async def _pause(self, seconds: float) -> float:
+        """Let others have their turn after something costly; return the time from then on."""
+        self._shares.spent(self._key, seconds)
+        await self._shares.turn(self._key)
+        return self._used()
+
+    async def close(self) -> None:
+        """Let go: nobody waits for the answers any more, and no more work is taken."""
+        self._closed = True
+        self._outbox.close()
+        self._unwatch()
+        for asking in (*self._asked, *self._followed):
+            self._relay.leave(asking)
+        if self._subscription is not None:
+            self._subscription.close()
+        if self._listening is not None:
+            self._listening.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_closer(self, data: bytes) -> None:
+        """Begin what each frame of a message asks for, or say what is wrong with it."""
+        try:
+            several = frames.split(data)
+        except NodropError as error:
+            self._outbox.put(frames.refusal(None, error))
+            return
+        began = self._used()
+        for frame in several:
+            read = partial(self._read_closely, frame)
+            try:
+                if len(frame) > LARGE_BYTES:
+                    call = await self._shares.aside(self._key, read)
+                    began = self._used()
+                else:
+                    call = read()
+                self._begin(call)
+            except NodropError as error:
+                frame_id = frames.read_id(frame, self._relay.limits)
+                self._outbox.put(frames.refusal(frame_id, error))
+            if (seconds := self._used() - began) >= COSTLY_SECONDS:
+                began = await self._pause(seconds)
+        self._shares.spent(self._key, self._used() - began)
+
+    def _read_closely(self, data: bytes) -> Call | Credit | Flush:
+        limits = self._relay.limits
+        frame = peek(data, Frame, limits)
+        if frame.op == "hello":
+            problem = Problem(path="op", message="hello is said once, at the beginning")
+            raise InvalidRequestError(problem.message, errors=(problem,))
+        if frame.op == "credit":
+            return decode_strict(data, Credit, limits)
+        if frame.op == "flush":
+            return decode_strict(data, Flush, limits)
+        return frames.read_call(frame, data, limits)
+
+    def _begin(self, call: Call | Credit | Flush) -> None:
+        if isinstance(call, Flush):
+            self._flush(call.id)
+            return
+        if len(self._asked) + len(self._tasks) >= self._in_flight_max:
+            full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
+            self._outbox.put(frames.refusal(call.id, full))
+            return
+        if isinstance(call, Credit):
+            if self._subscription is None or call.id is not None:
+                self._spawn(self._answer(call.id, self._credit(call)))
+            else:
+                self._grant(call.n)
+            return
+        asking = _Asking(self, call)
+        self._asked.add(asking)
+        if call.quiet:
+            self._quiet.add(asking)
+        self._relay.ask(asking)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def told(self, asking: "_Asking", answer: object) -> None:
+        """Send an answer: at once if there is room, else in its turn."""
+        self._asked.discard(asking)
+        if asking.quiet:
+            self._carried_out(asking)
+            return
+        follows = asking.follow and self._can_follow(answer)
+        self._send(asking.id, frames.ok(asking.id, answer, follows=follows))
+        if follows:
+            assert isinstance(answer, OfferedAnswer | HandoffAnswer), "the answer to an offer"
+            following = _Following(self, asking)
+            self._followed.add(following)
+            self._relay.follow(following, answer.handoff.id)
+
+    def _can_follow(self, answer: object) -> bool:
+        room = len(self._followed) < self._in_flight_max
+        return room and not self._closed and isinstance(answer, OfferedAnswer | HandoffAnswer)
+
+    def refused(self, asking: "_Asking", error: NodropError) -> None:
+        """Send a refusal."""
+        self._asked.discard(asking)
+        if isinstance(error, UnauthenticatedError):
+            self._shut_out()  # it may have a better one, and sends this again if so
+        else:
+            self._outbox.put(frames.refusal(asking.id, error))
+            if asking.quiet:
+                self._carried_out(asking)
+
+    def ended(self, following: "_Following", answer: EndedAnswer) -> None:
+        """Send the outcome of what was offered here."""
+        self._followed.discard(following)
+        self._send(following.id, frames.ended(following.id, answer))
+
+    def _send(self, frame_id: Id, message: bytes) -> None:
+        """Send an answer; one too many for who does not read has to be asked for again."""
+        if not self._outbox.answer(message):
+            self._outbox.put(frames.refusal(frame_id, unread(self.caller.agent)))
+
+    def not_followed(self, following: "_Following", error: NodropError) -> None:
+        """Say that an outcome will not come over this connection."""
+        self._followed.discard(following)
+        self._outbox.put(frames.refusal(following.id, error))
+
+    # --- quiet commands ---
+
+    def _flush(self, frame_id: Id) -> None:
+        if len(self._flushes) >= self._in_flight_max:
+            full = QueueFullError(f"{self._in_flight_max} flushes wait on this connection")
+            self._outbox.put(frames.refusal(frame_id, full))
+        elif self._quiet:
+            self._flushes.append((frame_id, set(self._quiet)))
+        else:
+            self._outbox.put(frames.ok(frame_id, {}))
+
+    def _carried_out(self, asking: "_Asking") -> None:
+        self._quiet.discard(asking)
+        waiting: list[tuple[Id, set[_Asking]]] = []
+        for frame_id, before in self._flushes:
+            before.discard(asking)
+            if before:
+                waiting.append((frame_id, before))
+            else:
+                self._outbox.put(frames.ok(frame_id, {}))
+        self._flushes = waiting
+
+    # --- tasks ---
+
+    async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            answer = await work
+            if answer is _NOTHING or not await self._outbox.turn():
+                return
+            message = frames.ok(frame_id, answer)
+        except UnauthenticatedError:
+            self._shut_out()
+            return
+        except NodropError as error:
+            message = frames.refusal(frame_id, error)
+        except Exception:
+            log.exception("a frame could not be carried out")
+            message = frames.refusal(frame_id, RelayFaultError())
+        self._outbox.put(message)
+
+    def as_this_process(self, request: Request) -> Request:
+        """Return `request`; where it leaves its process out, it means this connection's."""
+        if isinstance(request, Heartbeat | Take) and request.process is None:
+            return msgspec.structs.replace(request, process=self._process)
+        return request
+
+    async def _credit(self, credit: Credit) -> object:
+        if self._subscription is None:
+            self._subscription = self._relay.subscribe(
+                self.caller,
+                process=self._process,
+                heartbeat_seconds=self._hello.heartbeat_seconds,
+                deliver=self._push_deliveries,
+                turn=self._outbox.turn,
+                offered=self._push_offered,
+            )
+            if not await self._resumed(self._subscription):
+                return _NOTHING
+        self._subscription.grant(credit.n)
+        return _NOTHING if credit.id is None else {}
+
+    def _grant(self, n: int) -> None:
+        assert self._subscription is not None, "granted to a connection that takes deliveries"
+        try:
+            self._subscription.grant(n)
+        except NodropError as error:
+            self._outbox.put(frames.refusal(None, error))
+
+    async def _resumed(self, subscription: Subscription) -> bool:
+        """Push again what was not acknowledged. If the store cannot tell, the connection ends."""
+        try:
+            await subscription.prepare()
+            if self._hello.resume is not None:
+                await subscription.resume()
+        except UnavailableError as error:
+            log.warning("a process could not be resumed: %s", error)
+            self._end(COME_BACK)
+        return not self.failed.done()
+
+    def _shut_out(self) -> None:
+        self._end(UNAUTHENTICATED)
+
+    def _end(self, code: int) -> None:
+        if not self.failed.done():
+            self.failed.set_result(code)
+
+    def _push_deliveries(self, deliveries: Sequence[PushView]) -> None:
+        for delivery in deliveries:
+            self._outbox.put(frames.delivery(delivery))
+
+    def _push_offered(self, waiting: Sequence[WaitingView]) -> None:
+        for offer in waiting:
+            self._outbox.put(frames.offered(offer))
+
+    def _push_item(self, item: ItemView) -> None:
+        self._outbox.put(frames.item(item))

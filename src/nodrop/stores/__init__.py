@@ -1,1 +1,0 @@
-"""Stores: one package each, strangers to each other. `nodrop.store` is what they have in common."""

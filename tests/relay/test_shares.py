@@ -1,0 +1,83 @@
+"""The relay's time: costly requests of one agent wait, many small ones take turns, large ones go aside."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from nodrop.model.errors import InvalidRequestError, UnavailableError
+from nodrop.model.limits import DEFAULT
+from nodrop.relay.room import COSTLY_SECONDS, SLICE_SECONDS, Shares
+
+ALICE, MALLORY = ("default", "alice"), ("default", "mallory")
+
+
+@pytest.fixture
+def shares() -> Shares:
+    return Shares(DEFAULT)
+
+
+async def test_an_agent_that_used_up_its_slice_waits_for_the_next_turn_of_the_loop(
+    shares: Shares,
+) -> None:
+    for _ in range(10):
+        shares.spent(MALLORY, SLICE_SECONDS / 10)
+    assert not shares.is_free(MALLORY)
+    assert shares.is_free(ALICE)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert shares.is_free(MALLORY)
+
+
+async def test_waiting_requests_of_one_agent_let_those_of_another_through(shares: Shares) -> None:
+    order: list[str] = []
+
+    async def ask(name: str, key: tuple[str, str]) -> None:
+        await shares.turn(key)
+        order.append(name)
+        shares.spent(key, SLICE_SECONDS)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(ask(f"mallory {number}", MALLORY))
+        group.create_task(ask("alice", ALICE))
+    assert order[:2] == ["mallory 0", "alice"]
+    assert order[2:] == [f"mallory {number}" for number in range(1, 5)]
+
+
+async def test_a_costly_request_makes_its_agent_wait_longer_than_a_turn(shares: Shares) -> None:
+    shares.spent(MALLORY, COSTLY_SECONDS)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not shares.is_free(MALLORY)
+
+
+async def test_large_work_of_one_agent_is_done_one_at_a_time_off_the_loop(shares: Shares) -> None:
+    here, at_once = threading.get_ident(), 0
+    seen: list[tuple[int, int]] = []
+
+    def work() -> None:
+        nonlocal at_once
+        at_once += 1
+        seen.append((threading.get_ident(), at_once))
+        at_once -= 1
+
+    await asyncio.gather(*(shares.aside(MALLORY, work) for _ in range(5)))
+    assert {count for _, count in seen} == {1}
+    assert here not in {thread for thread, _ in seen}
+
+
+def _refuse() -> Any:
+    raise InvalidRequestError("wrong")
+
+
+async def test_what_large_work_raises_is_raised(shares: Shares) -> None:
+    with pytest.raises(InvalidRequestError):
+        await shares.aside(MALLORY, _refuse)
+
+
+async def test_large_work_is_refused_once_the_relay_stops(shares: Shares) -> None:
+    shares.close()
+    with pytest.raises(UnavailableError):
+        await shares.aside(MALLORY, lambda: None)
