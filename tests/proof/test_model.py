@@ -640,7 +640,7 @@ def test_a_relay_that_answers_otherwise_is_noticed(
         run_state_machine_as_test(
             Team,
             settings=settings(
-                max_examples=60,
+                max_examples=400,
                 stateful_step_count=STEPS,
                 deadline=None,
                 suppress_health_check=SLOW,

@@ -102,8 +102,9 @@ async def test_an_escalation_and_a_dead_letter_are_warnings(
     await heard.until(late)
     clock.advance(3 * HOUR)
     dead = "inbox_monitor/bug_1 is a dead letter: its deadline passed"
-    await heard.until(dead)
-    assert told(caplog, "WARNING") == [late, dead]
+    of_the_team = "inbox_monitor/bug_1 escalated (dead): me is notified"
+    await heard.until(of_the_team)
+    assert told(caplog, "WARNING") == [late, dead, of_the_team]
 
 
 async def test_a_refusal_for_good_is_a_dead_letter_with_its_code_and_without_its_words(
@@ -115,8 +116,10 @@ async def test_a_refusal_for_good_is_a_dead_letter_with_its_code_and_without_its
     await agent("code_agent", "ack", handoff, attempt=1)
     fields = {"code": "irreproducible", "reason": SECRET, "retryable": False}
     await agent("code_agent", "fail", handoff, attempt=1, **fields)
-    [line] = told(caplog, "WARNING")
-    assert line == "inbox_monitor/bug_1 is a dead letter: failed (irreproducible)"
+    assert told(caplog, "WARNING") == [
+        "inbox_monitor/bug_1 is a dead letter: failed (irreproducible)",
+        "inbox_monitor/bug_1 escalated (dead): me is notified",
+    ]
 
 
 async def test_a_handoff_that_goes_well_is_told_at_debug_alone_and_never_its_payload(
