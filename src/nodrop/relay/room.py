@@ -40,6 +40,36 @@ LARGE_BYTES: Final = 65_536
 """A request larger than this takes a millisecond or more to read: it is read aside."""
 
 
+class _Bytes:
+    """Bytes that the relay holds for agents: so many for each, and fewer where all have much."""
+
+    def __init__(self, *, per_agent: int, per_relay: int, reserved: int) -> None:
+        self._per_agent = per_agent
+        self._per_relay = per_relay
+        self._reserved = reserved
+        """What each may have, whatever others have."""
+        self._bytes: Counter[Key] = Counter()
+        self._total = 0
+
+    def of(self, key: Key) -> int:
+        """Return how many are held for an agent."""
+        return self._bytes[key]
+
+    def has_room(self, key: Key, size: int) -> bool:
+        """Whether so many more may be held for an agent."""
+        most = self._per_agent
+        if self._total + size > self._per_relay:
+            most = self._reserved
+        return not self._bytes[key] or self._bytes[key] + size <= most
+
+    def add(self, key: Key, size: int) -> None:
+        """Count bytes that are held from now on; a negative number: that are no longer."""
+        self._total += size
+        self._bytes[key] += size
+        if not self._bytes[key]:
+            del self._bytes[key]
+
+
 class Room:
     """The unfinished handoffs of every requester and of every inbox."""
 
@@ -49,7 +79,11 @@ class Room:
         self._inboxes: Counter[Key] = Counter()
         self._sizes: dict[Key, int] = {}
         """Bytes of each unfinished handoff that came with a large body since this node started."""
-        self._bytes: Counter[Key] = Counter()
+        self._bytes = _Bytes(
+            per_agent=limits.open_bytes_per_agent_max,
+            per_relay=limits.open_bytes_per_relay_max,
+            reserved=limits.open_bytes_reserved,
+        )
         """The same by requester."""
 
     async def load(self, store: Store) -> None:
@@ -75,12 +109,9 @@ class Room:
         most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
         if self._asked[team, origin] >= most:
             return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
-        size = self._bytes[team, origin]
-        allowed = limits.open_bytes_per_agent_max
-        if self._bytes.total() >= limits.open_bytes_per_relay_max:
-            allowed = limits.open_bytes_reserved
-        if size < allowed:
+        if self._bytes.has_room((team, origin), 1):
             return None
+        size = self._bytes.of((team, origin))
         return self._full(f"the unfinished handoffs of {origin} hold {size} bytes", _SMALLER)
 
     def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
@@ -146,7 +177,8 @@ class Room:
             if entry.version == 1 and entry.body and len(entry.body) > LARGE_BODY_BYTES
         }
         for before, after in changed:
-            self._note_size(after, large.get((after.team, after.id)))
+            if large or self._sizes:
+                self._note_size(after, large.get((after.team, after.id)))
             was, is_ = before is not None and before.outcome is None, after.outcome is None
             if was == is_ and (before is None or before.recipient == after.recipient):
                 continue
@@ -161,14 +193,14 @@ class Room:
         key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)
         if handoff.outcome is not None:
             if gone := self._sizes.pop(key, 0):
-                self._less(self._bytes, requester, gone)
+                self._bytes.add(requester, -gone)
         elif size is not None:
             self._sizes[key] = size
-            self._bytes[requester] += size
+            self._bytes.add(requester, size)
 
     @staticmethod
-    def _less(counter: Counter[Key], key: Key, by: int = 1) -> None:
-        counter[key] -= by
+    def _less(counter: Counter[Key], key: Key) -> None:
+        counter[key] -= 1
         if counter[key] <= 0:
             del counter[key]
 
@@ -326,32 +358,6 @@ class Waits:
         self._waiting[key] -= 1
         if not self._waiting[key]:
             del self._waiting[key]
-
-
-class _Bytes:
-    """Bytes that the relay holds for agents: so many for each, and fewer where all have much."""
-
-    def __init__(self, *, per_agent: int, per_relay: int, reserved: int) -> None:
-        self._per_agent = per_agent
-        self._per_relay = per_relay
-        self._reserved = reserved
-        """What each may have, whatever others have."""
-        self._bytes: Counter[Key] = Counter()
-        self._total = 0
-
-    def has_room(self, key: Key, size: int) -> bool:
-        """Whether so many more may be held for an agent."""
-        most = self._per_agent
-        if self._total + size > self._per_relay:
-            most = self._reserved
-        return not self._bytes[key] or self._bytes[key] + size <= most
-
-    def add(self, key: Key, size: int) -> None:
-        """Count bytes that are held from now on; a negative number: that are no longer."""
-        self._total += size
-        self._bytes[key] += size
-        if not self._bytes[key]:
-            del self._bytes[key]
 
 
 class Incoming(_Bytes):

@@ -169,6 +169,7 @@ class Connection:
             self._begin(call)
             if perf_counter() - began >= COSTLY_SECONDS:
                 used, began = await self._pause(self._used() - used), perf_counter()
+        self._shares.spent(self._key, perf_counter() - began)
 
     async def _pause(self, seconds: float) -> float:
         """Let others have their turn after something costly; return the time from then on."""
