@@ -1,4 +1,4 @@
-"""What is installed with which extra, and what is said where a part is missing."""
+"""Extras: the packages of each, and the error where one is missing."""
 
 import sys
 import tomllib

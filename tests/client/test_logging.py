@@ -1,4 +1,4 @@
-"""What an agent's program tells through `logging`: its connection, and each piece of work in two lines."""
+"""Log lines of an agent's program: its connection, and each piece of work in two lines."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from aiohttp.test_utils import unused_port
 import nodrop
 from kit.certificate import certificate
 from nodrop.client.auth.tokens import FixedToken
-from nodrop.client.connection_log import REMIND_SECONDS, SHORT_SECONDS, shown
+from nodrop.client.transports.connection_log import REMIND_SECONDS, SHORT_SECONDS, shown
 from nodrop.client.transports.http import HttpTransport
 from nodrop.client.transports.retrying import Retrying
 from nodrop.client.transports.websocket import WebSocketTransport

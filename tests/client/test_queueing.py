@@ -1,12 +1,12 @@
-"""What a worker says about work that waits for it: an ETA if it can tell one, one word per promise."""
+"""Queued acknowledgements of a worker: an ETA if it can tell one, one word per promise."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from nodrop.client.client import Client
-from nodrop.client.queueing import OBSERVATIONS_MIN, Queueing
 from nodrop.client.transports.transport import DeliveryStream
+from nodrop.client.working.queueing import OBSERVATIONS_MIN, Queueing
 from nodrop.model.errors import LimitReachedError
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 OF_THE_DEMO_ALONE = {"NODROP_DEMO_TICKETS"}
 CLIENTS = {"url": "http://h:1", "agent": "a", "team": "t", "token": "nd_1", "home": "h", "ca": "c"}
-"""What a client goes by, with a value for each."""
+"""Settings of a client, with a value for each."""
 
 
 def variables() -> set[str]:

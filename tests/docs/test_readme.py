@@ -1,4 +1,4 @@
-"""What the README shows beside its Python blocks."""
+"""Shell lines and output in the README."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What would be uploaded: contents, versions and metadata of the archives in a folder.
+"""Archives for upload: contents, versions and metadata of the archives in a folder.
 
 `python tests/install/archives.py dist` is run by `make wheel` and `make release`. It prints what it looked at,
 and exits with 1 if anything is wrong.
@@ -22,7 +22,7 @@ MUST_HAVE = {
     "nodrop_proof": ("nodrop_proof/cli/tree.py",),
 }
 NEVER = re.compile(r"(^|/)(\.venv[^/]*|node_modules|__pycache__|\.git|[^/]*\.db(-wal|-shm)?)(/|$)")
-"""What has no place in any archive."""
+"""Patterns that no archive may contain."""
 FIELDS = ("Name", "Version", "Summary", "License-Expression", "Requires-Python", "Description")
 
 

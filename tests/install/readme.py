@@ -111,7 +111,7 @@ class Newcomer:
         while ready not in (told := log.read_text(encoding="utf-8")):
             if process.poll() is not None or time.monotonic() > give_up_at:
                 raise AssertionError(f"{ready!r} does not come: {command}\n{told}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # a file that grows tells nobody; the loop is bounded
         found = re.search(r"is up at (http://\S+)", told)
         self._url = found[1] if found else self._url
         return told

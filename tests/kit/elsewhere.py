@@ -36,9 +36,9 @@ class StoreElsewhere:
 
         return asked
 
-    def at_hand(self, key: Key) -> Handoff | None:
+    def cached(self, key: Key) -> Handoff | None:
         """Return what is at hand there, which takes no waiting."""
-        return self._store.at_hand(key)
+        return self._store.cached(key)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Transaction]:

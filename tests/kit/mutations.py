@@ -31,7 +31,7 @@ from nodrop.model.surroundings import Surroundings
 from nodrop.relay import batch
 from nodrop.relay import loop as engine
 from nodrop.relay.batch import Batch
-from nodrop.relay.binding import Binder
+from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.leases import Leases
 from nodrop.relay.delivery.waiters import Takers
 from nodrop.relay.handoffs import repeats

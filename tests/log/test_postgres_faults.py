@@ -267,7 +267,7 @@ async def test_a_node_that_believes_what_another_has_changed_is_refused_and_then
 ) -> None:
     wanted = Wanted(handoffs=frozenset({FIRST}))
     [before] = await near.handoffs([FIRST])
-    assert near.at_hand(FIRST) == before
+    assert near.cached(FIRST) == before
     await commit(nodes[0], story(events.Noted(), after=before))
 
     async def note() -> None:

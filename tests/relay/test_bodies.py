@@ -37,11 +37,11 @@ def test_the_oldest_goes_first_and_what_was_used_counts_as_new(
     bodies = Bodies(cast("Store", MemoryStore()))
     for name in ("a", "b"):
         bodies.put(("default", name, 1), bytes(4_000))
-    assert bodies.at_hand(("default", "a", 1)) == bytes(4_000)
+    assert bodies.cached(("default", "a", 1)) == bytes(4_000)
     bodies.put(("default", "c", 1), bytes(4_000))
-    assert bodies.at_hand(("default", "a", 1)) == bytes(4_000)
+    assert bodies.cached(("default", "a", 1)) == bytes(4_000)
     with pytest.raises(MissingBodyError):
-        bodies.at_hand(("default", "b", 1))
+        bodies.cached(("default", "b", 1))
 
 
 async def test_what_is_fetched_does_not_push_out_what_was_asked_for_with_it(

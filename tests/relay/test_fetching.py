@@ -69,7 +69,7 @@ class Started:
 
         def decide(_: Batch) -> bytes | None:
             self.decided += 1
-            return self.bodies.at_hand(KEY)
+            return self.bodies.cached(KEY)
 
         waiting = self.engine.submit(Job(Wanted(), decide))
         async with asyncio.timeout(30):

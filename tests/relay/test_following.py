@@ -23,7 +23,7 @@ FINISHED = requests.GetHandoff(wait="30s", until="finished")
 class Coy(MemoryStore):
     """A store that has nothing at hand: everything must be asked for."""
 
-    def at_hand(self, key: tuple[str, str]) -> None:
+    def cached(self, key: tuple[str, str]) -> None:
         del key
 
 

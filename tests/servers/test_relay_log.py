@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kit.asgi import WAIT_SECONDS_MAX, Visitor
-from nodrop.relay import activity
 from nodrop.relay.relay import Caller, Relay
+from nodrop.relay.upkeep import activity
 from nodrop.servers.inprocess import InProcessTransport
 from nodrop.testing.clock import FakeClock
 

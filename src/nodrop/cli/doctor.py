@@ -17,8 +17,8 @@ from nodrop.cli.session import Session
 from nodrop.cli.values import given
 from nodrop.cli.verb import text
 from nodrop.client.auth.credentials import Credentials, CredentialsFile
+from nodrop.client.auth.joined import joined
 from nodrop.client.auth.private_file import FILE_MODE
-from nodrop.client.joined import joined
 from nodrop.client.settings import Settings, written_checkpoints
 from nodrop.client.transports.address import Remote, parse
 from nodrop.client.transports.connecting import open_client
@@ -219,7 +219,7 @@ async def _relay(settings: Settings, *, took_ms: int) -> Check:
 async def _version_at(base: str, ca: Path | None) -> str | None:
     import aiohttp  # noqa: PLC0415  # a third of a second that no other verb should pay for
 
-    from nodrop.client import trust  # noqa: PLC0415  # the same
+    from nodrop.client.transports import trust  # noqa: PLC0415  # the same
 
     try:
         timeout = aiohttp.ClientTimeout(total=SECONDS_MAX)

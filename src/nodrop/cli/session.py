@@ -14,8 +14,8 @@ from nodrop.cli import screen
 from nodrop.cli.handoffs.attempts import Attempts
 from nodrop.client import settings
 from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.client.auth.joined import joined
 from nodrop.client.auth.tokens import OPERATOR
-from nodrop.client.joined import joined
 from nodrop.client.settings import Settings
 from nodrop.model.errors import (
     AlreadyFinishedError,

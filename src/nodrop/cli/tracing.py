@@ -16,7 +16,7 @@ Step = dict[str, Any]
 
 _ARROWS: Final = {"fallback": "⤷ instead ", "redrive": "↻ again ", "group": "⑃ ", "member": "⑂ "}
 _GOES_ON: Final = frozenset({"leg", "fallback", "redrive"})
-"""What takes the place of the handoff before it; anything else is drawn below it."""
+"""Links to a handoff that takes the place of the one before it; any other is drawn below it."""
 _MERMAID_CLASSES: Final = (
     "classDef completed fill:#d6f5d6,stroke:#2a7",
     "classDef ended fill:#f9d6d5,stroke:#c33",

@@ -10,7 +10,7 @@ import msgspec
 import platformdirs
 
 from nodrop.client.auth.credentials import CredentialsFile
-from nodrop.client.joined import joined
+from nodrop.client.auth.joined import joined
 from nodrop.client.transports.address import Remote, parse
 
 URL: Final = "http://127.0.0.1:6377"

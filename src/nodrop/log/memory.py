@@ -94,7 +94,7 @@ class MemoryStore:
         """Return the handoffs there are, in no particular order."""
         return [self._tables.rows[key].handoff for key in keys if key in self._tables.rows]
 
-    def at_hand(self, key: Key) -> Handoff | None:
+    def cached(self, key: Key) -> Handoff | None:
         """Return what `handoffs` would, if that takes no waiting; None: ask there."""
         row = self._tables.rows.get(key)
         return None if row is None else row.handoff

@@ -362,7 +362,7 @@ class Store(Protocol):
         """Return the handoffs there are, in no particular order."""
         ...
 
-    def at_hand(self, key: Key) -> Handoff | None:
+    def cached(self, key: Key) -> Handoff | None:
         """Return a handoff as this engine last knew it, if it takes no waiting; None: ask `handoffs`.
 
         What other engines have done since comes as news; where there are none, this is the truth.

@@ -153,7 +153,7 @@ class JournaledStore(ABC):
             return [found[key] for key in keys if key in found]
         return list(found.values())
 
-    def at_hand(self, key: Key) -> Handoff | None:
+    def cached(self, key: Key) -> Handoff | None:
         """Return a handoff as it is in memory, if it is; None: ask `handoffs`."""
         kept = self._state.get(key)
         return None if kept is None else kept.handoff

@@ -1,1 +1,1 @@
-"""What goes out: outlets, checkpoints kept elsewhere, telemetry."""
+"""Outbound: notifications and webhooks, checkpoints kept elsewhere, telemetry."""

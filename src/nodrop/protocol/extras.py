@@ -16,11 +16,11 @@ _SERVED: Final = {
     "apprise": "notifications",
     "standardwebhooks": "webhooks",
 }
-"""What a relay serves with each optional module."""
+"""Features of a relay by the optional module that each needs."""
 
 
 def not_served() -> Sequence[str]:
-    """Return what a relay in this environment cannot serve, and the command that changes that."""
+    """Return the features that a relay in this environment cannot serve, and the command that changes that."""
     lacking = [what for module, what in _SERVED.items() if find_spec(module) is None]
     if not lacking:
         return ()

@@ -1,8 +1,7 @@
-"""When the engine must act next if nobody asks it for anything before: the earliest of all clocks.
+"""The agenda: the earliest time at which the loop must act without being asked.
 
-Known are the earliest due time of a handoff, and from `leases` the next process to be looked after.
-Whoever waits for that sleeps until then. Nothing here knows what a clock means; `relay.loop` is
-woken and looks after what came due.
+It is the earliest due time of a handoff, or the time of the next lease check. One task sleeps until
+then and wakes `relay.loop`, which knows what each clock means and handles what came due.
 """
 
 import asyncio

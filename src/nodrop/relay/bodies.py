@@ -58,7 +58,7 @@ class Bodies:
         for key in [k for k in self._kept if k[:2] == (team, handoff_id)]:
             self.drop(key)
 
-    def at_hand(self, key: BodyKey) -> bytes | None:
+    def cached(self, key: BodyKey) -> bytes | None:
         """Return a body without waiting.
 
         Raises:
@@ -73,8 +73,8 @@ class Bodies:
         """Return the bodies of `keys`, from the store where they are not at hand."""
         wanted = set(keys)
         # Taken now: what comes from the store may push it out before we return.
-        at_hand = {key: self._kept[key] for key in wanted if key in self._kept}
-        missing = wanted - at_hand.keys()
+        cached = {key: self._kept[key] for key in wanted if key in self._kept}
+        missing = wanted - cached.keys()
         found: dict[BodyKey, bytes | None] = {}
         erasures = self._erasures
         for team in {key[0] for key in missing}:
@@ -85,4 +85,4 @@ class Bodies:
         # What was read before an erasure must not come back by being kept after it.
         for key, body in found.items() if erasures == self._erasures else ():
             self.put(key, body)
-        return at_hand | found
+        return cached | found

@@ -47,8 +47,8 @@ from nodrop.relay.delivery.leases import Leases
 from nodrop.relay.delivery.retries import Retries
 from nodrop.relay.delivery.waiters import Taker, Takers
 from nodrop.relay.directory.register import MissingManifestError, Register
+from nodrop.relay.job_queue import JobQueue
 from nodrop.relay.jobs import Committed, Job
-from nodrop.relay.line import Line
 from nodrop.relay.ports import Clock, Ids
 
 log = logging.getLogger("nodrop.relay")
@@ -110,7 +110,7 @@ class Engine:
         self._ids = ids
         self._register = register
         self._bodies = bodies
-        self._queue = Line()
+        self._queue = JobQueue()
         self._wake = asyncio.Event()
         self._agenda = Agenda(store, self.leases, clock=clock, wake=self._wake.set)
         self._behind = False
@@ -268,7 +268,7 @@ class Engine:
             self._up_since = at
             self.leases.excuse(at)
 
-    def hear_of(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:
+    def apply_changes(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:
         """Know what others have changed: whoever waits for it here, and when it comes due."""
         for process in processes:
             self.leases.learn([process], up_since=self._up_since)

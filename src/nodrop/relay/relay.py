@@ -24,21 +24,21 @@ from nodrop.model.names import ANONYMOUS
 from nodrop.protocol import requests, views
 from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.requests import Request
-from nodrop.relay import activity
 from nodrop.relay.alarms import Alarms
 from nodrop.relay.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
-from nodrop.relay.binding import Binder
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.cluster.duties import Duties
-from nodrop.relay.cluster.fellows import Fellows
+from nodrop.relay.cluster.nodes import Nodes
 from nodrop.relay.cluster.sharing import Sharing
 from nodrop.relay.coordination.coordination import Coordination
 from nodrop.relay.coordination.webhooks import Webhooks
+from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.listeners import Listeners
 from nodrop.relay.delivery.pushing import Listening, Subscription, Turn, at_once
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.delivery.taking import Taking, process_id
+from nodrop.relay.delivery.waiting import Waiting
 from nodrop.relay.directory.agents import Agents
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.discovery import Discovery
@@ -68,12 +68,12 @@ from nodrop.relay.ports import Clock, Ids, Signer
 from nodrop.relay.room import COUNTED, Incoming, Outgoing, Rates, Room, Shares, Turns, Waits
 from nodrop.relay.shows import Caller, Shows, shown_refusal
 from nodrop.relay.tasks import Tasks
+from nodrop.relay.upkeep import activity
 from nodrop.relay.upkeep.backups import Backups
 from nodrop.relay.upkeep.checkpoints import checkpoint
 from nodrop.relay.upkeep.figures import Figure, Figures
 from nodrop.relay.upkeep.log_search import LogSearch
 from nodrop.relay.upkeep.pruning import Pruning
-from nodrop.relay.waiting import Waiting
 
 __all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
 
@@ -176,7 +176,7 @@ class Relay:
             signing=identity.signing,
             consequences=consequences,
             binder=Binder(self._engine, register=self._register, bodies=self._bodies),
-            at_hand=store.at_hand,
+            cached=store.cached,
             aside=self.shares.aside,
         )
         self._log_search = LogSearch(
@@ -265,7 +265,7 @@ class Relay:
         )
         self.webhooks = Webhooks(self._engine, store, ids=ids)
         self._pruning = Pruning(store, clock=clock, signer=signer)
-        self._fellows: Fellows | None = None
+        self._nodes: Nodes | None = None
         self.duties = Duties()
         """What one relay does for all on the store; alone, everything."""
         self._handlers: dict[str, Handler] = {
@@ -307,8 +307,8 @@ class Relay:
         await relay._coordination.load()
         await relay.reaches.load()
         await relay._engine.start(up_since=up_since)
-        if relay._fellows is not None:
-            relay._fellows.start()
+        if relay._nodes is not None:
+            relay._nodes.start()
         await relay._erasing.resume()
         return relay
 
@@ -332,16 +332,16 @@ class Relay:
             tell=self._listeners.tell,
             bereft=lambda: self._tasks.spawn(self._erasing.resume()),
         )
-        self._fellows = Fellows(fleet, self._engine, sharing, clock=self._clock)
+        self._nodes = Nodes(fleet, self._engine, sharing, clock=self._clock)
         self.duties = Duties(fleet)
-        return await self._fellows.join()
+        return await self._nodes.join()
 
     async def stop(self) -> None:
         """Stop serving. What was answered is kept; what was not is the caller's to repeat."""
         await self._standings.write(everything=True)
         await self._engine.stop()
-        if self._fellows is not None:
-            await self._fellows.stop()
+        if self._nodes is not None:
+            await self._nodes.stop()
         self._following.close()
         for watchers in (self._reading.inboxes, self._reading.logs, self._reading.handoffs):
             watchers.wake_all()
@@ -448,7 +448,7 @@ class Relay:
         try:
             handler = self._handlers[operation]
             self._admit(caller, operation, request)
-            return await (reply() if self._fellows is None else self._fellows.surely(reply))
+            return await (reply() if self._nodes is None else self._nodes.surely(reply))
         except NodropError as error:
             self.refuse(caller, operation, error)
             raise
@@ -517,7 +517,7 @@ class Relay:
     def _refuse(self, asking: Asking, error: NodropError) -> None:
         if isinstance(asking, Awaited):
             asking.refuse(error)  # `call` raises it, and puts it into the security log
-        elif self._fellows is not None and asking.operation == "offer" and not error.retryable:
+        elif self._nodes is not None and asking.operation == "offer" and not error.retryable:
             # Others may have changed whom it is for.
             asking.work = self._tasks.spawn(self._ask_later(asking))
         else:

@@ -149,7 +149,7 @@ class Shows:
         warnings: tuple[views.WarningView, ...] = (),
     ) -> views.HandoffView:
         """Return one handoff as `reader` sees it."""
-        shown = self.at_hand(handoff, reader=reader)
+        shown = self.cached(handoff, reader=reader)
         if shown is None:
             async with self._turns.turn((handoff.team, reader or "")):
                 shown = (await self.handoffs([handoff], reader=reader))[0]
@@ -166,10 +166,10 @@ class Shows:
         lease = self._leases.until(handoff)
         return showing.offered_view(handoff, lease, verified=verified, warnings=warnings)
 
-    def ended_at_hand(self, h: Handoff) -> views.EndedAnswer | None:
+    def ended_cached(self, h: Handoff) -> views.EndedAnswer | None:
         """Return how a handoff ended, if that needs nothing from the store; None: ask for it."""
         try:
-            body = self._bodies.at_hand(_outcome_key(h))
+            body = self._bodies.cached(_outcome_key(h))
         except MissingBodyError:
             return None
         return showing.ended_answer(h, None if h.erased_at is not None else body)
@@ -181,14 +181,14 @@ class Shows:
             body = (await self._bodies.fetch([key])).get(key)
         return showing.ended_answer(h, None if h.erased_at is not None else body)
 
-    def at_hand(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
+    def cached(self, h: Handoff, *, reader: str | None) -> views.HandoffView | None:
         """Return a view that needs nothing from the store, as most do; None: ask for it."""
         if h.question is not None or (h.answers and reader == h.recipient):
             return None
         if h.queued is not None and self._queues.line(h.team, h.recipient) is None:
             return None
         try:
-            bodies = {key: self._bodies.at_hand(key) for key in body_keys(h)}
+            bodies = {key: self._bodies.cached(key) for key in body_keys(h)}
         except MissingBodyError:
             return None
         return self._view(h, bodies, None, reader=reader)

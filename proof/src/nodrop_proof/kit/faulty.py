@@ -96,9 +96,9 @@ class FaultyStore:
         self._unanswered.append(waiting)  # whoever waits is kept, as long as the store is
         await waiting
 
-    def at_hand(self, key: Key) -> Handoff | None:
+    def cached(self, key: Key) -> Handoff | None:
         """Return what the store has at hand; nothing, once there is no relay to ask."""
-        return None if self.crashed.is_set() else self._store.at_hand(key)
+        return None if self.crashed.is_set() else self._store.cached(key)
 
     def __getattr__(self, name: str) -> Any:
         """Leave everything else to the store itself, as long as there is a relay to ask."""

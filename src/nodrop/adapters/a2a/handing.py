@@ -18,9 +18,9 @@ from nodrop.adapters.a2a.outcomes import Question
 from nodrop.adapters.port.events import TASK
 from nodrop.adapters.port.handing import WAIT, Answer
 from nodrop.adapters.port.installed import needs
-from nodrop.client import trust
 from nodrop.client.durations import Due, Duration, spelled_if
 from nodrop.client.settings import Address, load
+from nodrop.client.transports import trust
 from nodrop.client.transports.address import Remote, parse
 from nodrop.client.transports.connecting import tokens_for
 from nodrop.client.values import given, plain

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.client.auth.credentials import CredentialsFile
+from nodrop.client.auth.joined import Known
 from nodrop.client.auth.keys import KeyFile
 from nodrop.client.auth.tokens import FixedToken
 from nodrop.client.durations import Duration, spelled_if
 from nodrop.client.ids import new_id
-from nodrop.client.joined import Known
 from nodrop.client.settings import Address, Settings, load
 from nodrop.client.transports.address import Embedded, Remote, parse
 from nodrop.client.transports.calls import Calls

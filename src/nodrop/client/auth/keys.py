@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.client import joined
-from nodrop.client.auth import private_file
+from nodrop.client.auth import joined, private_file
+from nodrop.client.auth.joined import Known
 from nodrop.client.ids import new_id
-from nodrop.client.joined import Known
 from nodrop.model.errors import InvalidRequestError
 from nodrop.protocol import canonical
 from nodrop.protocol.decoding import encode_strict

@@ -16,14 +16,13 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from nodrop.client import trust
 from nodrop.client.auth.tokens import Tokens
-from nodrop.client.connection_log import ConnectionLog
 from nodrop.client.durations import asked_seconds
 from nodrop.client.ids import new_id
 from nodrop.client.shown import HandoffShown
 from nodrop.client.statuses import refusal
-from nodrop.client.transports import retrying
+from nodrop.client.transports import retrying, trust
+from nodrop.client.transports.connection_log import ConnectionLog
 from nodrop.client.transports.retrying import Retrying
 from nodrop.client.values import given
 from nodrop.model.errors import (
@@ -156,7 +155,7 @@ class HttpTransport:
                         f"{lost} connections ended before the relay answered"
                     ) from error
                 if give_up_at is not None and (
-                    trust.is_distrust(error) or self._policy.now() >= give_up_at
+                    trust.is_untrusted(error) or self._policy.now() >= give_up_at
                 ):
                     raise trust.unreached(self._url, error) from error
                 delay = next(delays)

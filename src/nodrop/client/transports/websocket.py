@@ -17,11 +17,10 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from nodrop.client import trust
 from nodrop.client.auth.tokens import Tokens
-from nodrop.client.connection_log import ConnectionLog
-from nodrop.client.transports import retrying
+from nodrop.client.transports import retrying, trust
 from nodrop.client.transports.channel import TOO_BIG, Channel, Message, pings_every
+from nodrop.client.transports.connection_log import ConnectionLog
 from nodrop.client.transports.retrying import Retrying
 from nodrop.client.transports.transport import Ended, Stored
 from nodrop.model.errors import (
@@ -351,7 +350,7 @@ class WebSocketTransport:
                     channel = await self._connect_once()
             except _UNREACHED as error:
                 if give_up_at is not None and (
-                    trust.is_distrust(error) or self._policy.now() >= give_up_at
+                    trust.is_untrusted(error) or self._policy.now() >= give_up_at
                 ):
                     raise trust.unreached(self._url, error) from error
                 delay = next(delays)

@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from nodrop.client.client import Client
-from nodrop.client.queueing import Queueing
 from nodrop.client.transports import retrying
 from nodrop.client.transports.retrying import Retrying
 from nodrop.client.transports.transport import DeliveryStream
 from nodrop.client.working.capability import Capability
 from nodrop.client.working.lease import Lease, seconds_since_boot
+from nodrop.client.working.queueing import Queueing
 from nodrop.client.working.running import Key, Running, key_of
 from nodrop.model.errors import NodropError, NotFoundError, UnavailableError
 

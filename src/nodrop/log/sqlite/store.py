@@ -259,9 +259,9 @@ class SQLiteStore(JournaledStore):
 
     # --- reading ---
 
-    def at_hand(self, key: Key) -> Handoff | None:
+    def cached(self, key: Key) -> Handoff | None:
         """Return what `handoffs` would, if that takes no waiting; None: ask there."""
-        return None if self._in_doubt else super().at_hand(key)
+        return None if self._in_doubt else super().cached(key)
 
     async def head(self, team: str) -> Head:
         """Return the end of a team's log."""

@@ -16,6 +16,7 @@ from nodrop.protocol.events import NAMES
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.coordination.webhooks import REMOVED, SET, Webhooks
 from nodrop.relay.delivery.queues import Queues
+from nodrop.relay.delivery.waiting import Waiting
 from nodrop.relay.directory.register import Register
 from nodrop.relay.directory.standings import Standings
 from nodrop.relay.handoffs.following import Following
@@ -24,7 +25,6 @@ from nodrop.relay.identity.identity import Identity
 from nodrop.relay.loop import Engine
 from nodrop.relay.room import Room
 from nodrop.relay.shows import Shows, body_keys
-from nodrop.relay.waiting import Waiting
 
 _ERASED: Final = NAMES[events.Erased]
 SEEN_EVERY_MS: Final = 10 * SECOND

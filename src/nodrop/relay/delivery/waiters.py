@@ -153,7 +153,7 @@ class Takers:
         """Return the agents that somebody waits for."""
         return list(self._by_agent)
 
-    def wanting(self) -> list[Key]:
+    def with_credit(self) -> list[Key]:
         """Return the agents whose takers can have something."""
         return [key for key in self._by_agent if self.free(*key)]
 

@@ -255,7 +255,7 @@ class Register:
                 names = ", ".join(c.name for c in declared)
                 raise NoMatchError(f"{to} does not offer {capability!r}; it offers {names}")
         return Target(
-            candidate=_candidate(agent, found),
+            candidate=candidate_of(agent, found),
             capability=found.name if found else capability,
             routed=False,
             known=True,
@@ -361,7 +361,7 @@ def _offering(agent: Agent, capability: Capability, manifest_sha256: str) -> Off
     return Offering(
         agent=agent,
         capability=capability,
-        candidate=_candidate(agent, capability),
+        candidate=candidate_of(agent, capability),
         tags=frozenset((*agent.manifest.tags, *capability.tags)),
         manifest_sha256=manifest_sha256,
         input_sha256=_schema_sha256(capability.input_schema),
@@ -375,7 +375,8 @@ def _schema_sha256(declared: dict[str, Any] | None) -> bytes | None:
     return hashlib.sha256(canonical.dumps(json_schema(declared))).digest()
 
 
-def _candidate(agent: Agent, capability: Capability | None) -> Candidate:
+def candidate_of(agent: Agent, capability: Capability | None = None) -> Candidate:
+    """Return an agent as one that may be asked, held to its current manifest."""
     return Candidate(
         agent=agent.id,
         manifest_version=agent.version,

@@ -59,7 +59,7 @@ class Consequences:
         """Open what follows from an outcome, if anything does, and settle what ended."""
         if not ended.final or ended.next_leg is not None or next_leg(ended) is None:
             return ended
-        content = decode_content(self._at_hand(batch, ended))
+        content = decode_content(self._cached(batch, ended))
         leg = chains.next_leg(
             ended,
             content,
@@ -344,9 +344,9 @@ class Consequences:
             return batch.bodies[key]
         return (await self._bodies.fetch([key]))[key]
 
-    def _at_hand(self, batch: Batch, handoff: Handoff) -> bytes | None:
+    def _cached(self, batch: Batch, handoff: Handoff) -> bytes | None:
         key = (handoff.team, handoff.id, 1)
-        return batch.bodies[key] if key in batch.bodies else self._bodies.at_hand(key)
+        return batch.bodies[key] if key in batch.bodies else self._bodies.cached(key)
 
 
 def covering(content: Content, handoff: Handoff) -> str | None:

@@ -213,7 +213,7 @@ class Following:
         Who `waits` is shown what other engines do as it becomes known here; who looks once is not.
         """
         self._followers.setdefault(follower.key, {})[follower] = None
-        handoff = self._store.at_hand(follower.key) if waits or self.alone else None
+        handoff = self._store.cached(follower.key) if waits or self.alone else None
         if handoff is None:
             self._spawn(self._fetch(follower))
         return handoff

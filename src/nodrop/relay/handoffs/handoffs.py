@@ -240,7 +240,7 @@ class Handoffs:
         if asking.quiet or (isinstance(request, requests.Briefly) and request.brief):
             brief = self._briefly(request, handoff, repeated=done.replayed)
             return Reply(answer=brief, replayed=done.replayed)
-        view = self._shows.at_hand(handoff, reader=asking.caller.agent)
+        view = self._shows.cached(handoff, reader=asking.caller.agent)
         if view is None:
             return self._shown(asking, done)
         return self._whole(asking, done, view)
@@ -298,7 +298,7 @@ class Handoffs:
                     refused=partial(self._replies.refuse, asking),
                 )
                 return None
-            view = self._shows.at_hand(handoff, reader=caller.agent)
+            view = self._shows.cached(handoff, reader=caller.agent)
         if view is None:
             return self._seen(asking, handoff, elapsed=elapsed)
         return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
@@ -317,7 +317,7 @@ class Handoffs:
                 refused=partial(self._replies.refuse, asking),
             )
             return None
-        answer = self._shows.ended_at_hand(handoff)
+        answer = self._shows.ended_cached(handoff)
         return self._ended_later(handoff) if answer is None else Reply(answer=answer)
 
     async def _ended_later(self, handoff: Handoff) -> Reply:

@@ -26,8 +26,8 @@ from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
 from nodrop.relay.batch import Batch
-from nodrop.relay.binding import Binder
 from nodrop.relay.bodies import Bodies
+from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.directory.contracts import Contracts
@@ -90,7 +90,7 @@ class Writing:
         signing: Signing,
         consequences: Consequences,
         binder: Binder,
-        at_hand: Callable[[Key], Handoff | None],
+        cached: Callable[[Key], Handoff | None],
         aside: Aside,
     ) -> None:
         self._engine = engine
@@ -106,7 +106,7 @@ class Writing:
         self._signing = signing
         self._consequences = consequences
         self._binder = binder
-        self._at_hand = at_hand
+        self._cached = cached
         """Returns a handoff that the store need not be asked for."""
         self.offers = Offers(
             engine,
@@ -162,7 +162,7 @@ class Writing:
                 command = msgspec.structs.replace(command, body=body)
             around = self._around(handoff, moving=isinstance(command, commands.Reject))
             if _takes_directly(command, handoff, caller):
-                binding = self._binder.at_hand(batch, handoff)
+                binding = self._binder.cached(batch, handoff)
                 around = msgspec.structs.replace(around, binding=binding)
             if isinstance(command, commands.Fail | commands.Release):
                 wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
@@ -192,7 +192,7 @@ class Writing:
         self, caller: Caller, request: requests.Complete, handoff_id: str
     ) -> "_Checked | None":
         """Check a result before its commit, which others wait for; None: it takes the commit."""
-        handoff = self._at_hand((caller.team, handoff_id))
+        handoff = self._cached((caller.team, handoff_id))
         if handoff is None or caller.agent != handoff.recipient:
             return None
         try:
@@ -346,7 +346,7 @@ class Writing:
             if isinstance(request, requests.AcceptLate):
                 assert handoff.late_result is not None, "the machine has checked it"
                 key = (handoff.team, handoff.id, handoff.late_result)
-                late = self._bodies.at_hand(key) or b'{"result":null}'
+                late = self._bodies.cached(key) or b'{"result":null}'
             return self._succeed(
                 batch,
                 handoff,
@@ -394,7 +394,7 @@ class Writing:
             if full := self._room.why_full(dead.team, dead.origin, candidate.agent):
                 raise full
             not_before = self._redriven_not_before(dead, batch.now)
-        content = self._bodies.at_hand((dead.team, dead.id, 1)) or b"{}"
+        content = self._bodies.cached((dead.team, dead.id, 1)) or b"{}"
         offer = chains.successor(
             dead,
             content,
@@ -527,7 +527,7 @@ class Writing:
         )
 
     def _payload(self, handoff: Handoff) -> Any:
-        content = decode_content(self._bodies.at_hand((handoff.team, handoff.id, 1)))
+        content = decode_content(self._bodies.cached((handoff.team, handoff.id, 1)))
         return canonical.loads(bytes(content.payload))
 
     def _followed(

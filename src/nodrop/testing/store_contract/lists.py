@@ -29,12 +29,12 @@ class ListContract(Setting):
         """A store may have nothing at hand; what it has is no older than the last commit."""
         told = story(offered())
         await commit(store, told)
-        assert store.at_hand((TEAM, handoff_id(1))) in (told.handoff, None)
+        assert store.cached((TEAM, handoff_id(1))) in (told.handoff, None)
         later = story(DELIVERED, after=told.handoff)
         await commit(store, later)
-        assert store.at_hand((TEAM, handoff_id(1))) in (later.handoff, None)
-        assert store.at_hand((TEAM, handoff_id(2))) is None
-        assert store.at_hand((OTHER_TEAM, handoff_id(1))) is None
+        assert store.cached((TEAM, handoff_id(1))) in (later.handoff, None)
+        assert store.cached((TEAM, handoff_id(2))) is None
+        assert store.cached((OTHER_TEAM, handoff_id(1))) is None
 
     async def test_a_row_replaces_the_one_before_it(self, store: Store) -> None:
         """Every field of the handoff is the later one's."""

@@ -35,9 +35,9 @@ def context(ca: Path | None) -> ssl.SSLContext | bool:
     return made
 
 
-def is_distrust(error: BaseException) -> bool:
+def is_untrusted(error: BaseException) -> bool:
     """Whether a connection failed because of the certificate: trying again does not help."""
-    return isinstance(error, aiohttp.ClientConnectorCertificateError)
+    return isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError)
 
 
 def unreached(url: str, error: BaseException) -> UnreachableError:

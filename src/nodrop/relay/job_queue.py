@@ -1,7 +1,7 @@
-"""Jobs that wait for a commit, taken from the agents in turn.
+"""The queue of jobs for the next commits, fair between agents: it takes from each in turn.
 
 An agent with thousands of commands on their way delays its own, and one command of others goes into the
-next batch. The jobs of one agent stay in order. The relay's own have a line too.
+next batch. The jobs of one agent stay in order. The relay's own jobs count as one agent's.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from nodrop.log.port import Key
 from nodrop.relay.jobs import Job
 
 
-class Line:
+class JobQueue:
     """A queue of jobs, fair between agents."""
 
     def __init__(self) -> None:

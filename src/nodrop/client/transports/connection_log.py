@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from nodrop.client.transports.trust import is_untrusted
 from nodrop.model.errors import NodropError
 
 LOG: Final = logging.getLogger("nodrop.client")
@@ -85,11 +86,6 @@ def shown(url: str) -> str:
     parts = urlsplit(url)
     base, _, _ = parts.path.partition("/v1")
     return f"{parts.scheme.replace('ws', 'http')}://{parts.netloc.rpartition('@')[2]}{base}"
-
-
-def is_untrusted(error: BaseException) -> bool:
-    """Whether the relay's certificate was not trusted: waiting does not help."""
-    return isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError)
 
 
 def why(error: BaseException) -> str:

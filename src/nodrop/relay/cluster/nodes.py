@@ -1,7 +1,7 @@
-"""The other engines on a store: what they wrote, who they hear of, what they left behind.
+"""The other nodes on a store: a node applies what they wrote, and takes over what they left behind.
 
-Everything an engine keeps in memory besides the store is either read again here when another engine
-changes it, or counted anew now and then. What is missed here is only late: the store decides.
+State that a node keeps in memory besides the store is either read again when another node changes it,
+or recounted every few seconds. A missed change only delays: the append decides.
 """
 
 import asyncio
@@ -20,47 +20,47 @@ log = logging.getLogger("nodrop.relay")
 T = TypeVar("T")
 
 BEAT_SECONDS: Final = 1.0
-"""How often an engine is counted, and looks what the others have left behind. By the time that
-really passes, like the waits of a connection: nothing is decided by it."""
+"""How often a node renews its presence, and looks for processes of nodes that are gone. Wall time, as for
+the timeouts of a connection: no decision rests on it."""
 POLL_SECONDS: Final = 0.25
-"""How late an engine reads what the others wrote when no hint comes through."""
+"""How often a node reads what others wrote where no notification arrives."""
 FEED_MS: Final = 5 * SECOND
-"""How often inboxes are looked through that somebody waits at, hint or no hint."""
+"""How often the inboxes of local consumers are checked, with or without a notification."""
 RECOUNT_MS: Final = 5 * SECOND
-"""How often what is merely counted is counted anew, where others have written."""
+"""How often counts are read again, where other nodes have written."""
 SILENT_MAX: Final = 256
 
 
 class Here(Protocol):
-    """What an engine tells the others, and what is done with what they tell."""
+    """The parts of this node that other nodes are told about, and that act on their changes."""
 
     def attending(self) -> dict[Key, Attending]:
-        """Return the agents that are connected here, or were lately heard of."""
+        """Return the agents that are connected to this node, or were seen lately."""
         ...
 
     def attended(self, roll: Roll) -> None:
-        """Know whom the others hear of."""
+        """Take over the presence of agents at other nodes."""
         ...
 
     async def take_in(self, news: News) -> None:
-        """Act on what another engine wrote."""
+        """Apply what another node wrote."""
         ...
 
     async def recount(self) -> None:
-        """Count anew what is only counted."""
+        """Read the counts again."""
         ...
 
     async def make_sure(self) -> None:
-        """Know what is kept, where a batch that would have changed it came to nothing."""
+        """Read kept records again after a batch that would have changed them failed."""
         ...
 
     def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """Call `ask` before somebody is refused whom another engine may just have let in."""
+        """Call `ask` before a caller is refused whom another node may just have admitted."""
         ...
 
 
-class Fellows:
-    """Keeps one engine up to date with the others."""
+class Nodes:
+    """Keeps this node up to date with the others."""
 
     def __init__(self, fleet: Fleet, engine: Engine, here: Here, *, clock: Clock) -> None:
         self._fleet = fleet
@@ -78,51 +78,51 @@ class Fellows:
         """How often others have changed what decisions rest on."""
 
     async def join(self) -> int:
-        """Be one of several engines; return since when there has been one. Comes before all reading."""
+        """Register this node; return since when there has been a node. Comes before all reading."""
         roll = await self._fleet.join()
         self._here.attended(roll)
         return roll.up_since
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow the other nodes."""
         self._engine.on_conflict = self._decide_again
         self._here.doubt(self.ask)
         self._tasks = [
-            asyncio.create_task(self._forever(self._read, "reading what others wrote")),
-            asyncio.create_task(self._forever(self._beat, "being counted")),
+            asyncio.create_task(self._forever(self._read, "reading what other nodes wrote")),
+            asyncio.create_task(self._forever(self._beat, "renewing the presence of this node")),
         ]
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following, and leave the cluster."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._fleet.leave()
 
     async def catch_up(self) -> None:
-        """Take in everything that others have written until now."""
+        """Apply everything that other nodes have written until now."""
         async with self._reading:
             await self._take_in()
 
     async def _decide_again(self) -> None:
-        """Know everything that the next decision rests on: the last one came to nothing."""
+        """Catch up before a batch is decided again: its append lost a race."""
         await self.catch_up()
         await self._here.make_sure()
 
     async def ask(self) -> None:
-        """Take in what others have written until now; all who ask meanwhile share the next reading.
+        """Apply what other nodes have written until now; concurrent callers share the next read.
 
-        For strangers, so that however many there are, the store is asked one question at a time.
+        Unauthenticated callers come this way, so that any number of them costs one read at a time.
         """
         if self._asked is None:
             self._asked = asyncio.create_task(self._answer())
         await asyncio.shield(self._asked)
 
     async def surely(self, reply: Callable[[], Awaitable[T]]) -> T:
-        """Return what `reply` returns; where it refuses, again if others have changed something.
+        """Return what `reply` returns; after a refusal, try once more if other nodes changed something.
 
-        What is written is checked against what they changed. A refusal writes nothing, and would
-        be for good although this engine merely had not heard.
+        An append is compared with what they wrote. A refusal appends nothing, so it could rest on
+        state that is out of date.
         """
         learnt = self._learnt
         try:
@@ -143,7 +143,7 @@ class Fellows:
     async def _take_in(self) -> None:
         for news in await self._fleet.news():
             await self._here.take_in(news)
-            self._engine.hear_of(news.handoffs, news.processes)
+            self._engine.apply_changes(news.handoffs, news.processes)
             self._fleet.heard(news)
             self._learnt += news.known is not None
             self._uncounted = True
@@ -153,7 +153,7 @@ class Fellows:
             try:
                 await do()
             except (NodropError, ConflictError) as error:
-                log.warning("%s failed, and is tried again: %s", what, error)
+                log.warning("%s failed, trying again in 1 s: %s", what, error)
                 await asyncio.sleep(BEAT_SECONDS)
 
     async def _read(self) -> None:
@@ -168,15 +168,15 @@ class Fellows:
         self._told = {} if roll.forgotten else here
         self._engine.up_since(roll.up_since)
         self._here.attended(roll)
-        # Processes that were connected to an engine that is gone are nobody's but ours.
+        # Processes of nodes that are gone have to be checked by the others.
         heartbeats = self._engine.limits.lease_heartbeats
         silent = await self._fleet.silent(now=now, heartbeats=heartbeats, limit=SILENT_MAX)
-        self._engine.hear_of((), silent)
+        self._engine.apply_changes((), silent)
         if now - self._fed_at >= FEED_MS:
             self._fed_at = now
-            wanting = self._engine.takers.wanting()
-            if wanting:
-                self._engine.feed(await self._fleet.waiting(wanting))
+            consumers = self._engine.takers.with_credit()
+            if consumers:
+                self._engine.feed(await self._fleet.waiting(consumers))
         if self._uncounted and now - self._counted_at >= RECOUNT_MS:
             self._counted_at, self._uncounted = now, False
             await self._here.recount()

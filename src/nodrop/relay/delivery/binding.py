@@ -6,14 +6,14 @@ its agent is checked when the agent first gets it; what does not fit is rejected
 
 from typing import Any
 
-from nodrop.model.commands import Binding, Candidate
-from nodrop.model.contract import Agent, Capability
+from nodrop.model.commands import Binding
+from nodrop.model.contract import Agent
 from nodrop.model.errors import ForbiddenError, NoMatchError, PayloadInvalidError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol import bodies, canonical
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
-from nodrop.relay.directory.register import Register
+from nodrop.relay.directory.register import Register, candidate_of
 from nodrop.relay.loop import Engine
 
 
@@ -34,7 +34,7 @@ class Binder:
         found = batch.bodies if key in batch.bodies else await self._bodies.fetch([key])
         return self._binding(handoff, recipient, found[key])
 
-    def at_hand(self, batch: Batch, handoff: Handoff) -> Binding | None:
+    def cached(self, batch: Batch, handoff: Handoff) -> Binding | None:
         """Return the same without waiting.
 
         Raises:
@@ -44,7 +44,7 @@ class Binder:
         if recipient is None:
             return None
         key = (handoff.team, handoff.id, 1)
-        found = batch.bodies[key] if key in batch.bodies else self._bodies.at_hand(key)
+        found = batch.bodies[key] if key in batch.bodies else self._bodies.cached(key)
         return self._binding(handoff, recipient, found)
 
     def _recipient(self, handoff: Handoff) -> Agent | None:
@@ -69,17 +69,12 @@ class Binder:
                 self._register.rules.require(handoff.team, handoff.sender, agent.id, name)
             except ForbiddenError as error:
                 return _refused(agent, name, error.code, f"capability: {error.detail}")
-        to = _candidate(agent, found)
+        to = candidate_of(agent, found)
         payload = _payload(content)
         if problems := self._register.problems(handoff.team, to, name, "input", payload):
             why = f"{problems[0].path}: {problems[0].message}"
             return _refused(agent, name, PayloadInvalidError.code, why)
         return Binding(to=to, capability=name)
-
-
-def _candidate(agent: Agent, capability: Capability | None = None) -> Candidate:
-    timeout_ms = capability.timeout_ms if capability else None
-    return Candidate(agent=agent.id, manifest_version=agent.version, timeout_ms=timeout_ms)
 
 
 def _payload(content: bytes | None) -> Any:
@@ -88,7 +83,7 @@ def _payload(content: bytes | None) -> Any:
 
 def _refused(agent: Agent, capability: str, code: str, why: str) -> Binding:
     return Binding(
-        to=_candidate(agent),
+        to=candidate_of(agent),
         capability=capability,
         refused=code,
         refusal=bodies.words(reason=why),

@@ -11,8 +11,8 @@ from nodrop.log.port import Key, Store, Wanted
 from nodrop.model.errors import QueueFullError
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests
+from nodrop.relay.job_queue import JobQueue
 from nodrop.relay.jobs import Job
-from nodrop.relay.line import Line
 from nodrop.relay.relay import Caller, Relay
 
 ALICE, BOB = ("default", "alice"), ("default", "bob")
@@ -23,7 +23,7 @@ def job(by: Key | None) -> Job[Any]:
 
 
 def test_one_command_of_another_agent_goes_into_the_next_batch() -> None:
-    line = Line()
+    line = JobQueue()
     for _ in range(1_000):
         line.append(job(ALICE))
     late = job(BOB)
@@ -33,7 +33,7 @@ def test_one_command_of_another_agent_goes_into_the_next_batch() -> None:
 
 
 def test_the_commands_of_one_agent_keep_their_order() -> None:
-    line = Line()
+    line = JobQueue()
     first, second, third = job(ALICE), job(ALICE), job(ALICE)
     for each in (first, job(BOB), second, job(None), third):
         line.append(each)
