@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.model.errors import LoopDetectedError
+from nodrop.model.errors import LoopDetectedError, NoMatchError
 
 THEN = [
     {"to": "inbox_monitor", "title": "Customer-ready response"},
@@ -92,6 +92,23 @@ async def test_a_leg_that_cannot_open_becomes_a_dead_letter_and_the_completion_s
     assert first["state"] == "completed"
     [dead] = (await inbox_monitor("dead_letters"))["handoffs"]
     assert (dead["id"], dead["outcome"]["code"]) == (first["next_leg"], "no_match")
+
+
+async def test_a_leg_that_nobody_could_take_is_redriven_to_whoever_offers_its_capability_by_then(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    await inbox_monitor("offer", to="code_agent", title="bug", then=[{"capability": "review"}])
+    await finish(code_agent, 1)
+    [dead] = (await inbox_monitor("dead_letters"))["handoffs"]
+    with pytest.raises(NoMatchError):
+        await inbox_monitor("redrive", dead["id"])
+    reviewer = await office.join("reviewer")
+    manifest = {"agent_id": "reviewer", "capabilities": [{"name": "review"}]}
+    await reviewer("register", named="reviewer", agent="reviewer", manifest=manifest)
+    await inbox_monitor("redrive", dead["id"])
+    last = await finish(reviewer, 2)
+    assert last["payload"]["result"] == 1
+    assert (await inbox_monitor("dead_letters"))["handoffs"] == []
 
 
 async def test_a_failed_leg_ends_the_chain_and_redriving_it_finishes_the_chain(

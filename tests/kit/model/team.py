@@ -391,7 +391,11 @@ class Model(Moves):
         self._decides(h, by)
         if h.state not in DEAD:
             raise RefusedError("wrong_state")
-        self.succeed(h, made[:1], self.target(to, h.capability) if to else None)
+        nobody = to is None and h.code == "no_match"
+        if nobody and h.recipient != h.sender:
+            to = h.recipient
+        target = self.target(to, h.capability, *made[:1]) if to or nobody else None
+        self.succeed(h, made[:1], target)
         h.decision, h.settled = "redriven", True
 
     def _accept(self, h: Handoff, by: str, made: Sequence[str]) -> None:

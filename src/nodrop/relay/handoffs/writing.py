@@ -16,6 +16,7 @@ from nodrop.model import commands, events
 from nodrop.model.commands import RELAY, Actor, Candidate
 from nodrop.model.errors import (
     NodropError,
+    NoMatchError,
     Problem,
     ResultInvalidError,
     StaleQuestionError,
@@ -375,10 +376,15 @@ class Writing:
         late_result: bytes | None,
     ) -> Handoff:
         to, capability = dead.recipient, dead.capability
-        if isinstance(request, requests.Redrive) and (request.to or request.capability):
+        if isinstance(request, requests.Redrive) and (
+            request.to or request.capability or _had_no_match(dead)
+        ):
+            wanted = request.to
+            if wanted is None and request.capability is None and to != dead.sender:
+                wanted = to
             capability = request.capability or dead.capability
             target = self._register.target_taking(
-                caller.team, request.to, capability, self._payload(dead), sender=dead.sender
+                caller.team, wanted, capability, self._payload(dead), sender=dead.sender
             )
             candidate, capability, routed = target.candidate, target.capability, target.routed
         else:
@@ -562,6 +568,11 @@ def _name_of(kind: type[requests.Command]) -> str:
 
 def _by(caller: Caller) -> Key:
     return (caller.team, caller.agent)
+
+
+def _had_no_match(dead: Handoff) -> bool:
+    """Whether nobody was there for its capability: a leg of that kind has its sender as recipient."""
+    return dead.outcome is not None and dead.outcome.code == NoMatchError.code
 
 
 def _commands(caller: Caller, command_id: str | None) -> frozenset[tuple[str, str, str]]:
