@@ -280,6 +280,9 @@ class WallClock:
         while (left_ms := at - self.now()) > 0:  # noqa: ASYNC110  # what is waited for is time
             await asyncio.sleep(min(left_ms, PIECE_MS) / SECOND)
 
+    def processor_seconds(self) -> float:
+        return 0.0
+
 
 @contextmanager
 def unaware_of_a_clock_set_back() -> Generator[None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ ALICE, MALLORY = ("default", "alice"), ("default", "mallory")
 
 @pytest.fixture
 def shares() -> Shares:
-    return Shares(DEFAULT)
+    return Shares(DEFAULT, used=time.thread_time)
 
 
 async def test_an_agent_that_used_up_its_slice_waits_for_the_next_turn_of_the_loop(

@@ -63,6 +63,8 @@ class SystemClock:
             # In pieces: the event loop's own time stands still while the machine is asleep.
             await asyncio.sleep(min(left_ms / SECOND, _SLEEP_SECONDS_MAX))
 
+    processor_seconds = staticmethod(time.thread_time)
+
 
 class SteeredClock(SystemClock):
     """A clock that several machines keep to one time, a little at a time. Never runs backwards."""

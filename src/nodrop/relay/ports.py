@@ -14,6 +14,10 @@ class Clock(Protocol):
         """Return when `now()` has reached `at`, not before."""
         ...
 
+    def processor_seconds(self) -> float:
+        """Return how much processor time this thread has used: only differences mean something."""
+        ...
+
 
 class Ids(Protocol):
     """The only source of ids and secrets."""

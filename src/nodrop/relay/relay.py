@@ -118,7 +118,7 @@ class Relay:
         self.outgoing, self.incoming, self.shares = (
             Outgoing(limits),
             Incoming(limits),
-            Shares(limits),
+            Shares(limits, used=clock.processor_seconds),
         )
         self._reads = Turns(max(limits.reads_per_agent_max // 2, 1))
         intake = self._intake = Intake(limits)

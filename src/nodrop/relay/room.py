@@ -8,7 +8,6 @@ commit is counted too, so that a burst cannot pass between two commits.
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -243,7 +242,7 @@ class Shares:
     checking large payloads is done on one thread, one of an agent's at a time.
     """
 
-    def __init__(self, limits: Limits, *, used: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, limits: Limits, *, used: Callable[[], float]) -> None:
         """Go by `used`, seconds of processor time: a busy machine is no agent's doing."""
         self.used = used
         self._waits_per_second = 100 / limits.costly_percent - 1
@@ -294,11 +293,11 @@ class Shares:
         """Return what `work` returns, done on the thread and counted for an agent."""
 
         def timed() -> tuple[T | None, Exception | None, float]:
-            began = time.thread_time()
+            began = self.used()
             try:
-                return work(), None, time.thread_time() - began
+                return work(), None, self.used() - began
             except Exception as error:  # noqa: BLE001  # raised below, its time counted
-                return None, error, time.thread_time() - began
+                return None, error, self.used() - began
 
         async with self._aside.turn(key):
             await self.turn(key)

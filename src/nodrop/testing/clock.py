@@ -31,6 +31,10 @@ class FakeClock:
         heapq.heappush(self._sleepers, (at, next(self._arrivals), woken))
         await woken
 
+    def processor_seconds(self) -> float:
+        """Return 0: nothing takes time, so that no test depends on how fast its machine is."""
+        return 0.0
+
     def advance(self, ms: int) -> None:
         """Move time forward and wake whose time has come, earliest first."""
         self.set(self._now + ms)

@@ -94,6 +94,8 @@ class _Clock:
     async def sleep_until(self, at: int) -> None:
         await asyncio.sleep(max(at - self.now(), 0) / 1_000)
 
+    processor_seconds = staticmethod(time.thread_time)
+
 
 async def measure(
     *, agents: int = 10_000, capabilities: int = 5, names: int = 500, queries: int = 100
