@@ -1,6 +1,6 @@
 """The person the relay works for: looks in now and then, and decides what nobody else did."""
 
-from nodrop.model.errors import AlreadyDecidedError, CallerError, WrongStateError
+from nodrop.model.errors import AlreadyDecidedError, CallerError, NoMatchError, WrongStateError
 from nodrop.model.limits import HOUR, MINUTE
 from nodrop.protocol import requests
 from nodrop.protocol.views import HandoffView
@@ -60,6 +60,9 @@ class Person:
         except AlreadyDecidedError:
             return  # somebody was quicker
         except CallerError as error:
+            had_no_match = letter.outcome is not None and letter.outcome.code == NoMatchError.code
+            if isinstance(error, NoMatchError) and had_no_match:
+                return  # still nobody is there for it
             raise Violation(f"{letter.id}: no decision is taken: {error.code}") from error
 
     async def _tidy_up(self) -> None:
