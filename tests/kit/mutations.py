@@ -28,15 +28,16 @@ from nodrop.model.events import Event, Fact
 from nodrop.model.handoff import FINAL, ClockName, Escalation, Handoff, State
 from nodrop.model.limits import HOUR
 from nodrop.model.surroundings import Surroundings
-from nodrop.relay import batch
-from nodrop.relay import loop as engine
+from nodrop.relay import batch, engine, timers
 from nodrop.relay.batch import Batch
+from nodrop.relay.delivery import deliveries
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.leases import Leases
 from nodrop.relay.delivery.waiters import Takers
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs import repeats
 from nodrop.relay.identity.rules import Rules
-from nodrop.relay.loop import Engine
+from nodrop.relay.timers import Timers
 
 # --- relays -------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ def clocks_out_of_order() -> Generator[None]:
         waiting.append(clock)
 
     stack = SimpleNamespace(heapify=sorted, heappush=at_the_end, heappop=last)
-    with mock.patch.object(engine, "heapq", stack):
+    with mock.patch.object(timers, "heapq", stack):
         yield
 
 
@@ -148,7 +149,7 @@ def two_attempts() -> Generator[None]:
         return handoff.state in {State.OFFERED, State.DELIVERED, State.ACCEPTED}
 
     with ExitStack() as stack:
-        for module in (batch, engine, store):
+        for module in (batch, deliveries, engine, store):
             stack.enter_context(mock.patch.object(module, "takeable", takeable))
         for state in (State.DELIVERED, State.ACCEPTED):
             stack.enter_context(_allowed(state, {events.Delivered: State.DELIVERED}))
@@ -205,15 +206,15 @@ def restarted_episodes() -> Generator[None]:
 def never_void() -> Generator[None]:
     """A recipient is held to its queued acknowledgement whatever becomes of it."""
 
-    async def look_after(self: Engine, process: Process, tx: Transaction, batch: Batch) -> None:
-        del tx, batch
-        self.leases.see(replace(process, seen_at=self.now()))
+    async def look_after(self: Timers, process: Process, tx: Transaction, batch: Batch) -> None:
+        del self, tx
+        batch.see(replace(process, seen_at=batch.now))
 
     def only_remind(break_promise: Callable[..., Facts]) -> Callable[..., Facts]:
         return lambda *args: break_promise(*args)[:1]
 
     with (
-        mock.patch.object(Engine, "_look_after_queue", look_after),
+        mock.patch.object(Timers, "_look_after_queue", look_after),
         _changed(ticking, "_break_promise", only_remind),
     ):
         yield

@@ -24,7 +24,7 @@ from nodrop.log.port import LogPage
 from nodrop.model.errors import AlreadyFinishedError
 from nodrop.protocol import requests
 from nodrop.protocol.requests import Request
-from nodrop.relay.loop import Engine
+from nodrop.relay.loop import Loop
 from nodrop.relay.ports import Clock
 from nodrop.relay.relay import Caller, Relay
 from nodrop.testing.clock import T0
@@ -286,10 +286,10 @@ class WallClock:
 
 @contextmanager
 def unaware_of_a_clock_set_back() -> Generator[None]:
-    async def long_ago(_: Engine) -> int:
+    async def long_ago(_: Loop) -> int:
         return 0
 
-    with mock.patch.object(Engine, "_last_at", long_ago):
+    with mock.patch.object(Loop, "_last_at", long_ago):
         yield
 
 

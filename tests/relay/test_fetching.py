@@ -3,6 +3,7 @@
 import asyncio
 from random import Random
 from typing import Any, cast
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -17,9 +18,15 @@ from nodrop.model.errors import (
 from nodrop.model.limits import DEFAULT
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
+from nodrop.relay.delivery.deliveries import Deliveries
 from nodrop.relay.directory.register import Register
+from nodrop.relay.engine import Engine
+from nodrop.relay.handoffs.consequences import Consequences
+from nodrop.relay.handoffs.following import Following
+from nodrop.relay.identity.statements import Statements
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
+from nodrop.relay.loop import Loop
+from nodrop.relay.timers import Timers
 from nodrop.testing.clock import FakeClock
 from nodrop_proof.simulate.ids import SeededIds
 
@@ -47,25 +54,35 @@ class SlowBodies:
 
 
 class Started:
-    """An engine, and a job of its that needs a body."""
+    """A loop, and a job of its that needs a body."""
 
     def __init__(self) -> None:
         self.store = SlowBodies()
         store = cast("Store", self.store)
         self.bodies = Bodies(store)
-        self.engine = Engine(
+        clock = FakeClock()
+        deliveries = create_autospec(Deliveries, instance=True)
+        deliveries.serve.return_value = False
+        self.engine = Engine(store, clock=clock, limits=DEFAULT)
+        self.loop = Loop(
+            self.engine,
             store,
-            clock=FakeClock(),
-            ids=SeededIds(FakeClock(), Random(1)),
+            timers=create_autospec(Timers, instance=True),
+            deliveries=deliveries,
+            consequences=create_autospec(Consequences, instance=True),
+            following=create_autospec(Following, instance=True),
+            statements=create_autospec(Statements, instance=True),
             register=Register(DEFAULT),
             bodies=self.bodies,
-            limits=DEFAULT,
+            clock=clock,
+            ids=SeededIds(clock, Random(1)),
+            committed=lambda _: None,
         )
         self.decided = 0
 
     async def submit(self) -> asyncio.Future[bytes | None]:
         """Have the job decided; return when it waits for the store."""
-        await self.engine.start()
+        await self.loop.start()
 
         def decide(_: Batch) -> bytes | None:
             self.decided += 1
@@ -84,13 +101,13 @@ async def test_a_job_that_lacks_a_body_is_decided_once_the_store_gave_it() -> No
     async with asyncio.timeout(30):
         assert await waiting == b"what was missing"
     assert started.decided == 2
-    await started.engine.stop()
+    await started.loop.stop()
 
 
 async def test_a_job_that_waits_for_the_store_when_the_relay_stops_is_refused() -> None:
     started = Started()
     waiting = await started.submit()
-    await started.engine.stop()
+    await started.loop.stop()
     started.store.through.set()
     with pytest.raises(UnavailableError, match="stopping"):
         async with asyncio.timeout(30):
@@ -101,7 +118,7 @@ async def test_a_job_that_waits_for_the_store_when_the_relay_stops_is_refused() 
 async def test_what_the_store_gives_while_the_last_commit_ends_is_refused_too() -> None:
     started = Started()
     waiting = await started.submit()
-    stopping = asyncio.create_task(started.engine.stop())
+    stopping = asyncio.create_task(started.loop.stop())
     started.store.through.set()  # the fetch and the stop are both under way
     async with asyncio.timeout(30):
         await stopping
@@ -124,7 +141,7 @@ async def test_a_store_that_cannot_give_it_is_told_to_whoever_waits(
     async with asyncio.timeout(30):
         with pytest.raises(told):
             await waiting
-    await started.engine.stop()
+    await started.loop.stop()
 
 
 async def test_a_job_whose_body_never_stays_at_hand_is_given_up(
@@ -138,4 +155,4 @@ async def test_a_job_whose_body_never_stays_at_hand_is_given_up(
         with pytest.raises(RelayFaultError):
             await waiting
     assert 2 <= started.decided <= 20
-    await started.engine.stop()
+    await started.loop.stop()

@@ -33,6 +33,7 @@ from nodrop.relay.cluster.sharing import Sharing
 from nodrop.relay.coordination.coordination import Coordination
 from nodrop.relay.coordination.webhooks import Webhooks
 from nodrop.relay.delivery.binding import Binder
+from nodrop.relay.delivery.deliveries import Deliveries
 from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.listeners import Listeners
 from nodrop.relay.delivery.pushing import Listening, Subscription, Turn, at_once
@@ -46,6 +47,7 @@ from nodrop.relay.directory.reach import KIND as REACH
 from nodrop.relay.directory.reach import Reaches
 from nodrop.relay.directory.register import Register
 from nodrop.relay.directory.standings import Standings
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.consequences import Consequences
 from nodrop.relay.handoffs.erasing import Erasing
 from nodrop.relay.handoffs.following import Following
@@ -63,11 +65,12 @@ from nodrop.relay.identity.signing_in import SigningIn
 from nodrop.relay.identity.statements import Statements
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Committed
-from nodrop.relay.loop import Engine
+from nodrop.relay.loop import Loop
 from nodrop.relay.ports import Clock, Ids, Signer
 from nodrop.relay.room import COUNTED, Incoming, Outgoing, Rates, Room, Shares, Turns, Waits
 from nodrop.relay.shows import Caller, Shows, shown_refusal
 from nodrop.relay.tasks import Tasks
+from nodrop.relay.timers import Timers
 from nodrop.relay.upkeep import activity
 from nodrop.relay.upkeep.backups import Backups
 from nodrop.relay.upkeep.checkpoints import checkpoint
@@ -122,14 +125,7 @@ class Relay:
         )
         self._reads = Turns(max(limits.reads_per_agent_max // 2, 1))
         intake = self._intake = Intake(limits)
-        self._engine = Engine(
-            store,
-            clock=clock,
-            ids=ids,
-            register=self._register,
-            bodies=self._bodies,
-            limits=limits,
-        )
+        self._engine = Engine(store, clock=clock, limits=limits)
         self._shows = Shows(store, self._bodies, self._engine.leases, self._queues, limits)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
         self._standings = Standings(
@@ -162,6 +158,7 @@ class Relay:
         consequences = Consequences(
             self._engine, register=self._register, bodies=self._bodies, room=self._room, ids=ids
         )
+        binder = Binder(register=self._register, bodies=self._bodies)
         self._writing = Writing(
             self._engine,
             intake=intake,
@@ -175,7 +172,7 @@ class Relay:
             ids=ids,
             signing=identity.signing,
             consequences=consequences,
-            binder=Binder(self._engine, register=self._register, bodies=self._bodies),
+            binder=binder,
             cached=store.cached,
             aside=self.shares.aside,
         )
@@ -275,9 +272,25 @@ class Relay:
             **self._own_handlers(),
         }
         """What carries out each operation of `protocol.operations`."""
-        self._engine.on_commit = self._committed
-        self._engine.on_stated = Statements(signer).sign
-        self._engine.on_outcome = self._following.is_awaited
+        self._loop = Loop(
+            self._engine,
+            store,
+            timers=Timers(
+                self._engine,
+                consequences,
+                clock=clock,
+                heard_at=self._standings.attendance.heard_at,
+            ),
+            deliveries=Deliveries(self._engine, store, binder),
+            consequences=consequences,
+            following=self._following,
+            statements=Statements(signer),
+            register=self._register,
+            bodies=self._bodies,
+            clock=clock,
+            ids=ids,
+            committed=self._committed,
+        )
 
     @classmethod
     async def start(
@@ -306,9 +319,11 @@ class Relay:
         await relay._standings.load(teams)
         await relay._coordination.load()
         await relay.reaches.load()
-        await relay._engine.start(up_since=up_since)
-        if relay._nodes is not None:
-            relay._nodes.start()
+        nodes = relay._nodes
+        catch_up = None if nodes is None else nodes.decide_again
+        await relay._loop.start(up_since=up_since, catch_up=catch_up)
+        if nodes is not None:
+            nodes.start()
         await relay._erasing.resume()
         return relay
 
@@ -339,7 +354,7 @@ class Relay:
     async def stop(self) -> None:
         """Stop serving. What was answered is kept; what was not is the caller's to repeat."""
         await self._standings.write(everything=True)
-        await self._engine.stop()
+        await self._loop.stop()
         if self._nodes is not None:
             await self._nodes.stop()
         self._following.close()

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from nodrop.log.port import Attending, ConflictError, Fleet, Key, News, Roll
 from nodrop.model.errors import NodropError
 from nodrop.model.limits import SECOND
-from nodrop.relay.loop import Engine
+from nodrop.relay.engine import Engine
 from nodrop.relay.ports import Clock
 
 log = logging.getLogger("nodrop.relay")
@@ -85,7 +85,6 @@ class Nodes:
 
     def start(self) -> None:
         """Begin to follow the other nodes."""
-        self._engine.on_conflict = self._decide_again
         self._here.doubt(self.ask)
         self._tasks = [
             asyncio.create_task(self._forever(self._read, "reading what other nodes wrote")),
@@ -104,7 +103,7 @@ class Nodes:
         async with self._reading:
             await self._take_in()
 
-    async def _decide_again(self) -> None:
+    async def decide_again(self) -> None:
         """Catch up before a batch is decided again: its append lost a race."""
         await self.catch_up()
         await self._here.make_sure()
@@ -166,7 +165,7 @@ class Nodes:
         changed = [a for key, a in here.items() if self._told.get(key) != a]
         roll = await self._fleet.attend(changed)
         self._told = {} if roll.forgotten else here
-        self._engine.up_since(roll.up_since)
+        self._engine.served_since(roll.up_since)
         self._here.attended(roll)
         # Processes of nodes that are gone have to be checked by the others.
         heartbeats = self._engine.limits.lease_heartbeats

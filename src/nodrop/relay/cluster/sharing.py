@@ -19,10 +19,10 @@ from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.delivery.waiting import Waiting
 from nodrop.relay.directory.register import Register
 from nodrop.relay.directory.standings import Standings
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.following import Following
 from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.identity.identity import Identity
-from nodrop.relay.loop import Engine
 from nodrop.relay.room import Room
 from nodrop.relay.shows import Shows, body_keys
 

@@ -14,6 +14,7 @@ from nodrop.relay.coordination.outlets import Outlets
 from nodrop.relay.coordination.talk import Talk
 from nodrop.relay.coordination.topics import KIND as TOPIC
 from nodrop.relay.coordination.triggers import KIND as TRIGGER
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.endings import Endings
 from nodrop.relay.handoffs.following import Following
 from nodrop.relay.handoffs.groups import Groups
@@ -21,7 +22,6 @@ from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.intake import Intake
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import Room
 from nodrop.relay.shows import Shows

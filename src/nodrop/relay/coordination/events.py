@@ -27,12 +27,12 @@ from nodrop.protocol.times import format_time
 from nodrop.relay.batch import Batch
 from nodrop.relay.coordination.conditions import UnmetError
 from nodrop.relay.coordination.triggers import KIND, Rule, Trigger, Triggers, record, shown
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.identity.people import draft
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.shows import Caller
 

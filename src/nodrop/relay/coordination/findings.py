@@ -24,9 +24,9 @@ from nodrop.protocol import bodies, canonical
 from nodrop.protocol.entries import Draft, Entry
 from nodrop.relay.batch import Batch
 from nodrop.relay.coordination.patterns import Found, Patterns, Recent, Repeats, livelock
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.endings import ENDINGS, Endings
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock
 
 log = logging.getLogger("nodrop.findings")

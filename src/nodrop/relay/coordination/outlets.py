@@ -34,9 +34,9 @@ from nodrop.protocol.coordination.outlet_requests import (
     RemoveOutlet,
 )
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine, Job
 from nodrop.relay.identity.people import draft
 from nodrop.relay.intake import Intake
-from nodrop.relay.loop import Engine, Job
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 

@@ -21,11 +21,11 @@ from nodrop.protocol.times import format_time, parse_due
 from nodrop.relay.batch import Batch
 from nodrop.relay.coordination.spoken import SAID, STATUS, may_hear, read
 from nodrop.relay.coordination.topics import Topics, record
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 

@@ -20,8 +20,8 @@ from nodrop.model.errors import LimitReachedError
 from nodrop.protocol import canonical
 from nodrop.protocol.entries import Draft
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Ids
 
 KIND: Final = "webhook"

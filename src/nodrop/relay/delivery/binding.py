@@ -14,16 +14,14 @@ from nodrop.protocol import bodies, canonical
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.directory.register import Register, candidate_of
-from nodrop.relay.loop import Engine
 
 
 class Binder:
     """Finds the contract that a first delivery binds."""
 
-    def __init__(self, engine: Engine, *, register: Register, bodies: Bodies) -> None:
+    def __init__(self, *, register: Register, bodies: Bodies) -> None:
         self._register = register
         self._bodies = bodies
-        engine.on_delivery = self.fetch
 
     async def fetch(self, batch: Batch, handoff: Handoff) -> Binding | None:
         """Return the contract of a delivery, or why it cannot hold; None: there is none to bind."""

@@ -5,8 +5,8 @@ from nodrop.model import commands
 from nodrop.model.commands import Actor
 from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock
 from nodrop.relay.shows import Caller
 

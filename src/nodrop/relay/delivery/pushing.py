@@ -10,8 +10,8 @@ from nodrop.model.mail import Kind
 from nodrop.protocol import views
 from nodrop.relay.batch import Happened
 from nodrop.relay.delivery.waiters import Taker
+from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Committed
-from nodrop.relay.loop import Engine
 
 PUSHED_TOGETHER_MAX: Final = 4
 """Deliveries that are shown at once: the largest of them fit into what a connection may hold."""

@@ -16,12 +16,12 @@ from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.pushing import PUSHED_TOGETHER_MAX, Subscription, Turn, at_once
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.delivery.waiters import Taker
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.handoffs.repeats import conflict, request_digest
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock
 from nodrop.relay.shows import Caller, Shows
 

@@ -22,10 +22,10 @@ from nodrop.model.errors import (
 from nodrop.protocol import requests
 from nodrop.protocol.identity import key_views
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine
 from nodrop.relay.identity.people import People, draft
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.shows import Caller
 
 KIND: Final = "reach"

@@ -17,8 +17,8 @@ from nodrop.relay.directory.attendance import Attendance
 from nodrop.relay.directory.observations import KIND, OUTCOMES, Observations
 from nodrop.relay.directory.register import Offering, Register
 from nodrop.relay.directory.workloads import Workloads
+from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Committed, Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock
 from nodrop.relay.room import Room
 
@@ -46,7 +46,6 @@ class Standings:
         self._limits = limits
         self.workloads = Workloads()
         self.attendance = Attendance(engine.takers, self.workloads, limits)
-        engine.heard_at = self.attendance.heard_at
         self._observations = Observations(limits)
         self._shortlists: dict[Key, tuple[int, list[Offering]]] = {}
         self._writing = False

@@ -25,9 +25,9 @@ from nodrop.protocol.bodies import Content, decode_content
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.directory.register import Register, Target
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs import chains
 from nodrop.relay.identity.statements import state
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Ids
 from nodrop.relay.room import Room
 
@@ -48,10 +48,6 @@ class Consequences:
         self._ids = ids
         self._promised: dict[str, tuple[int, Target]] = {}
         """Steps that redrive a dead letter in this batch, by the successor's id."""
-        engine.on_due = self.recall
-        engine.on_step = self.around_step
-        engine.on_unqueued = self.around_unqueued
-        engine.on_decided = self.look_after
 
     # --- while a command is decided ---
 
@@ -89,6 +85,15 @@ class Consequences:
         ]
         if given_away:
             await self._bodies.fetch([(h.team, h.id, 1) for h in given_away])
+
+    async def tick(self, batch: Batch, handoff: Handoff) -> Handoff:
+        """Look after one clock of a handoff that ran out, if one did."""
+        timer = ran_out(handoff, batch.now)
+        known = await self.around_step(batch, handoff, timer) if timer else {}
+        around = self._engine.retrying(handoff, batch.now, **known)
+        after = batch.apply(handoff.team, handoff.id, commands.Tick(), by=RELAY, around=around)
+        self._engine.retries.note(handoff, after, now=batch.now)
+        return after
 
     async def around_step(self, batch: Batch, handoff: Handoff, timer: Timer) -> dict[str, Any]:
         """Return what a clock that ran out must know: whom to give the handoff to, if to anybody."""
@@ -195,7 +200,7 @@ class Consequences:
         member of a group, which settles when it ends, has its steps too.
         """
         while (timer := ran_out(ended, batch.now)) and timer.name is ClockName.STEP:
-            ended = await self._engine.tick(batch, ended)
+            ended = await self.tick(batch, ended)
         return ended
 
     async def _load_legs_before(self, tx: Transaction, batch: Batch, ended: Handoff) -> None:

@@ -12,8 +12,8 @@ from nodrop.model.errors import WrongStateError
 from nodrop.model.handoff import DEAD, Handoff
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
+from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.shows import Shows
 
 KIND: Final = "erasure"

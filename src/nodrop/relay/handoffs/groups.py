@@ -26,6 +26,7 @@ from nodrop.model.handoff import Handoff, Join, Member, MemberOf, State, Terms, 
 from nodrop.model.limits import SECOND
 from nodrop.protocol import canonical, chain_views, requests, traces
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.following import Following
 from nodrop.relay.handoffs.offers import OFFERED
 from nodrop.relay.handoffs.reading import Reading
@@ -34,7 +35,6 @@ from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import Room
 from nodrop.relay.shows import Caller, Shows

@@ -30,6 +30,7 @@ from nodrop.protocol import requests, traces
 from nodrop.relay.batch import Batch
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.register import Register, Target
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.repeats import (
     Unloaded,
@@ -44,7 +45,6 @@ from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import LARGE_BYTES, Aside, Room
 from nodrop.relay.shows import Caller

@@ -33,6 +33,7 @@ from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.register import MissingManifestError, Register
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs import chains, erasing
 from nodrop.relay.handoffs.consequences import Consequences, covering
 from nodrop.relay.handoffs.done import Done, DoneBefore
@@ -46,7 +47,6 @@ from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import Aside, Room
 from nodrop.relay.shows import Caller, require_sight

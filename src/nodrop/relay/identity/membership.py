@@ -33,6 +33,7 @@ from nodrop.protocol.identity.keys import PublicKey
 from nodrop.protocol.times import format_time
 from nodrop.protocol.view import View
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine
 from nodrop.relay.identity import invitations, keys, policies
 from nodrop.relay.identity.access import ROLES, hashed
 from nodrop.relay.identity.identity import Identity
@@ -41,7 +42,6 @@ from nodrop.relay.identity.keys import Key
 from nodrop.relay.identity.people import People, draft
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Ids, Signer
 from nodrop.relay.shows import Caller
 

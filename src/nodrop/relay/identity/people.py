@@ -24,11 +24,11 @@ from nodrop.protocol.times import format_time
 from nodrop.relay.batch import Batch
 from nodrop.relay.directory.manifests import read_manifest
 from nodrop.relay.directory.register import Register
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.identity.access import ROLES, Access, hashed
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 

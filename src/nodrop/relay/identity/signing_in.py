@@ -24,6 +24,7 @@ from nodrop.protocol import requests, views
 from nodrop.protocol.identity import key_views
 from nodrop.protocol.times import format_time
 from nodrop.relay.batch import Batch
+from nodrop.relay.engine import Engine
 from nodrop.relay.identity import links
 from nodrop.relay.identity.access import hashed
 from nodrop.relay.identity.identity import Identity
@@ -31,7 +32,6 @@ from nodrop.relay.identity.links import Link
 from nodrop.relay.identity.people import draft
 from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Job
-from nodrop.relay.loop import Engine
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 

@@ -1,0 +1,136 @@
+"""Delivering: what waits goes to consumers that wait, in the commit that made it possible."""
+
+from collections.abc import Sequence
+
+from nodrop.log.port import Key, Process, Store, Transaction, takeable
+from nodrop.model import commands
+from nodrop.model.clocks import rank
+from nodrop.model.commands import RELAY, Actor, Binding
+from nodrop.model.handoff import Handoff
+from nodrop.relay.batch import Batch
+from nodrop.relay.delivery.binding import Binder
+from nodrop.relay.delivery.waiters import Taker
+from nodrop.relay.engine import Engine
+
+Served = dict[int, tuple[Taker, list[Handoff]]]
+"""Who is given what by a batch, by the consumer's identity."""
+
+
+class Deliveries:
+    """Gives handoffs to the consumers of their recipients."""
+
+    def __init__(self, engine: Engine, store: Store, binder: Binder) -> None:
+        self._engine = engine
+        self._store = store
+        self._binder = binder
+
+    async def serve(
+        self,
+        tx: Transaction,
+        batch: Batch,
+        to_check: Sequence[Key],
+        served: Served,
+    ) -> bool:
+        """Deliver what waits to whom waits, in the commit that made it possible.
+
+        `to_check` are the agents whose inboxes must be read. The others were given all there was, or can
+        have nothing: only what this batch put into their inboxes is looked at. Returns whether
+        something was rejected instead, because it does not fit the contract of its recipient.
+        """
+        rejected = False
+        for handoff in batch.touched:
+            self._engine.note_lapsed(handoff)
+        fresh = batch.takeable_by_recipient()
+        looked_through = dict.fromkeys(to_check)
+        for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
+            free = self._engine.takers.free(team, agent)
+            if not free:
+                self._engine.takers.recheck([(team, agent)])
+                continue
+            limit = min(free, self._engine.limits.deliveries_max)
+            queue = fresh.get((team, agent), [])
+            bindings: dict[str, Binding] = {}
+            while True:
+                if (team, agent) in looked_through:
+                    most = limit + batch.touches
+                    stored = batch.admit(await tx.claimable(team, agent, limit=most))
+                    # The batch may have given one of them to another agent, which the store ignores.
+                    mine = [h for h in stored if takeable(h) and h.recipient == agent]
+                    queue = list({h.id: h for h in (*queue, *mine)}.values())
+                    if len(stored) < most:
+                        self._engine.takers.emptied(team, agent)
+                queue = sorted(queue, key=lambda h: (rank(h), h.id))
+                unfit = await self._bind(batch, queue[:limit], bindings)
+                if not unfit:
+                    break
+                rejected = True
+                queue = [h for h in queue if h.id not in unfit]
+            few = queue[:limit]
+            if self._engine.takers.has_once(team, agent):
+                few = await self._fitting(batch, few)
+            assigned = self._engine.takers.assign(team, agent, few, now=batch.now)
+            for taker, handoff in assigned:
+                delivered = self._deliver(batch, taker, handoff, bindings.get(handoff.id))
+                served.setdefault(id(taker), (taker, []))[1].append(delivered)
+            if len(queue) > len(assigned):  # a consumer may have left while the store was read
+                self._engine.takers.recheck([(team, agent)])
+                if free > limit or len(few) < min(limit, len(queue)):
+                    self._engine.wake.set()
+        return rejected
+
+    async def _fitting(self, batch: Batch, handoffs: list[Handoff]) -> list[Handoff]:
+        """Return the first of these, as many as one answer has room for, and at least one."""
+        if not handoffs:
+            return handoffs
+        team, left = handoffs[0].team, self._engine.limits.page_bytes_max
+        sizes = await self._store.body_sizes(team, [(h.id, 1) for h in handoffs])
+        for count, handoff in enumerate(handoffs):
+            brought = batch.bodies.get((team, handoff.id, 1)) or b""
+            left -= sizes.get((handoff.id, 1), len(brought))
+            if left < 0 and count:
+                return handoffs[:count]
+        return handoffs
+
+    async def _bind(
+        self, batch: Batch, handoffs: Sequence[Handoff], bindings: dict[str, Binding]
+    ) -> set[str]:
+        """Find the contracts of first deliveries; return what does not fit its own, rejected."""
+        unfit: set[str] = set()
+        for handoff in handoffs:
+            binding = await self._binder.fetch(batch, handoff) if handoff.unbound else None
+            if binding is None:
+                continue
+            bindings[handoff.id] = binding
+            if binding.refused is not None:
+                unfit.add(handoff.id)
+                deliver = commands.Deliver(process=handoff.recipient, heartbeat_ms=None)
+                around = self._engine.surroundings(binding=binding)
+                batch.apply(handoff.team, handoff.id, deliver, by=RELAY, around=around)
+        return unfit
+
+    def _deliver(
+        self, batch: Batch, taker: Taker, handoff: Handoff, binding: Binding | None
+    ) -> Handoff:
+        if taker.heartbeat_ms is not None and not batch.sees(
+            taker.team, taker.process, heartbeat_ms=taker.heartbeat_ms
+        ):
+            # To be delivered to is no sign of life: what else the process holds is not kept by it.
+            known = self._engine.leases.get(taker.team, taker.process)
+            process = Process(
+                team=taker.team,
+                id=taker.process,
+                agent=taker.agent,
+                heartbeat_ms=taker.heartbeat_ms,
+                seen_at=known.seen_at if known else batch.now,
+            )
+            batch.see(self._engine.leases.see(process))
+        if taker.command_id is not None and taker.request is not None:
+            batch.asked(taker.team, taker.agent, taker.command_id, taker.request)
+        return batch.apply(
+            handoff.team,
+            handoff.id,
+            commands.Deliver(process=taker.process, heartbeat_ms=taker.heartbeat_ms),
+            by=Actor(agent=taker.agent),
+            around=self._engine.surroundings(binding=binding),
+            command_id=taker.command_id,
+        )

@@ -1,0 +1,164 @@
+"""What handlers and the loop share: the queue into the loop, who waits for work, leases and retries.
+
+`relay.loop` takes jobs from here and commits them. A handler submits a job and waits for the answer,
+or posts one that says whom to tell.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from nodrop.log.port import Key, Process, Store, takeable
+from nodrop.model.clocks import due_at
+from nodrop.model.errors import NodropError, QueueFullError, UnavailableError
+from nodrop.model.handoff import Handoff
+from nodrop.model.limits import SECOND, Limits
+from nodrop.model.surroundings import Surroundings
+from nodrop.relay.agenda import Agenda
+from nodrop.relay.batch import Batch
+from nodrop.relay.delivery.leases import Leases
+from nodrop.relay.delivery.retries import Retries
+from nodrop.relay.delivery.waiters import Taker, Takers
+from nodrop.relay.job_queue import JobQueue
+from nodrop.relay.jobs import Job
+from nodrop.relay.ports import Clock
+
+T = TypeVar("T")
+
+
+class Engine:
+    """The way into the loop, and the volatile state that decisions rest on."""
+
+    def __init__(self, store: Store, *, clock: Clock, limits: Limits) -> None:
+        self.limits = limits
+        self.takers = Takers(limits)
+        self.leases = Leases(limits)
+        self.retries = Retries(limits)
+        self.queue = JobQueue()
+        self.wake = asyncio.Event()
+        """Set when the loop has something to do."""
+        self.agenda = Agenda(store, self.leases, clock=clock, wake=self.wake.set)
+        self.batch: Batch | None = None
+        """What is being decided and committed right now."""
+        self.stopping = False
+        self._clock = clock
+        self._up_since = 0
+
+    def now(self) -> int:
+        """Return the current time."""
+        return self._clock.now()
+
+    def surroundings(self, **known: Any) -> Surroundings:
+        """Return what a decision may depend on besides the handoff."""
+        return Surroundings(up_since=self._up_since, limits=self.limits, **known)
+
+    def placed(self, team: str, agent: str) -> int:
+        """Return how many more unfinished handoffs an agent has by the commit under way."""
+        return 0 if self.batch is None else self.batch.placed(team, agent)
+
+    def retrying(self, handoff: Handoff, now: int, **known: Any) -> Surroundings:
+        """Return the same for what may give `handoff` another try: how long that must wait."""
+        wait = self.retries.wait_ms(handoff.team, handoff.origin, now=now)
+        return self.surroundings(retry_wait_ms=wait, **known)
+
+    # --- what callers do ---
+
+    def submit(self, job: Job[T]) -> asyncio.Future[T]:
+        """Have `job` decided in the next batch; the future holds the answer once committed."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def told(answer: T) -> None:
+            if not future.done():  # else the caller went away; the commit stands
+                future.set_result(answer)
+
+        def refused(error: NodropError) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        job.told, job.refused = told, refused
+        self.post(job)
+        return future
+
+    def post(self, job: Job[Any]) -> None:
+        """Have `job` decided in the next batch, after those before it; it says whom to tell."""
+        if self.stopping:
+            raise UnavailableError("the relay is stopping")
+        if len(self.queue) >= self.limits.queue_commands_max:
+            raise QueueFullError(f"{len(self.queue)} commands wait for a commit")
+        if job.by is not None and self.queue.of(job.by) >= self.limits.queue_commands_per_agent_max:
+            raise QueueFullError(
+                f"{self.queue.of(job.by)} commands of {job.by[1]} wait for a commit"
+            )
+        self.queue.append(job)
+        self.wake.set()
+
+    def join(self, taker: Taker, *, free: int) -> None:
+        """Let a connection wait for work."""
+        self.takers.join(taker, free=free, now=self._clock.now())
+        self.wake.set()
+
+    def grant(self, taker: Taker, n: int) -> None:
+        """Let a connection have more work."""
+        self.takers.grant(taker, n, now=self._clock.now())
+        if taker.free > 0:
+            self.wake.set()
+
+    def hear(self, team: str, process: str, now: int) -> None:
+        """Deliver to a process again that has just shown a sign of life."""
+        if self.takers.hear(team, process, now):
+            self.wake.set()
+
+    def expect_life(self, batch: Batch, team: str, agent: str) -> None:
+        """Look after an agent that has acknowledged something as queued.
+
+        Kept as a process with the agent's own name: it is there for as long as any of them is, and
+        known after a start and to other engines.
+        """
+        beat = self.queued_lease_ms // self.limits.lease_heartbeats
+        if not batch.sees(team, agent, heartbeat_ms=beat):
+            process = Process(
+                team=team, id=agent, agent=agent, heartbeat_ms=beat, seen_at=batch.now
+            )
+            batch.see(self.leases.see(process))
+
+    @property
+    def queued_lease_ms(self) -> int:
+        """How long an agent may be silent before what it has queued is asked for elsewhere."""
+        beat = round(self.limits.heartbeat_seconds * SECOND)
+        return self.limits.lease_heartbeats_unacknowledged * beat
+
+    # --- what other nodes did ---
+
+    @property
+    def up_since(self) -> int:
+        """Since when there has been a relay all the time."""
+        return self._up_since
+
+    def served_since(self, at: int) -> None:
+        """Know since when there has been a relay all the time."""
+        if at > self._up_since:
+            self._up_since = at
+            self.leases.excuse(at)
+
+    def apply_changes(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:
+        """Know what others have changed: whoever waits for it here, and when it comes due."""
+        for process in processes:
+            self.leases.learn([process], up_since=self._up_since)
+            if self.takers.learn(process.team, process.id, process.seen_at):
+                self.wake.set()
+        for handoff in handoffs:
+            self.note_lapsed(handoff)
+            self.agenda.expect(due_at(handoff))
+            if takeable(handoff):
+                self.feed([(handoff.team, handoff.recipient)])
+        self.agenda.rearm()
+
+    def feed(self, agents: Iterable[Key]) -> None:
+        """Look through the inboxes of these agents."""
+        self.takers.recheck(agents)
+        self.wake.set()
+
+    def note_lapsed(self, handoff: Handoff) -> None:
+        """Know a process whose lease was taken back by a timer or by another node."""
+        if handoff.revivable:
+            self.takers.lapsed(handoff.team, handoff.process or "", handoff.offered_at)
