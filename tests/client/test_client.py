@@ -1,6 +1,7 @@
 """A requester against a scripted relay: what it sends, and what it makes of the answers."""
 
 import asyncio
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -465,4 +466,17 @@ async def test_a_traceback_shows_what_is_wrong_and_what_to_do(relay: "FakeTransp
     for _ in range(2):
         with pytest.raises(PayloadInvalidError):
             await me.hand_off("code_agent")
-    assert error.__notes__ == ["payload: null is not an object", "Send another."]
+    assert str(error) == "it does not take this: payload: null is not an object"
+    *_, said, advice = traceback.format_exception_only(error)
+    assert said.endswith(
+        "PayloadInvalidError: it does not take this: payload: null is not an object\n"
+    )
+    assert advice == "Send another.\n"
+
+
+def test_the_text_of_an_error_says_nothing_twice() -> None:
+    told = Problem(path="payload", message="null is not an object")
+    other = Problem(path="deadline", message="it has passed")
+    error = PayloadInvalidError("payload: null is not an object", errors=(told, other))
+    assert str(error) == "payload: null is not an object: deadline: it has passed"
+    assert str(PayloadInvalidError()) == PayloadInvalidError.title

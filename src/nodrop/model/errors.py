@@ -86,6 +86,10 @@ class NodropError(Exception):
         self.next_step = next_step or self.next
         self.errors = errors
 
+    def __str__(self) -> str:
+        """Return the detail, and what is wrong where."""
+        return ": ".join(filter(None, (self.detail, "; ".join(self.particulars))))
+
     @property
     def particulars(self) -> list[str]:
         """What is wrong, and where, as far as `detail` does not say it."""

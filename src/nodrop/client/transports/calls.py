@@ -188,7 +188,6 @@ class Calls:
 
 
 def _annotate(error: NodropError) -> None:
-    """Have a traceback show what exactly is wrong, and what to do about it."""
+    """Have a traceback show what to do about it."""
     if not hasattr(error, "__notes__"):  # one error may end several calls
-        for line in (*error.particulars, error.next_step):
-            error.add_note(line)
+        error.add_note(error.next_step)

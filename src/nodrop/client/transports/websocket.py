@@ -306,7 +306,7 @@ class WebSocketTransport:
             self._insisting.add(task)
             task.add_done_callback(self._insisting.discard)
         elif not isinstance(error, ForbiddenError):  # it was not ours to say
-            _LOG.warning("the relay refused a quiet command: %s", error)
+            _LOG.warning("the relay refused a quiet command: %s", error.detail)
 
     async def _insist(self, call_id: int, frame: bytes) -> None:
         """Say a quiet command again, and wait for the answer."""
@@ -314,7 +314,7 @@ class WebSocketTransport:
         try:
             await self._policy.until_taken(lambda: self._ask(call_id, loud))
         except NodropError as error:
-            _LOG.warning("the relay refused a quiet command: %s", error)
+            _LOG.warning("the relay refused a quiet command: %s", error.detail)
 
     # --- the connection -------------------------------------------------------------------------
 

@@ -220,7 +220,7 @@ class Running:
             self.lease.lost = True
         except (CallerError, UnansweredError) as error:
             if operation == "ack" or fields.get("code") == error.code:
-                _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error)
+                _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error.detail)
                 self.lease.lost = True
             else:
                 # It will not get better by doing it again, and an ending that is never told
