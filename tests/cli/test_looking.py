@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -7,10 +8,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., Any]
 Send = Callable[..., str]
 
 SECONDS_MAX = 20
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["log", "log --json", "log --follow", "log --follow --json", "export", "agents", "token x"],
+)
+def test_a_verb_whose_reader_has_left_ends_quietly_as_a_pipe_does(home: Path, verb: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "nodrop.cli", *verb.split(), "--home", str(home)],
+            stdin=subprocess.DEVNULL,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 141  # as the shell shows a program that SIGPIPE ended
 
 
 def test_track_shows_contract_ladder_and_who_owes_what(nodrop: Run) -> None:
@@ -218,7 +243,7 @@ def test_a_reader_that_leaves_is_no_reason_to_complain(nodrop: Run, home: Path) 
         process.stdout.readline()
         process.stdout.close()
         nodrop("note", "something else")
-        assert process.wait(SECONDS_MAX) == 1
+        assert process.wait(SECONDS_MAX) == 141  # as the shell shows a program that SIGPIPE ended
         assert process.stderr.read() == ""
 
 

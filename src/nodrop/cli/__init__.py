@@ -1,7 +1,7 @@
 """The command line: parse, call the SDK or the app, print. Decides nothing itself.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 75 try again or wait elapsed, 130
-interrupted; `protocol.errors.TABLE` says which error is which.
+interrupted, 141 nobody reads the output; `protocol.errors.TABLE` says which error is which.
 """
 
 from importlib import import_module

@@ -6,9 +6,11 @@ turns it into what typer registers; the verb itself parses, calls and prints.
 
 import asyncio
 import inspect
+import os
 import signal
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
@@ -23,6 +25,8 @@ from nodrop.protocol.errors import TABLE
 P = ParamSpec("P")
 
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+EXIT_UNREAD: Final = 128 + 13
+"""As of a program that SIGPIPE ended: `nodrop log | head -1`."""
 _PANEL: Final = "Every verb"
 
 
@@ -116,13 +120,14 @@ def verb(
     def run(**arguments: Any) -> None:
         where = {name: arguments.pop(name) for name in options}
         as_json = where.pop("as_json")
-        try:
-            runner(_with_session(Session(Where(**where), as_json=as_json), arguments))
-        except NodropError as error:
-            screen.problem(error, as_json=as_json)
-            raise typer.Exit(TABLE[type(error)].exit) from error
-        except asyncio.CancelledError:
-            raise typer.Exit(EXIT_TERMINATED) from None  # asked to end, and it cleaned up
+        with _quiet_without_a_reader():
+            try:
+                runner(_with_session(Session(Where(**where), as_json=as_json), arguments))
+            except NodropError as error:
+                screen.problem(error, as_json=as_json)
+                raise typer.Exit(TABLE[type(error)].exit) from error
+            except asyncio.CancelledError:
+                raise typer.Exit(EXIT_TERMINATED) from None  # asked to end, and it cleaned up
 
     async def _with_session(session: Session, arguments: dict[str, Any]) -> None:
         _wake_at_signals()
@@ -145,6 +150,20 @@ def verb(
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]  # read by inspect
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+@contextmanager
+def _quiet_without_a_reader() -> Generator[None]:
+    """End quietly once nobody reads what is printed."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(EXIT_UNREAD) from None
 
 
 def _wake_at_signals() -> None:
