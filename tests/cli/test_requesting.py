@@ -24,6 +24,8 @@ ESCALATION: If no response in 1 hour, notify meThe coding agent receives this, a
 def test_a_text_block_is_sent_as_it_is_written(nodrop: Run) -> None:
     sent = nodrop("send", "-", "--key", "bug_123", stdin=BLOCK)
     assert (sent.code, sent.out) == (0, "inbox_monitor/bug_123\n")
+    warning = "! line 6 (PAYLOAD): `[...]` is sent as an empty list; write out what belongs there"
+    assert sent.err.splitlines()[0] == warning
     shown = nodrop("track", "inbox_monitor/bug_123", "--json").handoff
     assert (shown["from"], shown["to"]) == ("inbox_monitor", "code_agent")
     assert shown["trigger"] == "Bug report detected"

@@ -143,6 +143,16 @@ def test_dots_inside_a_string_are_the_strings_own() -> None:
     }
 
 
+def test_what_was_left_out_is_named_with_its_line() -> None:
+    payload = ('PAYLOAD: {"said": "see [...]", "steps": [...],', '"more": { … },', '"none": []}')
+    written = block(*payload, "TITLE: a title [...]")
+    assert [(found.path, found.message) for found in text.left_out(written)] == [
+        ("line 2 (PAYLOAD)", "`[...]` is sent as an empty list"),
+        ("line 3 (PAYLOAD)", "`{ … }` is sent as an empty object"),
+    ]
+    assert text.left_out(block('PAYLOAD: {"said": "{...}", "more": []}')) == ()
+
+
 @pytest.mark.parametrize(
     ("line", "step"),
     [

@@ -80,12 +80,24 @@ def parse(text: str) -> dict[str, Any]:
     return _Reader(text).fields()
 
 
+def left_out(text: str) -> tuple[Problem, ...]:
+    """Return where a block says `[...]` or `{...}`, which `parse` reads as an empty list or object.
+
+    Raises:
+        InvalidRequestError: as `parse` does.
+    """
+    reader = _Reader(text)
+    reader.fields()
+    return tuple(reader.left_out)
+
+
 class _Reader:
     """One pass over the lines; problems are gathered, so that all of them are told at once."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
         self._problems: list[Problem] = []
+        self.left_out: list[Problem] = []
         self._fields: dict[str, Any] = {}
         self._seen: dict[str, int] = {}
         self._ended = False
@@ -188,6 +200,11 @@ class _Reader:
         if rest[end:].split("\n", 1)[0].strip():
             self._problem(last, "PAYLOAD", "something follows the JSON on its last line")
         self._fields["payload"] = value
+        for found in _OUTSIDE_STRINGS.finditer(rest, begin, end):
+            if kind := found.lastgroup:
+                where = _place(at + rest.count("\n", 0, found.start()), "PAYLOAD")
+                message = f"`{' '.join(found[0].split())}` is sent as an empty {kind}"
+                self.left_out.append(Problem(path=where, message=message))
         return last + 1
 
     def _next_key(self, at: int) -> int:
@@ -198,8 +215,11 @@ class _Reader:
         return len(self._lines)
 
     def _problem(self, at: int, key: str | None, message: str) -> None:
-        path = f"line {at + 1} ({key})" if key else f"line {at + 1}"
-        self._problems.append(Problem(path=path, message=message))
+        self._problems.append(Problem(path=_place(at, key), message=message))
+
+
+def _place(at: int, key: str | None) -> str:
+    return f"line {at + 1} ({key})" if key else f"line {at + 1}"
 
 
 def _no_constant(word: str) -> Never:
