@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import plistlib
+import re
 import signal
 import stat
 import subprocess
@@ -43,10 +44,12 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def relay(home: Path, options: Sequence[str] = ()) -> Generator[subprocess.Popen[str]]:
+def relay(
+    home: Path, options: Sequence[str] = (), **variables: str
+) -> Generator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command("up", "--port", "0", *options),
-        env=environment(home),
+        env=environment(home) | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -106,6 +109,22 @@ def test_the_first_screen_says_what_to_do_next(tmp_path: Path) -> None:
     assert "NODROP_HOME" not in rest
     assert process.returncode == 0
     assert all(" INFO nodrop." in line for line in complaints.splitlines()), complaints
+
+
+def test_a_narrow_terminal_gets_addresses_and_paths_whole(tmp_path: Path) -> None:
+    home = tmp_path / ("a-long-name-" * 10)
+    with relay(tmp_path, ["--home", str(home)], COLUMNS="40") as process:
+        assert process.stdout is not None
+        told = "".join(iter(process.stdout.readline, "    nodrop log --follow\n"))
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    facts = {
+        name: fact for name, _, fact in (line.strip().partition(" ") for line in told.splitlines())
+    }
+    link = facts["open"].split()[0]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#signin=[\w-]{43}", link)
+    assert facts["database"].strip() == f"~/{home.name}/nodrop.db"
+    assert f"    export NODROP_HOME={home}\n" in told
 
 
 def test_another_home_is_told_to_whoever_connects(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from nodrop.cli import logs, screen, values
@@ -255,26 +253,15 @@ def _tell(served: "Served", home: Path, keep_ms: int | None, *, as_json: bool) -
 
 
 def _welcome(served: "Served", home: Path, keep_ms: int | None) -> Group:
-    facts = Table.grid(padding=(0, 2))
-    for name, fact in (
-        *(
-            [("open", line((served.sign_in, "bold"), "   (one time, 15 min)"))]
-            if served.sign_in
-            else []
-        ),
-        *([("others", styled(_for_others(served.others)))] if served.others else []),
-        ("database", styled(_place(served.database))),
-        ("retention", styled(_kept(keep_ms))),
-        (
-            "credentials",
-            styled(f"{_short(served.credentials)}  (yours alone; your clients find it)"),
-        ),
-        (
-            "you",
-            line("are ", ("me", "bold"), "; what is escalated to you: ", ("nodrop inbox", "cyan")),
-        ),
-    ):
-        facts.add_row(styled(name, "bright_black"), fact)
+    """Return the first screen: whole lines, which a terminal wraps and copies whole."""
+    facts = [
+        *([("open", f"{served.sign_in}   (one time, 15 min)")] if served.sign_in else []),
+        *([("others", _for_others(served.others))] if served.others else []),
+        ("database", _place(served.database)),
+        ("retention", _kept(keep_ms)),
+        ("credentials", f"{_short(served.credentials)}  (yours alone; your clients find it)"),
+        ("you", "are me; what is escalated to you: nodrop inbox"),
+    ]
     before = _activating()
     if home.resolve() != find_home(environment={}).resolve():
         before.append(f"export NODROP_HOME={home.resolve()}")
@@ -286,9 +273,12 @@ def _welcome(served: "Served", home: Path, keep_ms: int | None) -> Group:
             (served.url, "bold green"),
             ("   Ctrl-C or `nodrop stop` ends it", "bright_black"),
         ),
-        _indented(facts),
+        Text(),
+        *(line((f"  {name:<11}  ", "bright_black"), fact) for name, fact in facts),
         *(
-            _indented(Group(styled(title, "bold"), styled(textwrap.indent(code, "  "), "cyan")))
+            Group(
+                Text(), styled(f"  {title}", "bold"), styled(textwrap.indent(code, "    "), "cyan")
+            )
             for title, code in (*first, *_FIRST_STEPS)
         ),
         Text(),
@@ -341,10 +331,6 @@ def _activating() -> list[str]:
     if not (own / "activate").exists() or shutil.which("nodrop") == str(own / "nodrop"):
         return []
     return [f"source {own / 'activate'}"]
-
-
-def _indented(part: RenderableType) -> Padding:
-    return Padding(part, (1, 0, 0, 2), expand=False)
 
 
 def _place(database: str) -> str:
