@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,51 @@ def test_a_server_that_does_not_start_is_said_not_to(
 )
 async def test_what_is_no_mcp_server_is_told_from_one(command: list[str], why: str) -> None:
     assert why in (await start.why_not(command, seconds_max=5) or "")
+
+
+# --- and whenever somebody asks whether all is well ----------------------------------------------
+
+
+@pytest.fixture
+def alone(nodrop: Run, user: Path) -> Run:
+    """Run a command with a home in which nothing was set up yet."""
+    return partial(nodrop, NODROP_HOME=str(user / "nodrop"))
+
+
+def checked(ran: Any) -> list[tuple[str, str, str | None]]:
+    checks = [check for check in ran.json["checks"] if check["name"] == "setup"]
+    return [(check["status"], check["detail"], check.get("next")) for check in checks]
+
+
+@pytest.mark.usefixtures("for_real", "project")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_doctor_starts_what_was_configured(alone: Run, client: str) -> None:
+    alone("setup", client)
+    [(status, detail, advice)] = checked(alone("doctor", "--json"))
+    assert (status, advice) == ("ok", None)
+    assert detail.endswith("its MCP server starts and answers")
+    alone("setup", client, "--remove")
+    assert checked(alone("doctor", "--json")) == []
+
+
+@pytest.mark.usefixtures("for_real")
+def test_a_doctor_tells_what_no_longer_starts(alone: Run, project: Path) -> None:
+    alone("setup", "claude")
+    path = project / ".mcp.json"
+    servers = json.loads(path.read_text(encoding="utf-8"))
+    servers["mcpServers"]["nodrop"]["command"] = str(ABSENT)
+    path.write_text(json.dumps(servers), encoding="utf-8")
+    [(status, detail, advice)] = checked(alone("doctor", "--json"))
+    assert (status, detail) == ("fail", f"{path}: {ABSENT}: No such file or directory")
+    assert advice is not None
+    assert advice.startswith(f"See it fail: {ABSENT} mcp --agent ")
+
+
+def test_a_doctor_tells_of_a_configuration_that_nobody_can_read(alone: Run, project: Path) -> None:
+    alone("setup", "claude")
+    path = project / ".mcp.json"
+    path.write_text('{"mcpServers": ', encoding="utf-8")
+    [(status, detail, _)] = checked(alone("doctor", "--json"))
+    assert (status, detail.startswith(f"{path}: ")) == ("fail", True)
+    path.unlink()
+    assert checked(alone("doctor", "--json")) == []

@@ -1,9 +1,10 @@
 """`nodrop doctor`: is everything as it should be, and if not, what to do about it."""
 
+import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
@@ -14,6 +15,9 @@ from nodrop.audit import ledger
 from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.cli.session import Session
+from nodrop.cli.setup import start
+from nodrop.cli.setup.clients import server_in
+from nodrop.cli.setup.files import Files
 from nodrop.cli.values import given
 from nodrop.cli.verb import text
 from nodrop.client.auth.credentials import Credentials, CredentialsFile
@@ -71,7 +75,7 @@ async def doctor(
         ),
     ] = None,
 ) -> None:
-    """Check home, credentials, relay, log, clock, handoffs and disk; say what to do."""
+    """Check home, credentials, disk, what `nodrop setup` wrote, relay, log, clock and handoffs; say what to do."""
     written = written_checkpoints()
     to = checkpoints or (written.to if written else None)
     checks: list[Check] = []
@@ -104,6 +108,8 @@ async def _examine(session: Session, checkpoints: Path | None) -> Checks:
     yield _home(home)
     yield _credentials(home)
     yield _disk(home)
+    async for check in _configured(home):
+        yield check
     before = session.now()
     try:
         point = await session.call("checkpoints")
@@ -202,6 +208,30 @@ def _disk(home: Path) -> Check:
         detail=detail,
         next="Make room: a full disk stops the relay from taking work; it loses none.",
     )
+
+
+async def _configured(home: Path) -> Checks:
+    """Start once what `nodrop setup` wrote, as the coding agent would."""
+    for path in Files(home).paths():
+        try:
+            command = server_in(path)
+        except (OSError, ValueError) as error:
+            advice = "The coding agent cannot read it either: correct it."
+            yield Check(name="setup", status="fail", detail=f"{path}: {error}", next=advice)
+            continue
+        if command is None:
+            continue
+        why = await start.why_not(command)
+        yield Check(
+            name="setup",
+            status="ok" if why is None else "fail",
+            detail=f"{path}: {'its MCP server starts and answers' if why is None else why}",
+            **given(next=None if why is None else _start_again(command)),
+        )
+
+
+def _start_again(command: Sequence[str]) -> str:
+    return f"See it fail: {shlex.join(command)}    # `nodrop setup` in that folder writes it anew"
 
 
 async def _relay(settings: Settings, *, took_ms: int) -> Check:

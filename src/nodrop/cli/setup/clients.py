@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -126,6 +126,39 @@ CLIENTS: Final[dict[str, Callable[[Place], list[Edit]]]] = {
     "cursor": cursor,
     "openclaw": openclaw,
 }
+
+
+def server_in(path: Path) -> list[str] | None:
+    """Return the command of our MCP server in a client's file; None: the file has none.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    decode = _DECODERS.get(path.suffix)
+    if decode is None or not path.exists():
+        return None
+    document = decode(path.read_bytes())
+    for keys in _SERVERS:
+        found = document
+        for key in (*keys, SERVER):
+            found = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else None
+        if found is not None:
+            server = msgspec.convert(found, _Server)
+            return [server.command, *server.args]
+    return None
+
+
+class _Server(msgspec.Struct, frozen=True):
+    command: str
+    args: tuple[str, ...] = ()
+
+
+_DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    ".json": msgspec.json.decode,
+    ".toml": msgspec.toml.decode,
+}
+_SERVERS: Final = (("mcpServers",), ("mcp_servers",), ("mcp", "servers"))
+"""Where clients keep their MCP servers."""
 
 
 def _server(place: Place, *keys: str) -> Entry:

@@ -73,6 +73,11 @@ class Files:
                 _put(record, msgspec.json.encode(kept).decode(), mode=0o600)
                 _put(change.path, change.after)
 
+    def paths(self) -> list[Path]:
+        """Return the files that we have a part in."""
+        records = map(_kept_in, sorted(self._records.glob("*.json")))
+        return sorted(Path(kept.path) for kept in records if kept is not None)
+
     def _add(self, edit: Edit) -> Change:
         now = _read(edit.path)
         kept = self._kept(edit.path)
@@ -98,13 +103,17 @@ class Files:
         return Change(path=edit.path, before=now, after=after, did=did, original=after)
 
     def _kept(self, path: Path) -> _Kept | None:
-        try:
-            return msgspec.json.decode(self._record(path).read_bytes(), type=_Kept)
-        except (OSError, msgspec.MsgspecError):
-            return None
+        return _kept_in(self._record(path))
 
     def _record(self, path: Path) -> Path:
         return self._records / f"{_sha256(str(path))[:32]}.json"
+
+
+def _kept_in(record: Path) -> _Kept | None:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _ordered(changes: Sequence[Change]) -> Sequence[Change]:
