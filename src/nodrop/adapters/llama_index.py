@@ -13,7 +13,7 @@ from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
 from nodrop.client.endings import Fail
-from nodrop.client.settings import Address
+from nodrop.client.settings import Address, CaFile
 
 with needs("llama-index-workflows", "2.26", extra="llama-index"):
     from pydantic import ValidationError
@@ -41,11 +41,12 @@ async def serve(
     *,
     agent: str,
     address: Address | None = None,
+    ca: CaFile | None = None,
     start: str = "task",
     **terms: Unpack[Terms],
 ) -> None:
-    """Work as `agent` until stopped or cancelled; see `as_agent`."""
-    await as_agent(workflow, agent=agent, start=start, **terms).serve(address)
+    """Work as `agent` until stopped or cancelled; see `as_agent`, and `Agent.serve` for `address` and `ca`."""
+    await as_agent(workflow, agent=agent, start=start, **terms).serve(address, ca=ca)
 
 
 def hand_off_tool(

@@ -12,7 +12,7 @@ from nodrop.adapters.port.handing import Handing, HandOff
 from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
-from nodrop.client.settings import Address
+from nodrop.client.settings import Address, CaFile
 
 with needs("openai-agents", "0.20", extra="openai-agents"):
     import agents
@@ -34,10 +34,11 @@ async def serve(
     *,
     agent: str,
     address: Address | None = None,
+    ca: CaFile | None = None,
     **terms: Unpack[Terms],
 ) -> None:
-    """Work as `agent` until stopped or cancelled; see `as_agent`."""
-    await as_agent(target, agent=agent, **terms).serve(address)
+    """Work as `agent` until stopped or cancelled; see `as_agent`, and `Agent.serve` for `address` and `ca`."""
+    await as_agent(target, agent=agent, **terms).serve(address, ca=ca)
 
 
 def hand_off_tool(to: str | None = None, **terms: Unpack[Handing]) -> "agents.FunctionTool":

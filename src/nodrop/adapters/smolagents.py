@@ -19,7 +19,7 @@ from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.adapters.port.threaded import Returned, Stage
 from nodrop.client.agent import Agent
-from nodrop.client.settings import Address
+from nodrop.client.settings import Address, CaFile
 
 with needs("smolagents", "1.26", extra="smolagents"):
     from smolagents import (
@@ -48,10 +48,15 @@ def as_agent(target: Target, *, agent: str, **terms: Unpack[Terms]) -> Agent:
 
 
 async def serve(
-    target: Target, *, agent: str, address: Address | None = None, **terms: Unpack[Terms]
+    target: Target,
+    *,
+    agent: str,
+    address: Address | None = None,
+    ca: CaFile | None = None,
+    **terms: Unpack[Terms],
 ) -> None:
-    """Work as `agent` until stopped or cancelled; see `as_agent`."""
-    await as_agent(target, agent=agent, **terms).serve(address)
+    """Work as `agent` until stopped or cancelled; see `as_agent`, and `Agent.serve` for `address` and `ca`."""
+    await as_agent(target, agent=agent, **terms).serve(address, ca=ca)
 
 
 def hand_off_tool(to: str | None = None, **terms: Unpack[Handing]) -> Tool:

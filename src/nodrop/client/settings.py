@@ -19,6 +19,8 @@ URL: Final = "http://127.0.0.1:6377"
 FILE: Final = "nodrop.toml"
 
 Address = str | os.PathLike[str]
+CaFile = str | os.PathLike[str]
+"""Certificates of the CAs to trust (PEM)."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

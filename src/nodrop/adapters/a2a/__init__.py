@@ -14,7 +14,7 @@ from nodrop.adapters.port.handing import Answer
 from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
-from nodrop.client.settings import Address
+from nodrop.client.settings import Address, CaFile
 
 with needs("a2a-sdk", "1.3", extra="a2a"):
     from a2a.types import AgentCard
@@ -37,11 +37,12 @@ async def serve(
     *,
     agent: str,
     address: Address | None = None,
+    ca: CaFile | None = None,
     token: str | None = None,
     **terms: Unpack[Terms],
 ) -> None:
-    """Work as `agent` until stopped or cancelled; see `as_agent`."""
-    await as_agent(target, agent=agent, token=token, **terms).serve(address)
+    """Work as `agent` until stopped or cancelled; see `as_agent`, and `Agent.serve` for `address` and `ca`."""
+    await as_agent(target, agent=agent, token=token, **terms).serve(address, ca=ca)
 
 
 def hand_off(to: str, **terms: Unpack[Handing]) -> HandOff:

@@ -19,7 +19,7 @@ from nodrop.adapters.port.events import TASK
 from nodrop.adapters.port.handing import WAIT, Answer
 from nodrop.adapters.port.installed import needs
 from nodrop.client.durations import Due, Duration, spelled_if
-from nodrop.client.settings import Address, load
+from nodrop.client.settings import Address, CaFile, load
 from nodrop.client.transports import trust
 from nodrop.client.transports.address import Remote, parse
 from nodrop.client.transports.connecting import tokens_for
@@ -47,8 +47,9 @@ class Handing(TypedDict, total=False):
     agent: str | None
     """Who hands it on: the name that the executor works under."""
     address: Address | None
-    """Where the relay is; this and the two around it are found as `nodrop.connect` finds them."""
+    """Where the relay is; this and the three around it are found as `nodrop.connect` finds them."""
     token: str | None
+    ca: CaFile | None
 
 
 class HandOff:
@@ -109,7 +110,12 @@ class HandOff:
     @asynccontextmanager
     async def _connected(self, traceparent: str | None) -> AsyncGenerator[Client]:
         terms = self._terms
-        settings = load(terms.get("address"), agent=terms.get("agent"), token=terms.get("token"))
+        settings = load(
+            terms.get("address"),
+            agent=terms.get("agent"),
+            token=terms.get("token"),
+            ca=terms.get("ca"),
+        )
         place = parse(settings.address, team=settings.team)
         if not isinstance(place, Remote):
             raise InvalidRequestError(

@@ -12,7 +12,7 @@ from nodrop.adapters.port.handing import Answer, Handing, HandOff, parsed
 from nodrop.adapters.port.installed import needs
 from nodrop.adapters.port.serving import Terms, agent_of
 from nodrop.client.agent import Agent
-from nodrop.client.settings import Address
+from nodrop.client.settings import Address, CaFile
 
 with needs("langgraph", "1.2", extra="langgraph"):
     from langchain_core.runnables import RunnableLambda
@@ -37,11 +37,12 @@ async def serve(
     *,
     agent: str,
     address: Address | None = None,
+    ca: CaFile | None = None,
     answer: str | None = None,
     **terms: Unpack[Terms],
 ) -> None:
-    """Work as `agent` until stopped or cancelled; see `as_agent`."""
-    await as_agent(graph, agent=agent, answer=answer, **terms).serve(address)
+    """Work as `agent` until stopped or cancelled; see `as_agent`, and `Agent.serve` for `address` and `ca`."""
+    await as_agent(graph, agent=agent, answer=answer, **terms).serve(address, ca=ca)
 
 
 def hand_off_tool(to: str | None = None, **terms: Unpack[Handing]) -> StructuredTool:
