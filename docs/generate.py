@@ -21,6 +21,7 @@ from nodrop.model.errors import ALL
 from nodrop.model.handoff import FINAL
 from nodrop.model.limits import DEFAULT, HOUR, Limits
 from nodrop.model.machine import TRANSITIONS
+from nodrop.model.policy import STEPS
 from nodrop.model.roles import Role
 from nodrop.protocol.errors import TABLE
 from nodrop.protocol.events import NAMES, TEAM_NAMES
@@ -53,7 +54,18 @@ def states() -> str:
         f"```mermaid\n{diagram}\n```\n\n"
         "| state | leaves by | may happen without leaving |\n|---|---|---|\n"
         + "\n".join(rows)
-        + "\n"
+        + "\n\n## The team's default steps\n\n"
+        "An offer without an escalation step of a kind gets the team's step of that kind: an `Escalated` in the\n"
+        "table above, which changes no state. A team that sets none has these\n"
+        "([ADR 29](adr/0029-the-teams-steps-are-recorded-with-the-offer.md)):\n\n"
+        "| a handoff that is | is reported to | after |\n|---|---|---|\n"
+        + "\n".join(
+            f"| `{step.when.value}` | `{step.notify}` "
+            f"| {spell_duration(step.after_ms) if step.after_ms else 'at once'} |"
+            for step in STEPS
+        )
+        + '\n\n`nodrop policy --escalate dead:0s:me` sets the team\'s steps. `"escalation": []` in an offer opts out of\n'
+        "all of them: [coordination](coordination.md).\n"
     )
 
 
