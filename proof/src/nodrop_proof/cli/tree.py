@@ -22,8 +22,9 @@ from nodrop_proof.cli import (
 
 
 def _tree() -> typer.Typer:
-    # A proof makes leases lapse and letters die by the thousand: its report tells what came of them.
-    logging.getLogger("nodrop.relay").addHandler(logging.NullHandler())
+    # A proof makes leases lapse, disks fail and connections end by the thousand: its report tells what
+    # came of them.
+    logging.getLogger("nodrop").addHandler(logging.NullHandler())
     tree = typer.Typer()
     tree.command("chaos")(verb(chaos.chaos, options=ALONE))
     tree.command("simulate")(
