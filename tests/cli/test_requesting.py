@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,7 @@ def test_an_unknown_handoff_is_exit_3(nodrop: Run) -> None:
     missing = nodrop("wait", "a/nothing")
     assert (missing.code, missing.out) == (3, "")
     assert missing.err.startswith("✗ No such thing here  not_found\n")
+    named = re.findall(r"`nodrop ([a-z ]+)`", missing.err)
+    assert named
+    for verb in named:  # each lists something as it is written there
+        assert nodrop(*verb.split()).code == 0

@@ -166,3 +166,10 @@ def test_help_loads_neither_relay_nor_network_library() -> None:
 
 def test_the_table_of_exit_codes_knows_every_error() -> None:
     assert all(issubclass(errors.BY_CODE[code], NodropError) for code in CODES)
+
+
+@pytest.mark.parametrize("error", errors.ALL)
+def test_every_command_that_an_error_advises_is_there(error: type[NodropError]) -> None:
+    for words in re.findall(r"`nodrop ([a-z ]+)", error.next):
+        helped = invoke(*words.split(), "--help")
+        assert helped.exit_code == 0, f"{error.code} advises `nodrop {words}`"

@@ -191,6 +191,7 @@ async def test_a_team_is_named_in_the_path_or_is_the_callers_own(requester: Visi
 async def test_an_unknown_path_is_a_problem_document(requester: Visitor, path: str) -> None:
     response = await requester.request("GET", path)
     assert (response.status, response.json()["code"]) == (404, "not_found")
+    assert response.json()["next"] == "/openapi.json lists every path."
     assert response.headers["content-type"] == "application/problem+json"
 
 
