@@ -8,12 +8,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from nodrop.app import listening
 from nodrop.model.errors import UnavailableError
 from nodrop.model.limits import DEFAULT
 from nodrop.relay.relay import Relay
+from nodrop.servers.listener.connections import Connections
+from nodrop.servers.listener.server import listen
 
 AUTHORIZED = {"authorization": "Bearer token-code_agent"}
 JSON = {"content-type": "application/json"}
@@ -55,6 +58,33 @@ async def test_a_port_that_is_taken_is_refused(relay: Relay) -> None:
         with pytest.raises(UnavailableError, match="cannot listen on"):
             async with listening(relay, port=URL(url).port or 0):
                 pass
+
+
+async def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head() -> None:
+    """Held back by the kernel, every small answer on a connection that is kept takes 40 ms."""
+
+    class Seen(Connections):
+        undelayed: int | None = None
+
+        def made(self, transport: Any) -> None:
+            connection = transport.get_extra_info("socket")
+            self.undelayed = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            super().made(transport)
+
+    async def empty(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    connections = Seen()
+    async with (
+        listen(
+            empty, host="127.0.0.1", port=0, frame_bytes_max=1_024, connections=connections
+        ) as url,
+        session(url) as client,
+        client.get("/") as response,
+    ):
+        assert response.status == 204
+    assert connections.undelayed == 1
 
 
 async def test_one_connection_serves_many_requests(relay: Relay) -> None:

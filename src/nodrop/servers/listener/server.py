@@ -4,10 +4,11 @@ Serves whatever ASGI application it is given and knows none of the doors.
 """
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -26,7 +27,11 @@ from nodrop.protocol.asgi import DRAINED, PROVE
 from nodrop.protocol.errors import document
 from nodrop.servers.listener.connections import Connections
 
+log = logging.getLogger(__name__)
+
 _SHUTDOWN_SECONDS_MAX: Final = 5
+_DATE_SECONDS: Final = 1.0
+"""How often the date of answers is renewed."""
 _KEPT_BY_KERNEL: Final = sys.platform == "linux"
 """Whether the kernel asks idle connections if they are still there, at no cost to this process."""
 _PROBE_SECONDS: Final = 15
@@ -101,7 +106,6 @@ async def listen(
         ws_ping_timeout=_PONG_SECONDS_MAX,
         ws_per_message_deflate=False,
         backlog=connections.backlog,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS_MAX,
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
     )
@@ -118,7 +122,7 @@ async def listen(
         if server.up.done():
             yield url
     finally:
-        server.should_exit = True
+        server.end()
         await serving  # which also tells what kept it from listening
 
 
@@ -131,15 +135,28 @@ class _Config(uvicorn.Config):
         super().__init__(*args, **named)
         self.patience = patience
         self.open_connections = open_connections
+        self.lost = asyncio.Event()
+        """Set by every connection that ends."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that says when it is up, and leaves signals to those who know what else must end."""
+    """uvicorn that says when it is up, and leaves signals to those who know what else must end.
 
-    def __init__(self, config: uvicorn.Config, before_shutdown: Callable[[], None]) -> None:
+    It waits for events; uvicorn's own looks ten times a second, and takes 0.2 s or more to end.
+    """
+
+    config: _Config
+
+    def __init__(self, config: _Config, before_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._before_shutdown = before_shutdown
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Begin to shut down."""
+        self.should_exit = True
+        self._ending.set()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -148,9 +165,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen. uvicorn's own sets no bound on a TLS handshake."""
-        config = self.config
-        assert isinstance(config, _Config), "it was made with one"
-        patience = config.patience
+        config, patience = self.config, self.config.patience
         loop = asyncio.get_running_loop()
         self.servers = [
             await loop.create_server(
@@ -171,10 +186,39 @@ class _Server(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
+    async def main_loop(self) -> None:
+        """Renew the date that answers carry, until the end."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._ending.wait()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, answer what waits, and wait for what runs."""
         self._before_shutdown()
-        await super().shutdown(sockets)
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+        for connection in tuple(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(_SHUTDOWN_SECONDS_MAX):
+                await self._ended()
+        except TimeoutError:
+            running = tuple(self.server_state.tasks)
+            log.warning(
+                "cancelled %d requests that ran on for %d s", len(running), _SHUTDOWN_SECONDS_MAX
+            )
+            for task in running:
+                task.cancel()
+
+    async def _ended(self) -> None:
+        """Return once no connection is open and no request runs."""
+        state, lost = self.server_state, self.config.lost
+        while state.connections:
+            lost.clear()
+            await lost.wait()
+        while state.tasks:
+            await asyncio.wait(state.tasks)
 
 
 class _Http(HttpToolsProtocol):
@@ -206,6 +250,7 @@ class _Http(HttpToolsProtocol):
         self._expect_no_more()
         self._open.lost(self.transport)
         super().connection_lost(exc)
+        self.config.lost.set()
 
     def data_received(self, data: bytes) -> None:
         """Take what came, as long as it becomes something."""
@@ -357,6 +402,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
         """Count the connection no longer."""
         self.config.open_connections.lost(self.transport)
         super().connection_lost(exc)
+        self.config.lost.set()
 
     def handle_connect(self, event: Request) -> None:
         """Have the connection served, and the listener told whose it is."""
@@ -422,7 +468,10 @@ def _bind(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}, port {port}: {error.strerror or error}",
             next_step="Stop what listens there, or choose another port: --port 0 takes any free one.",
         ) from None
-    if sys.platform == "linux":  # inherited by every connection
+    # Inherited by every connection. asyncio sets it only where a socket names its protocol, which
+    # this one does not: a small answer would wait until the client acknowledges its head, for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sys.platform == "linux":
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
