@@ -6,6 +6,9 @@ PYTHON ?= python3
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 ARGS ?=
 
+# Where it is set, each of the hundreds of processes that the tests start compiles the product again.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 PINNING := .venv-constraints
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
