@@ -137,7 +137,7 @@ async def work_a_day(store: SQLiteStore) -> None:
     await store.places(TEAM, [(one, 1)])
     await store.head(TEAM)
     await store.inbox(TEAM, "a", after=0, limit=1)
-    await store.queued(TEAM, "a")
+    await store.queue(TEAM, "a")
     await store.next_due()
     await store.manifest(TEAM, "a", 1)
     await store.erase(TEAM, one)

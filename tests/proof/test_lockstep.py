@@ -370,7 +370,7 @@ async def kept(store: Store) -> dict[str, Any]:
         "log": list(log),
         "bodies": dict(bodies),
         "inboxes": {a: list(await store.inbox(TEAM, a, after=0, limit=10_000)) for a in AGENTS},
-        "queued": {agent: await store.queued(TEAM, agent) for agent in AGENTS},
+        "queues": {agent: await store.queue(TEAM, agent) for agent in AGENTS},
         "processes": sorted(p.id for p in await store.processes()),
         "next_due": await store.next_due(),
         "agents": list(await store.agents(TEAM)),

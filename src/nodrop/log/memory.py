@@ -172,10 +172,14 @@ class MemoryStore:
             return items
         return [item for item in items if item.seq <= items[limit - 1].seq]
 
-    async def queued(self, team: str, agent: str) -> int:
-        """Return how many unfinished handoffs `agent` is the recipient of."""
-        unfinished = (row.handoff for row in self._tables.pending.values() if not row.handoff.final)
-        return sum((handoff.team, handoff.recipient) == (team, agent) for handoff in unfinished)
+    async def queue(self, team: str, agent: str) -> Mapping[str, int | None]:
+        """Return the ids of the unfinished handoffs that `agent` is the recipient of, with their ranks."""
+        unfinished = (row for row in self._tables.pending.values() if not row.handoff.final)
+        return {
+            row.handoff.id: row.rank
+            for row in unfinished
+            if (row.handoff.team, row.handoff.recipient) == (team, agent)
+        }
 
     async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
         """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""

@@ -418,8 +418,8 @@ class Store(Protocol):
         """
         ...
 
-    async def queued(self, team: str, agent: str) -> int:
-        """Return how many unfinished handoffs `agent` is the recipient of."""
+    async def queue(self, team: str, agent: str) -> Mapping[str, int | None]:
+        """Return the ids of the unfinished handoffs that `agent` is the recipient of, with their ranks."""
         ...
 
     async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:

@@ -291,11 +291,10 @@ class JournaledStore(ABC):
             item for n, item in enumerate(items) if n < limit or item.seq == items[limit - 1].seq
         ]
 
-    async def queued(self, team: str, agent: str) -> int:
-        """Return how many unfinished handoffs `agent` is the recipient of."""
+    async def queue(self, team: str, agent: str) -> Mapping[str, int | None]:
+        """Return the ids of the unfinished handoffs that `agent` is the recipient of, with their ranks."""
         await self._settle([team])
-        unfinished = self._state.unfinished()
-        return sum((of, stub.recipient) == (team, agent) for of, stub in unfinished)
+        return self._state.queue(team, agent)
 
     async def unfinished(self) -> Sequence[tuple[str, str, str, int]]:
         """Return how many handoffs have no outcome yet, by (team, origin, recipient)."""

@@ -160,6 +160,8 @@ class State:
         self.due_times: list[tuple[int, str, str]] = []
         """A heap, with some that no longer count."""
         self._queues: dict[Key, _Queue] = {}
+        self._recipients: dict[Key, dict[str, None]] = {}
+        """What has no outcome yet, by recipient."""
         self._held: dict[Key, dict[str, None]] = {}
         self._chains: dict[Key, set[str]] = {}
 
@@ -392,6 +394,11 @@ class State:
             del self._queues[team, agent]
         return [(team, handoff_id) for handoff_id in found]
 
+    def queue(self, team: str, agent: str) -> dict[str, int | None]:
+        """Return the ids of what has no outcome yet and `agent` is the recipient of, with their ranks."""
+        mine = self._recipients.get((team, agent), ())
+        return {handoff_id: self._stubs[team, handoff_id].rank for handoff_id in mine}
+
     def held(self, team: str, process: str) -> list[Key]:
         """Return what a process holds, in the order of ids."""
         return [(team, handoff_id) for handoff_id in sorted(self._held.get((team, process), ()))]
@@ -438,6 +445,13 @@ class State:
             after = None
         if before is not None and before.process is not None:
             _discard(self._held, (team, before.process), handoff_id)
+        was = None if before is None or before.ended else before.recipient
+        is_ = None if after is None or after.ended else after.recipient
+        if was != is_:
+            if was is not None:
+                _discard(self._recipients, (team, was), handoff_id)
+            if is_ is not None:
+                self._recipients.setdefault((team, is_), {})[handoff_id] = None
         if before is not None and not before.ended and (after is None or after.ended):
             chain = self._chains.get((team, before.correlation_id))
             if chain is not None:

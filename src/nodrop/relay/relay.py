@@ -114,7 +114,7 @@ class Relay:
         identity = self._identity = Identity(store, clock=clock, limits=limits)
         self._register = Register(limits, Rules(identity.policies.get))
         self._bodies = Bodies(store)
-        self._queues = Queues(store, waiting_max=limits.inbox_handoffs_max)
+        self._queues = Queues(store, queued_max=limits.queued_acks_max)
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
         self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)

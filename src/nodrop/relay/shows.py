@@ -265,7 +265,7 @@ class Shows:
     async def _know_places(self, handoffs: Iterable[Handoff]) -> None:
         """Have the lines at hand in which these wait."""
         for team, agent in {(h.team, h.recipient) for h in handoffs if h.queued is not None}:
-            await self._queues.know_line(team, agent)
+            await self._queues.know(team, agent)
 
     def _place(self, h: Handoff) -> int | None:
         """Return the place of something that is acknowledged as queued, counted now."""

@@ -7,6 +7,7 @@ moment after it came.
 
 from collections.abc import Callable, Coroutine
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from nodrop.log.port import Key, Store, takeable
@@ -87,10 +88,10 @@ class Waiting:
         if taker is None or taker.offered is None:
             self._told.pop(key, None)
             return
-        line = await self._queues.know_line(team, agent)
-        names = line.unacknowledged if joined else fresh
+        line = await self._queues.know(team, agent)
         room = max(self._most - line.queued, 0)
-        keys = [(team, handoff_id) for handoff_id in names][:room]
+        names = line.unacknowledged(room) if joined else islice(fresh, room)
+        keys = [(team, handoff_id) for handoff_id in names]
         found = [
             handoff
             for handoff in await self._store.handoffs(keys)

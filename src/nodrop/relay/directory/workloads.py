@@ -38,9 +38,9 @@ class Workloads:
 
     async def recount(self, store: Store, team: str, agent: str) -> None:
         """Read what waits for one agent: mail may have come before it joined."""
-        queued = await store.queued(team, agent)
+        queue = await store.queue(team, agent)
         self._unfinished.pop((team, agent), None)
-        _add(self._unfinished, (team, agent), queued)
+        _add(self._unfinished, (team, agent), len(queue))
 
     async def recount_all(self, store: Store) -> None:
         """Read what waits for everybody."""

@@ -168,15 +168,12 @@ class Handoffs:
 
     def _ack(self, asking: Asking, handoff_id: str) -> Answer:
         team, agent = asking.caller.team, asking.caller.agent
-        lined_up = not asking.request.queued or self._queues.line(team, agent) is not None
-        if lined_up and self._queues.known(team, agent):
+        if self._queues.line(team, agent) is not None:
             return self._command(asking, handoff_id)
         return self._ack_later(asking, handoff_id)
 
     async def _ack_later(self, asking: Asking, handoff_id: str) -> None:
         await self._queues.know(asking.caller.team, asking.caller.agent)
-        if asking.request.queued:
-            await self._queues.know_line(asking.caller.team, asking.caller.agent)
         self._command(asking, handoff_id)
 
     async def _answer(self, asking: Asking, handoff_id: str) -> Reply | None:

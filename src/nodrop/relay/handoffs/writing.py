@@ -129,8 +129,6 @@ class Writing:
         """Carry out a command whose meaning is all in the request."""
         if isinstance(request, requests.Update):
             await self._queues.know(caller.team, caller.agent)
-        if isinstance(request, requests.Ack) and request.queued:
-            await self._queues.know_line(caller.team, caller.agent)
         return await self._engine.submit(self._command(caller, request, handoff_id))
 
     def post(
@@ -527,7 +525,7 @@ class Writing:
         line = self._queues.line(handoff.team, handoff.recipient)
         return self._engine.surroundings(
             candidates=candidates,
-            position=self._queues.position(handoff),
+            position=1 if line is None else line.position(handoff),
             place=1 if line is None else line.place(handoff),
             queued_acks=0 if line is None else line.queued,
         )

@@ -38,7 +38,7 @@ class DirectoryContract(Setting):
         assert await store.head("nobody") == Head()
         assert await store.horizon("nobody") is None
         assert await store.agents("nobody") == []
-        assert await store.queued("nobody", "a") == 0
+        assert await store.queue("nobody", "a") == {}
 
     # --- agents ---
 

@@ -80,20 +80,23 @@ class QueueContract(Setting):
         await commit(store, moved)
         assert await _claimable(store) == []
         assert await _claimable(store, agent="other") == [handoff_id(1)]
+        assert await store.queue(TEAM, RECIPIENT) == {}
+        assert list(await store.queue(TEAM, "other")) == [handoff_id(1)]
 
-    async def test_queued_counts_what_the_recipient_has_not_finished(self, store: Store) -> None:
-        """Whether taken or not; the ended do not count, though nobody settled them."""
+    async def test_a_queue_is_what_the_recipient_has_not_finished(self, store: Store) -> None:
+        """Taken or not, with its rank while it can be; not the ended, though nobody settled them."""
         await commit(
             store,
-            story(offered(), number=1),
+            _ranked(story(offered(), number=1), 7),
             story(offered(), DELIVERED, number=2),
             story(offered(), DELIVERED, ACKNOWLEDGED, number=3),
             story(offered(), *ENDED, number=4),
             story(offered(recipient="other"), number=5),
             story(offered(), number=6, team=OTHER_TEAM),
         )
-        assert await store.queued(TEAM, RECIPIENT) == 3
-        assert await store.queued(TEAM, "nobody") == 0
+        unfinished = {handoff_id(1): 7, handoff_id(2): None, handoff_id(3): None}
+        assert await store.queue(TEAM, RECIPIENT) == unfinished
+        assert await store.queue(TEAM, "nobody") == {}
 
     # --- what is due ---
 
