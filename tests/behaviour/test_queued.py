@@ -43,6 +43,7 @@ async def test_the_seeds_acknowledgement(inbox_monitor: Any, code_agent: Any) ->
         "eta": "2026-01-01T02:00:00.000Z",
         "next_update": "2026-01-01T00:30:00.000Z",
         "queued": True,
+        "of": 2,
     }
     assert rungs(view) == ["stored", "acknowledged"]
     assert view["due_at"] == view["owed_at"] == "2026-01-01T00:30:00.000Z"

@@ -55,6 +55,7 @@ async def test_the_seeds_handoff_climbs_every_rung(inbox_monitor: Any, code_agen
         "eta": "2026-01-01T02:00:00.000Z",
         "next_update": "2026-01-01T00:30:00.000Z",
         "queued": False,
+        "of": None,
     }
     await code_agent("update", offered["id"], attempt=1, status="reproducing")
     await code_agent("complete", offered["id"], attempt=1, result={"fix": "tomorrow"})

@@ -65,6 +65,38 @@ def test_something_offered_is_acknowledged_without_taking_it(nodrop: Run, send: 
     assert (acked["state"], acked["attempt"]) == ("accepted", 1)
 
 
+def test_what_cannot_be_begun_yet_is_acknowledged_as_queued(nodrop: Run, send: Send) -> None:
+    first, second, third = (send("--title", f"bug {n}", to="busy") for n in range(3))
+    nodrop("ack", first, "--agent", "busy")
+    queue = ["--queued", "--eta", "2h", "--next-update", "20m", "--agent", "busy"]
+    acked = nodrop("ack", second, *queue, "--status", "Added to queue")
+    assert f"✓ acknowledged {second} queued 2 of 3" in acked.err
+    assert "busy owes the next update by" in acked.err
+    queued = nodrop("ack", third, *queue, "--json").handoff
+    assert (queued["state"], queued["attempt"], queued["tries"]) == ("offered", 0, 0)
+    assert {name: queued["ack"][name] for name in ("queued", "position", "of")} == {
+        "queued": True,
+        "position": 3,
+        "of": 3,
+    }
+    assert f"{second}  queued 2 of 3" in nodrop("track", second).out
+    rows = nodrop("inbox", "--agent", "busy").out
+    assert "bug 1 (queued 2 of 3)" in rows
+    assert "bug 2 (queued 3 of 3)" in rows
+    assert "busy: queued 2 of 3" in nodrop("top").out
+    nodrop("done", first, "--agent", "busy")
+    assert "bug 2 (queued 2 of 2)" in nodrop("inbox", "--agent", "busy").out
+
+
+def test_what_another_process_has_is_not_queued(nodrop: Run, send: Send) -> None:
+    ref = send(to="shared")
+    nodrop("take", "--agent", "shared")
+    held = nodrop("ack", ref, "--queued", "--agent", "shared")
+    assert (held.code, f"✓ already delivered: {ref} attempt 1" in held.err) == (0, True)
+    refused = nodrop("ack", ref, "--queued", "--attempt", "1", "--agent", "shared", "--json")
+    assert (refused.code, refused.json["code"]) == (2, "invalid_request")
+
+
 def test_a_question_parks_the_work_and_its_answer_brings_it_back(
     nodrop: Run, send: Send, home: Path
 ) -> None:

@@ -127,6 +127,16 @@ async def test_the_first_screen_is_by_who_owes_the_next_move_and_by_when(team: T
     ]
 
 
+async def test_what_is_queued_says_its_place_and_when_the_next_word_is_due(team: Team) -> None:
+    first, second = [await team.offer(key, deadline="4h") for key in ("first", "second")]
+    await team.ask("coder", "ack", first, next_update="1h")
+    await team.ask("coder", "ack", second, queued=True, next_update="20m")
+    async with screen_of(team) as pilot:
+        found = await until(pilot, says("2 open", "me/second"))
+    [row] = [re.sub(r"  +", "  ", row).strip() for row in found if "me/second" in row]
+    assert row == "○ me/second  coder: queued 2 of 2  in 20 min  T second"
+
+
 async def test_a_row_is_one_line_also_where_the_list_is_longer_than_the_screen(
     team: Team,
 ) -> None:

@@ -58,6 +58,25 @@ describe("the holder", () => {
   });
 });
 
+describe("a queued acknowledgement", () => {
+  const queued = [OFFERED, entry("queued", 2, { position: 2, next_update_at: T0 + 30 * MINUTE }, { status: "Added to queue" })];
+
+  test("keeps it offered, and is due when the next word was promised", () => {
+    const row = follow(...queued);
+    expect(row).toMatchObject({ state: "offered", holder: "code", due: T0 + 30 * MINUTE, status: "Added to queue" });
+    expect(owed(row)).toBe("has it queued 2");
+    expect(owed({ ...row, queued: { position: 2, of: 5 } })).toBe("has it queued 2 of 5");
+  });
+
+  test("is over when it lapses, when it is delivered and when another is asked", () => {
+    const lapsed = follow(...queued, entry("queue_lapsed", 3, { reason: "agent_silent" }, null, T0 + MINUTE));
+    expect(lapsed).toMatchObject({ queued: null, promise: null, due: T0 + 16 * MINUTE });
+    expect(owed(lapsed)).toBe("owes acceptance");
+    expect(follow(...queued, entry("delivered", 3, { attempt: 1 })).queued).toBeNull();
+    expect(follow(...queued, entry("reassigned", 3, { recipient: "other", reason: "reassigned" })).queued).toBeNull();
+  });
+});
+
 describe("lateness", () => {
   test("begins when a clock runs out and says what is owed", () => {
     const row = follow(OFFERED);

@@ -194,6 +194,8 @@ def _facts(handoff: Handoff, now: int) -> RenderableType:
 
 
 def _whose(handoff: Handoff) -> tuple[tuple[object, str] | str, ...]:
+    if screen.is_queued(handoff):
+        return (" ", (screen.queued(handoff), screen.STATE_STYLES["accepted"]))
     held = handoff["state"] in {"delivered", "accepted", "blocked"} and handoff["attempt"]
     return (" ", (f"attempt {handoff['attempt']}", "bright_black")) if held else ()
 

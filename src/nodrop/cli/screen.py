@@ -86,8 +86,15 @@ def is_queued(handoff: Mapping[str, Any]) -> bool:
 def standing(handoff: Mapping[str, Any]) -> Text:
     """Return the state of a handoff; of one that waits in its recipient's queue, its place there."""
     if is_queued(handoff):
-        return line((f"queued {handoff['ack']['position']}", STATE_STYLES["accepted"]))
+        return line((queued(handoff), STATE_STYLES["accepted"]))
     return state(handoff["state"])
+
+
+def queued(handoff: Mapping[str, Any]) -> str:
+    """Return the place of a handoff that waits in its recipient's queue: `queued 2 of 5`."""
+    ack: Mapping[str, Any] = handoff["ack"]
+    of = f" of {ack['of']}" if ack.get("of") else ""
+    return f"queued {ack['position']}{of}"
 
 
 def document(value: Any) -> None:

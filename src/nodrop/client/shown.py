@@ -35,6 +35,8 @@ class Ack(Shown, frozen=True, kw_only=True):
     next_update: str | None = None
     queued: bool = False
     """It waits in the recipient's queue; `position` is counted when it is shown."""
+    of: int | None = None
+    """How many the queue has, of what is queued."""
 
 
 class Chain(Shown, frozen=True, kw_only=True):

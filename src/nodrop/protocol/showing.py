@@ -38,8 +38,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Decoded bodies of this handoff by version, as far as the view needs them."""
     question_seq: int | None = None
     lease_until: int | None = None
-    place: int | None = None
-    """In the recipient's queue, of what is acknowledged as queued."""
+    place: tuple[int, int] | None = None
+    """In the recipient's queue, and how long that is; of what is acknowledged as queued."""
     warnings: tuple[WarningView, ...] = ()
     answers: Mapping[str, Any] = {}
 
@@ -328,12 +328,14 @@ def _ack(h: Handoff, known: Known) -> AckView | None:
     if said is None:
         return None
     queued = h.queued is not None and h.state is State.OFFERED
+    position, of = known.place if queued and known.place is not None else (said.position, None)
     return AckView(
         status=_body(known, said.version).get("status"),
-        position=known.place if queued and known.place is not None else said.position,
+        position=position,
         eta=_time(said.eta_at),
         next_update=_time(said.next_update_at),
         queued=queued,
+        of=of,
     )
 
 

@@ -28,6 +28,8 @@ class AckView(View, frozen=True, kw_only=True):
     next_update: str | None
     queued: bool = False
     """It waits in the recipient's queue, which takes it when it has room."""
+    of: int | None = None
+    """How many the queue has, `position` being the place among them; of what is queued."""
 
 
 class QuestionView(View, frozen=True, kw_only=True, omit_defaults=True):

@@ -267,10 +267,12 @@ class Shows:
         for team, agent in {(h.team, h.recipient) for h in handoffs if h.queued is not None}:
             await self._queues.know(team, agent)
 
-    def _place(self, h: Handoff) -> int | None:
-        """Return the place of something that is acknowledged as queued, counted now."""
+    def _place(self, h: Handoff) -> tuple[int, int] | None:
+        """Return the place of something that is acknowledged as queued, and of how many, counted now."""
         line = self._queues.line(h.team, h.recipient) if h.queued is not None else None
-        return None if line is None or h.state is not State.OFFERED else line.place(h)
+        if line is None or h.state is not State.OFFERED:
+            return None
+        return line.place(h), line.length
 
     def forget_handoff(self, team: str, handoff_id: str) -> None:
         """Forget what is kept of a handoff: it was erased."""
@@ -413,6 +415,7 @@ class Shows:
         """
         ids = {m.handoff_id for m in mails if m.handoff_id is not None}
         handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
+        await self._know_places(handoffs.values())
         bodies: dict[BodyKey, bytes | None] = {}
         read = 0
         async with self._turns.turn((team, reader)):
@@ -442,6 +445,9 @@ class Shows:
             stale = latest.get((m.kind, m.handoff_id), m.seq) != m.seq
             if everything or (is_open and not stale):
                 said = _said(m, handoff, bodies)
+                place = self._place(handoff) if handoff and m.kind == Kind.HANDOFF else None
+                if place is not None:
+                    said = f"{said} (queued {place[0]} of {place[1]})"
                 shown.append(_item(m, handoff, said, is_open=is_open))
         return tuple(shown), read
 

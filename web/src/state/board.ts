@@ -196,6 +196,7 @@ function apply(): void {
   buffer = [];
   let letters = false;
   let inbox = false;
+  const moved = new Set<string>();
   const soon = performance.now() + 300;
   for (const entry of entries) {
     const id = entry.handoff_id;
@@ -204,6 +205,7 @@ function apply(): void {
     if (id === null || what === null) continue;
     const next = fold(rows.get(id), entry);
     if (next === undefined) continue;
+    moved.add(next.to);
     if (next.settled && !next.dead) {
       rows.delete(id);
       stale.delete(id);
@@ -212,6 +214,11 @@ function apply(): void {
     rows.set(id, next);
     if (LOST.has(what) || what === "discarded" || what === "redriven") letters = true;
     if (!stale.has(id)) stale.set(id, soon);
+  }
+  // A place in a queue changes with what is before it.
+  for (const id of watched) {
+    const seen = rows.get(id);
+    if (seen?.queued && moved.has(seen.to) && !stale.has(id)) stale.set(id, soon);
   }
   batch(() => {
     if (entries.length > 0) {

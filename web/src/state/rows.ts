@@ -29,6 +29,8 @@ export interface Row {
   answerWithin: number | null;
   question: { kind: string; text: string | null; asked: string; at: number } | null;
   status: string | null;
+  /** Acknowledged as queued: the place in the recipient's queue, and how long that is where the relay counted it. */
+  queued: { position: number | null; of: number | null } | null;
   code: string | null;
   settled: boolean;
   /** Ended without success, and nobody has decided. */
@@ -78,6 +80,7 @@ export function fromView(h: Handoff, dead = false): Row {
       ? { kind: h.question.kind, text: h.question.question ?? h.question.reason ?? null, asked: h.question.asked, at: Date.parse(h.question.asked_at) }
       : null,
     status: h.ack?.status ?? null,
+    queued: h.ack?.queued ? { position: h.ack.position, of: h.ack.of ?? null } : null,
     code: h.outcome?.code ?? null,
     settled: h.settled_at !== null,
     dead: dead && LOST.has(h.state) && h.decision === null,
@@ -139,6 +142,7 @@ function offered(entry: Entry): Row {
     answerWithin: data.terms.answer_within_ms ?? null,
     question: null,
     status: null,
+    queued: null,
     code: null,
     settled: false,
     dead: false,
@@ -159,9 +163,21 @@ export function fold(row: Row | undefined, entry: Entry): Row | undefined {
   if (state !== undefined && state !== row.state) {
     next.state = state;
     next.since = when;
+    next.queued = null;
   }
   if (typeof data.attempt === "number") next.attempt = Math.max(row.attempt, data.attempt);
   switch (what) {
+    case "queued":
+      next.queued = { position: data.position ?? null, of: null };
+      next.promise = data.next_update_at ?? null;
+      next.due = Math.min(next.promise ?? next.deadline, next.deadline);
+      if (typeof body.status === "string") next.status = body.status;
+      break;
+    case "queue_lapsed":
+      next.queued = null;
+      next.promise = null;
+      next.due = Math.min(when + row.acceptWithin, next.deadline);
+      break;
     case "accepted":
     case "updated":
       next.promise = data.next_update_at ?? null;
@@ -187,6 +203,7 @@ export function fold(row: Row | undefined, entry: Entry): Row | undefined {
       break;
     case "reassigned":
       next.to = data.recipient;
+      next.queued = null;
       next.capability = data.capability ?? row.capability;
       next.tries = 0;
       next.question = null;
@@ -243,10 +260,10 @@ export function lateness(row: Row, at: number): Lateness | null {
 }
 
 /** What the holder owes next, as what follows its name. */
-export function owed(row: Pick<Row, "state" | "question">): string {
+export function owed(row: Pick<Row, "state" | "question" | "queued">): string {
   switch (row.state) {
     case "offered":
-      return "owes acceptance";
+      return row.queued ? `has it queued${place(row.queued)}` : "owes acceptance";
     case "delivered":
       return "owes an acknowledgement";
     case "accepted":
@@ -256,6 +273,12 @@ export function owed(row: Pick<Row, "state" | "question">): string {
     default:
       return "has an outcome to collect";
   }
+}
+
+/** " 2 of 5", or as much of it as is known. */
+function place({ position, of }: NonNullable<Row["queued"]>): string {
+  if (position === null) return "";
+  return of === null ? ` ${position}` : ` ${position} of ${of}`;
 }
 
 const WORDS: Record<string, string> = {

@@ -324,7 +324,7 @@ function Ladder({ h }: { h: Handoff }): JSX.Element {
                 {rung === "acknowledged" && h.ack && (
                   <span class="said-so">
                     {h.ack.status && <Line text={h.ack.status} />}
-                    {h.ack.position !== null && ` · position ${h.ack.position}`}
+                    {h.ack.position !== null && ` · ${h.ack.queued ? "queued" : "position"} ${h.ack.position}${h.ack.of ? ` of ${h.ack.of}` : ""}`}
                     {h.ack.eta && (
                       <>
                         {" "}
@@ -355,7 +355,7 @@ function Clocks({ h }: { h: Handoff }): JSX.Element | null {
   const clocks: [string, number][] = [];
   if (!FINAL.has(h.state)) {
     clocks.push(["deadline", Date.parse(h.deadline)]);
-    if (h.ack?.next_update && h.state === "accepted") clocks.push(["promised update", Date.parse(h.ack.next_update)]);
+    if (h.ack?.next_update && (h.state === "accepted" || h.ack.queued)) clocks.push(["promised update", Date.parse(h.ack.next_update)]);
   }
   if (h.due_at !== null) clocks.push(["relay acts", Date.parse(h.due_at)]);
   clocks.sort((a, b) => a[1] - b[1]);

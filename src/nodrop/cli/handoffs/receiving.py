@@ -122,10 +122,19 @@ async def ack(
     eta: Eta = None,
     next_update: NextUpdate = None,
     status: Annotated[str | None, typer.Option(help="What you are doing with it.")] = None,
+    queued: Annotated[
+        bool, typer.Option("--queued", help="It waits in your queue; you take it later.")
+    ] = False,
     attempt: Attempt = None,
 ) -> None:
     """Say that you have it. Works on anything in your inbox, taken or not."""
     fields = given(position=position, eta=eta, next_update=next_update, status=status)
+    if queued:
+        fields |= {"queued": True} | given(attempt=attempt)
+        answer = await session.call("ack", fields, handoff=ref)
+        known = screen.is_queued(answer["handoff"])
+        _moved(session, answer, "acknowledged" if known else "already delivered:")
+        return
     answer = await session.about_delivery("ack", ref, fields, attempt=attempt, direct=True)
     _moved(session, answer, "acknowledged")
 

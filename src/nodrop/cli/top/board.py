@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
+from nodrop.cli import screen
 from nodrop.cli.screen import line
 from nodrop.model.limits import DAY, HOUR, MINUTE, SECOND
 from nodrop.protocol.times import parse_time
@@ -191,7 +192,10 @@ def _owes(handoff: Handoff, me: str | None) -> str:
     if handoff["state"] in _DEAD:
         outcome: Handoff = handoff["outcome"] or {}
         return f"{handoff['to']}: {outcome.get('code') or handoff['state']}"
-    who = "you owe" if handoff["holder"] == me else f"{handoff['holder']} owes"
+    mine = handoff["holder"] == me
+    if screen.is_queued(handoff):
+        return f"{'you' if mine else handoff['holder']}: {screen.queued(handoff)}"
+    who = "you owe" if mine else f"{handoff['holder']} owes"
     return f"{who} {_OWED[handoff['state']]}"
 
 
