@@ -34,10 +34,14 @@ class Relay:
 
 
 class Stream:
-    """One offer, and then nothing more."""
+    """One offer, told so many times, and then nothing more."""
+
+    def __init__(self, times: int = 1) -> None:
+        self._times = times
 
     async def waiting(self) -> AsyncIterator[dict[str, Any]]:
-        yield {"id": "h1", "position": 2, "slots": 1}
+        for _ in range(self._times):
+            yield {"id": "h1", "position": 2, "slots": 1}
         await asyncio.Event().wait()
 
 
@@ -65,6 +69,17 @@ async def test_each_promise_is_kept_by_one_update_until_it_is_delivered() -> Non
     assert first["queued"] is second["queued"] is True
     assert "eta" not in first
     queue.begun("h1")
+    running.cancel()
+
+
+async def test_what_came_back_from_another_process_is_acknowledged_again() -> None:
+    relay = Relay(update_every="1h")
+    queue = queueing(relay)
+    running = asyncio.create_task(queue.run(cast("DeliveryStream", Stream(times=2))))
+    async with asyncio.timeout(20):
+        first, second = await relay.said.get(), await relay.said.get()
+    assert first == second
+    assert queue.promises == 1
     running.cancel()
 
 

@@ -70,8 +70,7 @@ class Queueing:
         """Acknowledge what comes, until cancelled."""
         try:
             async for offer in stream.waiting():
-                able = "capability" not in offer or self._able(offer["capability"])
-                if able and offer["id"] not in self._promised:
+                if "capability" not in offer or self._able(offer["capability"]):
                     await self._say(offer)
         except NodropError as error:
             _LOG.warning("what waits is no longer acknowledged: %s", error)
@@ -99,6 +98,7 @@ class Queueing:
         except CallerError as error:  # it has moved on, or so many are queued already
             _LOG.debug("%s is not acknowledged as queued: %s", handoff_id, error)
             return
+        self.begun(handoff_id)  # it may have been queued before, and come back from another process
         if handoff.ack is None or not handoff.ack.queued:
             return  # another process of the agent has it
         later = {**offer, "capability": handoff.capability, "position": handoff.ack.position}
