@@ -20,6 +20,7 @@ async def test_nothing_is_lost_or_run_again_although_workers_are_killed(tmp_path
     assert report.acknowledged == report.extras["outcomes"] > 4 * worker_kill.FLOW_ANSWERS
     assert report.extras["deliveries_lapsed"] > 0, "nobody was killed in the middle of anything"
     assert report.extras["stalls"] > 0
+    assert report.extras["queued_acks"] > 0, "nothing waited"
 
 
 async def test_without_fencing_a_stalled_worker_acts_on_what_others_have(

@@ -20,6 +20,7 @@ Fault = Callable[[Plan, Progress], Coroutine[Any, Any, Report]]
 FAULTS: Final[dict[str, str]] = {
     "relay-kill": "kill -9 of the relay while callers and workers go on",
     "worker-kill": "kill -9 of workers in the middle of their work, and workers that stall",
+    "queue-kill": "kill -9 of agents with one slot and a queue: what they acknowledged as queued is void",
     "power-cut": "power cuts that drop, tear and reorder what was not synced",
     "disk-full": "no room on the disk, and room again",
     "network-cut": "connections that are cut, reset, half-open or slow",

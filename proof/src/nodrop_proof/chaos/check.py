@@ -302,6 +302,8 @@ class Checker:
             "entries": self._head.seq,
             "deliveries": self._types["handoff.delivered.v1"],
             "deliveries_lapsed": self._types["handoff.returned.v1"],
+            "queued_acks": self._types["handoff.queued.v1"],
+            "queued_acks_void": self._types["handoff.queue_lapsed.v1"],
             "steps_recorded": self._types["handoff.step_recorded.v1"],
             "effects": len(runs),
             "effects_repeated": len(runs) - len(first_runs),

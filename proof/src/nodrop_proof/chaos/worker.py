@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nodrop.client.agent import Agent
+from nodrop.client.transports.transport import DeliveryStream
+from nodrop.client.working.queueing import Queueing
 from nodrop.client.working.task import Task
 from nodrop_proof.chaos.record import Ran, Record, Recorded
 from nodrop_proof.chaos.relay_process import ServedRelay
@@ -26,6 +28,9 @@ PAUSE_SECONDS_MAX: Final = 0.1
 """How long a worker process takes after a step, so that a kill finds it in the middle."""
 UNASKED: Final = "unasked"
 """CONTROL: after a stall a step is run without asking the relay first."""
+
+UNQUEUED: Final = "unqueued"
+"""CONTROL: what waits for a free slot is not acknowledged."""
 
 Once = Callable[[Task, str, Callable[[], int]], Awaitable[object]]
 """Runs a step unless it is recorded, and records it."""
@@ -91,25 +96,36 @@ async def working(agent: Agent, relay: ServedRelay) -> AsyncGenerator[None]:
         await asyncio.gather(serving, return_exceptions=True)
 
 
+async def _leave_waiting(self: Queueing, stream: DeliveryStream) -> None:
+    """Acknowledge nothing that waits."""
+    del self, stream
+
+
 def main() -> None:
     """Work until killed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--heartbeat-seconds", type=float, required=True)
+    parser.add_argument("--name", default=NAME)
+    parser.add_argument("--concurrency", type=int, default=PROCESS_CONCURRENCY)
+    parser.add_argument("--pause", type=float, help="seconds after each step; else a random time")
     parser.add_argument("--control", default="")
     asked = parser.parse_args()
+    if asked.control == UNQUEUED:
+        Queueing.run = _leave_waiting
     chance = random.Random(os.getpid())  # noqa: S311  # how long work takes is no secret
 
     def pause() -> float:
-        return chance.uniform(0, PAUSE_SECONDS_MAX)
+        return chance.uniform(0, PAUSE_SECONDS_MAX) if asked.pause is None else asked.pause
 
     with Record(asked.record) as record:
         agent = worker(
             record,
+            name=asked.name,
             steps=PROCESS_STEPS,
             pause=pause,
-            concurrency=PROCESS_CONCURRENCY,
+            concurrency=asked.concurrency,
             once=_once_unasked if asked.control == UNASKED else Task.once,
         )
         agent.run(asked.url, heartbeat_seconds=asked.heartbeat_seconds)

@@ -6,6 +6,7 @@ on what another worker has by then, and asking the relay first keeps it from run
 """
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -18,9 +19,10 @@ from nodrop_proof.chaos.plan import Plan
 from nodrop_proof.chaos.record import Record
 from nodrop_proof.chaos.relay_process import RelayProcess, ServedRelay
 from nodrop_proof.chaos.report import Report
-from nodrop_proof.chaos.worker import UNASKED
+from nodrop_proof.chaos.worker import PROCESS_CONCURRENCY, UNASKED
 
 WORKERS: Final = 4
+"""Every second one has a single slot, so that much waits in the queue."""
 FLOW_ANSWERS: Final = 16
 FLOW_SECONDS: Final = 0.25
 STALL_SHARE: Final = 0.5
@@ -45,9 +47,11 @@ async def torment(
     began = time.monotonic()
     chance = random.Random(plan.seed)  # noqa: S311  # to be repeated, not to be secret
     control = next(iter(plan.controls & {UNASKED}), "")
+    slots = itertools.cycle((str(PROCESS_CONCURRENCY), "1"))
+    roles = [{"--control": control, "--concurrency": next(slots)} for _ in range(workers)]
     with Record(plan.folder / "records.jsonl") as record:
         async with (
-            Crew(relay, record.path, roles=[{"--control": control}] * workers) as crew,
+            Crew(relay, record.path, roles=roles) as crew,
             calling(relay, record, callers=plan.callers, name=name) as callers,
         ):
             for number in range(plan.count):
