@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from kit import mutations
 from nodrop import app
 from nodrop.log.port import Attending, Changes, ConflictError, Record, Roll, Token
 from nodrop.log.postgres import PostgresFleet, PostgresStore, writing
@@ -23,6 +24,7 @@ from nodrop.model.errors import (
 from nodrop.model.limits import MINUTE, SECOND
 from nodrop.protocol import requests, views
 from nodrop.protocol.coordination import trigger_requests
+from nodrop.protocol.times import parse_time
 from nodrop.relay.handoffs import erasing
 from nodrop.relay.relay import Asking, Caller, Relay, Reply, stranger
 from nodrop.testing.clock import FakeClock
@@ -260,6 +262,124 @@ async def test_a_process_that_is_heard_of_at_another_relay_keeps_what_it_holds(
         held = await ask(there, WORKER, "heartbeat", requests.Heartbeat(process="p"))
         assert [handoff_id for handoff_id, _ in held.held] == [handoff]
     assert not {"handoff.returned.v1", "handoff.reclaimed.v1"} & set(await types(here))
+
+
+async def both_busy(here: Relay, there: Relay) -> list[str]:
+    """Two processes of one agent, one at each relay, each with something; and three that wait."""
+    handoffs = [await offer((here, there)[n % 2], title=f"bug {n}") for n in range(5)]
+    for process, relay in (("p", here), ("q", there)):
+        take = requests.Take(process=process, heartbeat_seconds=10)
+        [delivery] = (await ask(relay, WORKER, "take", take)).deliveries
+        ack = requests.Ack(attempt=delivery.attempt)
+        await ask(relay, WORKER, "ack", ack, delivery.handoff.id)
+    return handoffs[2:]
+
+
+async def places(relay: Relay, handoffs: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Where handoffs are in the queue of their agent, and of how many."""
+    found: list[tuple[int, int] | None] = []
+    for handoff in handoffs:
+        shown = await ask(relay, PERSON, "get_handoff", requests.GetHandoff(), handoff)
+        ack = shown.handoff.ack
+        found.append((ack.position, ack.of) if ack is not None and ack.queued else None)
+    return found
+
+
+async def test_positions_are_of_the_one_queue_that_processes_at_two_relays_share(
+    here: Relay, there: Relay
+) -> None:
+    waiting = await both_busy(here, there)
+    queued = requests.Ack(queued=True)
+    for number, handoff in enumerate(waiting):
+        await ask((there, here)[number % 2], WORKER, "ack", queued, handoff)
+
+    async def agreed(*expected: tuple[int, int] | None) -> None:
+        for relay in (here, there):
+
+            async def seen(relay: Relay = relay) -> bool:
+                return await places(relay, waiting) == list(expected)
+
+            await until(seen)
+
+    await agreed((3, 5), (4, 5), (5, 5))
+    held = await ask(there, WORKER, "heartbeat", requests.Heartbeat(process="q"))
+    [(working, attempt)] = held.held
+    await ask(there, WORKER, "complete", requests.Complete(attempt=attempt), working)
+    await agreed((2, 4), (3, 4), (4, 4))
+    take = requests.Take(process="q", heartbeat_seconds=10)
+    [delivery] = (await ask(there, WORKER, "take", take)).deliveries
+    assert delivery.handoff.id == waiting[0]
+    await agreed(None, (3, 4), (4, 4))
+    # If a process at one relay has it, one at the other is told so, and nothing is recorded.
+    late = await ask(here, WORKER, "ack", queued, waiting[0])
+    assert (late.handoff.state, late.handoff.ack.queued) == ("delivered", False)
+    assert (await types(here)).count("handoff.queued.v1") == 3
+
+
+async def test_what_is_queued_is_void_once_when_the_agent_is_silent_at_all_relays(
+    here: Relay, there: Relay, clock: FakeClock
+) -> None:
+    manifest = msgspec.Raw(b'{"agent_id": "code_agent", "capabilities": []}')
+    register = requests.Register(agent="code_agent", manifest=manifest)
+    await here.call(WORKER, "register", register, name="code_agent")
+    waiting = await both_busy(here, there)
+    for handoff in waiting:
+        await ask(here, WORKER, "ack", requests.Ack(queued=True), handoff)
+
+    async def known() -> bool:
+        found = await ask(here, PERSON, "agents", requests.ListAgents())
+        [seen_at] = [a.seen_at for a in found.agents if a.agent_id == "code_agent"]
+        return parse_time(seen_at) > clock.now() - 20 * SECOND
+
+    for _ in range(8):  # more than a minute, in which only the other relay hears of it
+        clock.advance(9 * SECOND)
+        await ask(there, WORKER, "heartbeat", requests.Heartbeat(process="q"))
+        await until(known)
+    for relay in (here, there):
+        await offer(relay)  # whatever else was to happen has happened before this
+    assert "handoff.queue_lapsed.v1" not in await types(here)
+    clock.advance(61 * SECOND)
+
+    async def void() -> bool:
+        return (await types(here)).count("handoff.queue_lapsed.v1") >= len(waiting)
+
+    await until(void)
+    for relay in (here, there):
+        await offer(relay)
+        assert await places(relay, waiting) == [None] * 3
+    assert (await types(here)).count("handoff.queue_lapsed.v1") == len(waiting)
+
+
+async def test_what_is_queued_through_a_relay_that_is_gone_is_void_at_another(
+    here: Relay, database: str, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with app.open_relay(database, home=tmp_path, clock=clock) as gone:
+        handoff = await offer(gone)
+        await ask(gone, WORKER, "ack", requests.Ack(queued=True), handoff)
+    clock.advance(61 * SECOND)
+
+    async def void() -> bool:
+        return "handoff.queue_lapsed.v1" in await types(here)
+
+    await until(void)
+    assert await places(here, [handoff]) == [None]
+
+
+async def test_control_where_it_is_never_void_all_relays_hold_on(
+    here: Relay, there: Relay, clock: FakeClock
+) -> None:
+    with mutations.never_void():
+        waiting = await both_busy(here, there)
+        for handoff in waiting:
+            await ask(here, WORKER, "ack", requests.Ack(queued=True), handoff)
+        await offer(here, deadline=60)
+        clock.advance(5 * MINUTE)
+
+        async def expired() -> bool:
+            return "handoff.expired.v1" in await types(there)
+
+        await until(expired)
+        assert "handoff.queue_lapsed.v1" not in await types(there)
 
 
 async def test_a_token_that_is_revoked_at_one_relay_is_good_at_none(
