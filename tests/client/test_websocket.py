@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -183,6 +183,10 @@ async def transport(url: str, clock: Clock) -> AsyncGenerator[WebSocketTransport
 
 def command(n: int) -> Frame:
     return {"command_id": f"command-{n}"}
+
+
+async def next_of(stream: AsyncIterator[Any]) -> Any:
+    return await anext(stream)
 
 
 async def soon(queue: "asyncio.Queue[Any]") -> Any:
@@ -739,7 +743,27 @@ async def test_no_credit_is_granted_for_work_in_hand(
     stream.grant(1)  # for the repeat
     stream.grant(1)  # for the work, once it is done
     await transport.call("offer", command(1))
-    assert relay.credit == [1, 1]
+    assert [n for n in relay.credit if n] == [1, 1]
+
+
+async def test_a_busy_process_is_told_over_a_new_connection_what_waits(
+    relay: FakeRelay, transport: WebSocketTransport
+) -> None:
+    stream = await transport.deliveries(process="p", heartbeat_seconds=10, credit=1)
+    reading, waiting = aiter(stream), aiter(stream.waiting())
+    socket = await soon(relay.connections)
+    assert (await soon(relay.got))["n"] == 1
+    await socket.send_str(push("a"))
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await anext(reading)
+    await socket.close()
+    socket = await soon(relay.connections)
+    # Without credit, and without a word the relay would not know that it takes deliveries.
+    assert (await soon(relay.got)) == {"op": "credit", "n": 0}
+    async with asyncio.timeout(WAIT_SECONDS_MAX), asyncio.TaskGroup() as group:
+        told = group.create_task(next_of(waiting))
+        await socket.send_str('{"push": "offered", "offered": {"id": "b", "slots": 1}}')
+    assert told.result()["id"] == "b"
 
 
 async def test_a_closed_stream_takes_nothing_over_the_next_connection(

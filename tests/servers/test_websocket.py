@@ -164,7 +164,7 @@ async def test_a_step_an_agent_and_a_block_each_have_their_own_name(
         ({"op": "handoffs/x"}, "not_found", None),
         ({"op": "heartbeat", "processes": "x"}, "invalid_request", "processes"),
         ({"op": "credit"}, "invalid_request", "n"),
-        ({"op": "credit", "n": 0}, "invalid_request", "n"),
+        ({"op": "credit", "n": -1}, "invalid_request", "n"),
         ({"op": "credit", "n": 1, "m": 1}, "invalid_request", "m"),
     ],
 )
@@ -341,6 +341,19 @@ async def test_outcomes_and_notices_are_pushed_to_whoever_wants_to_hear(
         await asked(theirs, op="complete", handoff_id=handoff, attempt=1, result=1)
         outcome = await pushed(mine, "outcome")
         assert (outcome["item"]["kind"], outcome["item"]["handoff_id"]) == ("outcome", handoff)
+
+
+async def test_a_channel_without_a_free_slot_is_told_what_waits(
+    requester: Visitor, worker: Visitor, clock: FakeClock
+) -> None:
+    async with greeted(requester) as mine, greeted(worker, heartbeat_seconds=10) as theirs:
+        await asked(theirs, op="credit", n=0)
+        handoff = (await asked(mine, **OFFER))["handoff"]["id"]
+        clock.advance(1_000)
+        offered = (await pushed(theirs, "offered"))["offered"]
+        assert (offered["id"], offered["position"]) == (handoff, 1)
+        answer = await asked(mine, op="get_handoff", handoff_id=handoff)
+        assert (answer["handoff"]["state"], answer["handoff"]["attempt"]) == ("offered", 0)
 
 
 async def test_nothing_is_delivered_to_a_channel_that_is_gone(

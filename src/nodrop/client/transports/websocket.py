@@ -401,7 +401,7 @@ class WebSocketTransport:
             self._begin_flush()  # which bounds how often they are sent
         if self._stream is not None:
             credit = self._stream.resumed()
-            if credit:
+            if credit is not None:  # also none: what waits for a busy process is told to it
                 self.send_credit(credit)
 
     def _take(self, message: Message) -> None:
@@ -562,12 +562,12 @@ class _Pushed:
         if granting:
             self._transport.send_credit(granting)
 
-    def resumed(self) -> int:
-        """Return the credit to begin a new connection with."""
+    def resumed(self) -> int | None:
+        """Return the credit to begin a new connection with; None: nothing is taken any more."""
         self.breaks += 1
         self._granting = 0  # it is among what was not used
         self._owed = max(-self._unspent, 0)
-        return 0 if self._closed else max(self._unspent, 0)
+        return None if self._closed else max(self._unspent, 0)
 
     def push(self, delivery: dict[str, Any]) -> None:
         """Take what the relay pushed."""

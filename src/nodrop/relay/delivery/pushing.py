@@ -49,10 +49,10 @@ class Subscription:
         self._limits = limits
 
     def grant(self, n: int) -> None:
-        """Let `n` more deliveries be in flight."""
+        """Let `n` more deliveries be in flight; with none, only know what waits for the agent."""
         most = self._limits.credit_max
-        if not 1 <= n <= most:
-            problem = Problem(path="n", message=f"between 1 and {most}")
+        if not 0 <= n <= most:
+            problem = Problem(path="n", message=f"between 0 and {most}")
             raise InvalidRequestError("no such credit", errors=(problem,))
         self._heard(self._taker.team, self._taker.agent)
         self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
