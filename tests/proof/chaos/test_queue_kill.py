@@ -46,6 +46,7 @@ async def test_a_killed_agent_holds_nothing_by_its_queue(
     assert report.ok, report.findings
     assert report.extras["outcomes"] == 2 * queue_kill.BURST
     assert report.extras["queued_acks_void"] == 4 + 4
+    assert report.restarts_ms is not None
 
 
 async def test_control_where_it_is_never_void_the_dead_hold_on(

@@ -1,10 +1,11 @@
 """An agent is killed with -9 while handoffs wait in its queue.
 
 Each round has an agent of its own, with one process or two of one slot each. It is handed five
-handoffs and finishes none: all are acknowledged within a second, in force are the positions 1 to 5, and
-nobody is told. Where there are two processes, one is killed first: the other keeps the queue. Then all
-are killed: what is queued must be void, and each step that waits for an acknowledgement must run. At the
-end the agent comes back, and every caller gets its outcome.
+handoffs and finishes none: all are acknowledged within a second, with the positions 1 to 5, and
+nobody is told. In every second round the relay is killed too, and started again: the queue stays. Where
+there are two processes, one is killed first: the other keeps the queue. Then all are killed: what is
+queued must be void, and each step that waits for an acknowledgement must run. At the end the agent comes
+back, and every caller gets its outcome.
 
 The relay takes an agent for gone after seconds, not after a minute (`short_silence`). Time is that of the
 log's entries. That enough of it has passed is known from a handoff that nobody acknowledges: the person
@@ -13,7 +14,6 @@ is told of it.
 CONTROL `unqueued`, of `worker`.
 """
 
-import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,27 +50,31 @@ Entry = Mapping[str, Any]
 async def run(plan: Plan, progress: Callable[[int, int], None]) -> Report:
     """Kill `plan.count` agents with a queue."""
     async with RelayProcess(plan.folder / "relay", program=short_silence.__name__) as relay:
-        return await torment(plan, progress, relay)
+        return await torment(plan, progress, relay, mortal=relay)
 
 
 async def torment(
-    plan: Plan, progress: Callable[[int, int], None], relay: ServedRelay, *, name: str = "busy"
+    plan: Plan,
+    progress: Callable[[int, int], None],
+    relay: ServedRelay,
+    *,
+    mortal: RelayProcess | None = None,
 ) -> Report:
-    """Kill agents of `relay`, each called `name` and its number."""
+    """Kill agents of `relay`, which is killed itself now and then if it is `mortal`."""
     began = time.monotonic()
-    chance = random.Random(plan.seed)  # noqa: S311  # to be repeated, not to be secret
     control = next(iter(plan.controls & {UNQUEUED}), "")
     wrong: list[str] = []
     acks_ms: list[int] = []
+    restarts_ms: list[float] = []
     with Record(plan.folder / "records.jsonl") as record:
         async with connected(relay, count=1) as [client], relay.operator() as me:
             for number in range(plan.count):
-                agent = f"{name}-{number}"
-                round_ = _Round(relay, record, client, me, agent=agent, control=control)
-                processes = 2 if number == 1 else chance.choice((1, 2)) if number else 1
-                await round_.play(processes=processes)
+                round_ = _Round(relay, record, client, me, agent=f"busy-{number}", control=control)
+                killed = mortal if number % 4 in {0, 3} else None
+                await round_.play(processes=1 + number % 2, killed=killed)
                 wrong += round_.wrong
                 acks_ms += round_.acks_ms
+                restarts_ms += round_.restarts_ms
                 progress(number + 1, plan.count)
     async with relay.operator() as me:
         verdict = await export.check(record.path, me)
@@ -78,6 +82,7 @@ async def torment(
         plan,
         count=plan.count,
         seconds=time.monotonic() - began,
+        restarts_ms=restarts_ms,
         extras={"ack_ms_max": max(acks_ms, default=None)},
     )
 
@@ -145,6 +150,7 @@ class _Round:
     ) -> None:
         self.wrong: list[str] = []
         self.acks_ms: list[int] = []
+        self.restarts_ms: list[float] = []
         self._relay = relay
         self._record = record
         self._caller = Caller(client, record)
@@ -155,13 +161,16 @@ class _Round:
         self._registered: set[str] = set()
         self._stories: defaultdict[str, Story] = defaultdict(Story)
 
-    async def play(self, *, processes: int) -> None:
+    async def play(self, *, processes: int, killed: RelayProcess | None) -> None:
         """Let it happen, and write down what should not have."""
         busy = [self._process(concurrency=1, pause=FOREVER_SECONDS) for _ in range(processes)]
         back = self._process(concurrency=BURST, pause=0)
         try:
             handoffs = await self._fill(busy)
             await self._judge_burst(handoffs, timed=handoffs[processes - 1 :])
+            if killed is not None:
+                await killed.kill()
+                self.restarts_ms.append(await killed.start())
             for process in busy[1:]:
                 await process.kill()
                 await self._judge_return()
