@@ -15,6 +15,11 @@ def dead(nodrop: Run, send: Send) -> str:
     return ref
 
 
+def noticed(nodrop: Run) -> list[str]:
+    items = nodrop("inbox", "--json").json["items"]
+    return [item["ref"] for item in items if item["kind"] == "notice"]
+
+
 def test_dead_letters_are_listed_with_their_reason(nodrop: Run, dead: str) -> None:
     listed = nodrop("dlq", "list")
     row = next(row for row in listed.out.splitlines() if dead in row)
@@ -49,6 +54,32 @@ def test_a_dead_letter_is_laid_to_rest(nodrop: Run, dead: str) -> None:
     assert "✓ discarded" in nodrop("dlq", "discard", dead, "--reason", "obsolete").err
     listed = nodrop("dlq", "list", "--json").json["handoffs"]
     assert handoff_id not in {handoff["id"] for handoff in listed}
+
+
+def test_its_notice_is_dismissed_and_the_dead_letter_stays(nodrop: Run, dead: str) -> None:
+    assert dead in noticed(nodrop)
+    dismissed = nodrop("dismiss", dead)
+    assert f"✓ dismissed the notices about {dead}" in dismissed.err
+    assert dead not in noticed(nodrop)
+    assert dead in {h["ref"] for h in nodrop("dlq", "list", "--json").json["handoffs"]}
+    assert "dismissed" in nodrop("log", "--handoff", dead).out
+
+
+def test_every_notice_is_dismissed_at_once(nodrop: Run, send: Send) -> None:
+    refs = [send(), send()]
+    for ref in refs:
+        nodrop("reject", ref, "no time", NODROP_AGENT="b")
+    dismissed = nodrop("dismiss", "--all", "--json").json["handoffs"]
+    assert set(refs) <= {h["ref"] for h in dismissed}
+    assert noticed(nodrop) == []
+    assert "No notice waits." in nodrop("dismiss", "--all").out
+
+
+@pytest.mark.parametrize("said", [(), ("--all", "x"), ("--all", "--inbox", "b")])
+def test_which_notices_to_dismiss_must_be_said(nodrop: Run, said: tuple[str, ...]) -> None:
+    refused = nodrop("dismiss", *said, NODROP_AGENT="me")
+    assert refused.code == 2
+    assert "Name handoffs, or --all" in refused.err
 
 
 def test_there_is_nothing_late_to_accept(nodrop: Run, dead: str) -> None:

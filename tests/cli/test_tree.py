@@ -59,7 +59,7 @@ def test_every_verb_of_the_interface_is_there() -> None:
     ]
     requester = ["send", "wait", "answer", "agree", "decline", "cancel", "reassign", "settle"]
     requester += ["erase"]
-    recipient = ["inbox", "take", "ack", "update", "ask", "counter", "done"]
+    recipient = ["inbox", "dismiss", "take", "ack", "update", "ask", "counter", "done"]
     recipient += ["fail", "reject", "release"]
     talk = ["say", "status", "messages", "subscribe", "emit"]
     see = ["top", "track", "trace", "log", "note", "find", "debrief", "export", "analyze"]

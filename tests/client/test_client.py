@@ -340,6 +340,19 @@ async def test_an_item_is_answered_by_its_place_in_the_log(
     assert {about for _, _, about in relay.calls[1:]} == {"h1"}
 
 
+async def test_a_notice_is_dismissed_by_its_item_or_its_handoff(
+    relay: "FakeTransport", me: Client, handoff: Handoff
+) -> None:
+    relay.answer("inbox", {"items": [item(17, "notice")], "after": 17})
+    relay.answer("dismiss", {"handoff": view("failed")}, {"handoff": view("failed")})
+    [notice] = await me.inbox()
+    assert (await notice.dismiss()).state == "failed"
+    await handoff.dismiss(inbox="boss")
+    assert (sent(relay, 1), sent(relay, 2)) == ({}, {"inbox": "boss"})
+    assert relay.said() == ["inbox", "dismiss", "dismiss"]
+    assert {about for _, _, about in relay.calls[1:]} == {"h1"}
+
+
 async def test_a_page_of_nothing_that_waits_is_passed_over(
     relay: "FakeTransport", me: Client
 ) -> None:

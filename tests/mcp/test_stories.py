@@ -201,6 +201,24 @@ async def test_agents_find_each_other_by_what_they_can_do(planner: Any, coder: A
     assert "0 agents" in await planner("find_agents", capability="cook")
 
 
+async def test_a_notice_is_dismissed_and_a_later_one_comes_again(
+    office: Any, planner: Any, coder: Any
+) -> None:
+    me = await office.join("me")
+    handoff = named(await planner("hand_off", **TASK))
+    office.clock.advance(61 * 60_000)
+    assert "notice" in await me("wait", seconds=5)
+    assert (await me("ack", handoff=handoff, decision="dismiss")).startswith("dismissed: ")
+    assert (await me("inbox")).startswith("nothing waits for me")
+    await coder("ack", handoff=handoff)
+    await coder("update", handoff=handoff, status="failed", text="no access")
+    assert "notice" in await me("wait", seconds=5)
+    await me("ack", handoff=handoff, decision="dismiss")
+    assert (await me("inbox")).startswith("nothing waits for me")
+    refused = await (await office.join("other")).refused("ack", handoff=handoff, decision="dismiss")
+    assert refused.startswith("not_found")
+
+
 async def test_everybody_reads_and_writes_the_log(planner: Any, coder: Any) -> None:
     await planner("write_log", text="we freeze on Friday")
     handoff = named(await planner("hand_off", **TASK))

@@ -5,26 +5,33 @@ from nodrop.model.handoff import DEAD, FINAL, State
 from nodrop.model.machine import TRANSITIONS
 
 STAYS = {
-    State.OFFERED: "Escalated Noted Nudged QueueLapsed Queued Ready Rearmed",
-    State.DELIVERED: "Escalated Noted Nudged Rearmed",
-    State.ACCEPTED: "Checkpointed Escalated MemberMoved Noted Nudged Rearmed StepRecorded Updated",
-    State.BLOCKED: (
-        "Agreed Answered Checkpointed Escalated Noted Nudged Parked Rearmed StepRecorded Updated"
+    State.OFFERED: "Dismissed Escalated Noted Nudged QueueLapsed Queued Ready Rearmed",
+    State.DELIVERED: "Dismissed Escalated Noted Nudged Rearmed",
+    State.ACCEPTED: (
+        "Checkpointed Dismissed Escalated MemberMoved Noted Nudged Rearmed StepRecorded Updated"
     ),
-    State.COMPLETED: "Discarded Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
+    State.BLOCKED: (
+        "Agreed Answered Checkpointed Dismissed Escalated Noted Nudged Parked Rearmed StepRecorded "
+        "Updated"
+    ),
+    State.COMPLETED: (
+        "Discarded Dismissed Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled"
+    ),
     State.FAILED: (
-        "AcceptedLate Discarded Erased Escalated Joined LateAnswerKept LateResultKept Noted Nudged "
-        "OutcomeDelivered Rearmed Redriven Settled"
+        "AcceptedLate Discarded Dismissed Erased Escalated Joined LateAnswerKept LateResultKept "
+        "Noted Nudged OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.REJECTED: (
-        "AcceptedLate Discarded Erased Escalated Joined LateAnswerKept LateResultKept Noted Nudged "
-        "OutcomeDelivered Rearmed Redriven Settled"
+        "AcceptedLate Discarded Dismissed Erased Escalated Joined LateAnswerKept LateResultKept "
+        "Noted Nudged OutcomeDelivered Rearmed Redriven Settled"
     ),
     State.EXPIRED: (
-        "AcceptedLate Discarded Erased Escalated Joined LateAnswerKept LateResultKept Noted Nudged "
-        "OutcomeDelivered Rearmed Redriven Settled"
+        "AcceptedLate Discarded Dismissed Erased Escalated Joined LateAnswerKept LateResultKept "
+        "Noted Nudged OutcomeDelivered Rearmed Redriven Settled"
     ),
-    State.CANCELLED: "Discarded Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled",
+    State.CANCELLED: (
+        "Discarded Dismissed Erased Escalated Noted Nudged OutcomeDelivered Rearmed Settled"
+    ),
 }
 
 MOVES = """\

@@ -317,7 +317,7 @@ OF_RECIPIENT: Final = (
 )
 OF_OTHERS: Final = (
     *("answer", "agree", "decline", "cancel", "reassign", "settle", "redrive", "accept"),
-    *("discard", "erase", "note"),
+    *("discard", "erase", "dismiss", "note"),
 )
 _ON_TIME: Final = (*("ack",) * 9, "counter", "counter", "release", "reject", "reassign")
 _TOO_LATE: Final = (*("complete", "answer") * 3, "settle", "redrive", "discard")
@@ -353,6 +353,7 @@ REQUESTS: Final[Mapping[str, type[Request]]] = {
     "accept": requests.AcceptLate,
     "discard": requests.Discard,
     "erase": requests.Erase,
+    "dismiss": requests.Dismiss,
     "note": requests.Note,
 }
 

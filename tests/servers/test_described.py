@@ -160,6 +160,7 @@ async def dead_letters_are_decided_about(cast: Cast) -> None:
     listed = await cast.operator("dead_letters", query="?limit=10")
     assert {h["id"] for h in listed["handoffs"]} >= {rejected, failed, late}
     await cast.operator("redrive", {"to": "inbox_monitor"}, id=rejected)
+    await cast.operator("dismiss", {}, id=failed)
     await cast.operator("discard", {}, id=failed)
     await cast.operator("accept", {}, id=late)
 

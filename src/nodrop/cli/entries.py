@@ -147,6 +147,7 @@ _SAY: Final[Mapping[str, Callable[[Entry, Entry], str]]] = {
     "revoked": lambda data, _: (
         f"of {data['agent']}" if data.get("agent") else str(data.get("invitation_id"))
     ),
+    "dismissed": lambda data, _: f"the notices to {data['reader']}",
     "noted": lambda _, words: _quoted(words, "text").removeprefix(": "),
 }
 _BY_NAME: Final = frozenset({"handoff", "agent", "token", "key", "invitation", "team"})

@@ -45,6 +45,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., Any], ...]]] = {
     ),
     "Do the work": (
         receiving.inbox,
+        receiving.dismiss,
         receiving.take,
         receiving.ack,
         receiving.update,

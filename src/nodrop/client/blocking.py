@@ -60,6 +60,7 @@ class BlockingHandoff(Twin, HandoffShown):
     cancel = blocking_as(Handoff.cancel, _handoff)
     erase = blocking_as(Handoff.erase, _handoff)
     reassign = blocking_as(Handoff.reassign, _handoff)
+    dismiss = blocking_as(Handoff.dismiss, _handoff)
     note = blocking_as(Handoff.note, _handoff)
 
 
@@ -86,6 +87,7 @@ class BlockingItem(Twin, ItemShown):
     answer = blocking_as(Item.answer, _handoff)
     agree = blocking_as(Item.agree, _handoff)
     decline = blocking_as(Item.decline, _handoff)
+    dismiss = blocking_as(Item.dismiss, _handoff)
 
 
 class BlockingInbox(list[BlockingItem]):

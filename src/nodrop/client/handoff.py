@@ -275,6 +275,11 @@ class Handoff(HandoffShown):
         self._show(await self._calls.about(self.id, "reassign", **fields))
         return self
 
+    async def dismiss(self, *, inbox: str | None = None) -> "Handoff":
+        """Take the notices about it from your inbox, or as an operator from another's."""
+        self._show(await self._calls.about(self.id, "dismiss", **given(inbox=inbox)))
+        return self
+
     async def note(self, text: str) -> "Handoff":
         """Write in the margin of the log."""
         self._show(await self._calls.about(self.id, "note", text=text))

@@ -92,6 +92,10 @@ class Item(ItemShown):
         """Do not take the terms it counters with."""
         return await self._say("decline", **given(reason=reason))
 
+    async def dismiss(self) -> Handoff:
+        """Take it, and other notices about its handoff, from the inbox. A later one is shown again."""
+        return Handoff(await self._calls.about(self._id(), "dismiss"), self._calls)
+
     async def _say(self, operation: str, **fields: Any) -> Handoff:
         view = await self._calls.about(self._id(), operation, seq=self.seq, **fields)
         return Handoff(view, self._calls)

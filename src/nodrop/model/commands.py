@@ -267,6 +267,12 @@ class Erase(Value, frozen=True, kw_only=True):
     """Its words and data shall be gone; that it happened stays."""
 
 
+class Dismiss(Value, frozen=True, kw_only=True):
+    """Take a reader's notices about it from that reader's inbox; None: the caller's own."""
+
+    reader: str | None = None
+
+
 class Note(Value, frozen=True, kw_only=True):
     """Any agent of the team writes in the margin."""
 
@@ -324,6 +330,7 @@ Command = (
     | CloseGroup
     | Consume
     | Erase
+    | Dismiss
     | Note
     | LapseLease
     | LapseQueue

@@ -36,6 +36,7 @@ from nodrop.model.handoff import (
     State,
     Terms,
 )
+from nodrop.model.mail import may_be_told
 from nodrop.model.policy import added
 from nodrop.model.routing import next_candidate, reassigned
 from nodrop.model.surroundings import Facts, Surroundings
@@ -102,6 +103,8 @@ def propose(
             return (Fact(event=events.Joined()),) if open_still else ()
         case commands.Erase():
             return _erase(handoff, by)
+        case commands.Dismiss():
+            return _dismiss(handoff, command, by)
         case commands.Note():
             return (Fact(event=events.Noted(), body=command.body),)
         case commands.LapseLease():
@@ -559,6 +562,21 @@ def _erase(handoff: Handoff, by: Actor) -> Facts:
             next_step="Discard it, or redrive it; then erase it.",
         )
     return (Fact(event=events.Erased()),)
+
+
+def _dismiss(handoff: Handoff, command: commands.Dismiss, by: Actor) -> Facts:
+    reader = command.reader or by.agent
+    if reader != by.agent and not by.operator:
+        raise ForbiddenError(f"only {reader} or an operator may dismiss a notice to {reader}")
+    if not may_be_told(handoff, reader):
+        raise NotFoundError(
+            f"{reader} has no notice about this handoff",
+            next_step="`nodrop inbox` shows the notices that wait for you.",
+        )
+    # With nothing since its last dismissal there is nothing to record.
+    if any(n.reader == reader and n.dismissed == handoff.version for n in handoff.notices):
+        return ()
+    return (Fact(event=events.Dismissed(reader=reader)),)
 
 
 def _outcome_delivered(handoff: Handoff, to: str) -> Facts:

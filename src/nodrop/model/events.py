@@ -301,6 +301,12 @@ class Ready(Value, frozen=True, kw_only=True):
     """The wait before a retry is over; it can be taken again."""
 
 
+class Dismissed(Value, frozen=True, kw_only=True):
+    """A reader's notices so far no longer wait for it."""
+
+    reader: str
+
+
 class Noted(Value, frozen=True, kw_only=True):
     """Somebody wrote in the margin."""
 
@@ -342,6 +348,7 @@ Event = (
     | Escalated
     | Rearmed
     | Ready
+    | Dismissed
     | Noted
 )
 

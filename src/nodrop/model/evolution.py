@@ -20,6 +20,7 @@ from nodrop.model.handoff import (
     ClockName,
     Decision,
     Handoff,
+    Notice,
     Outcome,
     Question,
     QuestionKind,
@@ -161,11 +162,13 @@ def _changes(
         case events.Erased():
             return {"erased_at": at}
         case events.Nudged():
-            return _nudged(h, event, at)
+            return _nudged(h, event, version, at)
         case events.Escalated():
-            return _escalated(h, event)
+            return _escalated(h, event, version)
         case events.Rearmed():
             return _rearmed(h, event)
+        case events.Dismissed():
+            return _notice(h, event.reader, dismissed=version)
         case events.Ready():
             return {"timers": disarmed(h.timers, ClockName.RETRY)}
         case _:
@@ -495,7 +498,7 @@ def _accept_by(h: Handoff) -> int | None:
 # --- clocks that fired --------------------------------------------------------------------------
 
 
-def _nudged(h: Handoff, event: events.Nudged, at: int) -> dict[str, Any]:
+def _nudged(h: Handoff, event: events.Nudged, version: int, at: int) -> dict[str, Any]:
     before = clocks.running(h, event.clock)
     again = Timer(
         name=event.clock,
@@ -506,14 +509,23 @@ def _nudged(h: Handoff, event: events.Nudged, at: int) -> dict[str, Any]:
     timers = armed(h.timers, again)
     if event.clock is ClockName.PROMISE and again.fires == 1:
         timers = steps_armed(timers, h.escalation, When.SILENT, since=at)
-    return {"timers": timers}
+    return {"timers": timers} | _notice(h, event.to, version=version, step=None)
 
 
-def _escalated(h: Handoff, event: events.Escalated) -> dict[str, Any]:
+def _escalated(h: Handoff, event: events.Escalated, version: int) -> dict[str, Any]:
     changes: dict[str, Any] = {"timers": tuple(t for t in h.timers if t.step != event.step)}
+    if event.notify is not None:
+        changes |= _notice(h, event.notify, version=version, step=event.step)
     if event.priority is not None:
         changes["terms"] = replace(h.terms, priority=event.priority)
     return changes
+
+
+def _notice(h: Handoff, reader: str, **changes: Any) -> dict[str, Any]:
+    """Change what is kept of one reader's notices."""
+    before = next((n for n in h.notices if n.reader == reader), Notice(reader=reader))
+    others = tuple(n for n in h.notices if n.reader != reader)
+    return {"notices": (*others, replace(before, **changes))}
 
 
 def _rearmed(h: Handoff, event: events.Rearmed) -> dict[str, Any]:

@@ -304,6 +304,18 @@ class Outcome(Value, frozen=True, kw_only=True):
     code: str | None = None
 
 
+class Notice(Value, frozen=True, kw_only=True):
+    """The last reminder or escalation to one reader, and up to where it dismissed its notices."""
+
+    reader: str
+    version: int = 0
+    """The event that told the reader. 0: it was reminded of nothing and nothing was escalated to it."""
+    step: int | None = None
+    """Which escalation step, counted in `Handoff.escalation`; None: a reminder."""
+    dismissed: int = 0
+    """The version of its last dismissal: notices up to that one no longer wait."""
+
+
 class Handoff(Value, frozen=True, kw_only=True):
     """One piece of work passed from one agent to another: the fold of its events."""
 
@@ -389,6 +401,8 @@ class Handoff(Value, frozen=True, kw_only=True):
     """Bodies from before this are gone."""
 
     receipts: tuple[Receipt, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    """One for each reader that was reminded, told by an escalation step, or dismissed something."""
 
     @property
     def escalation(self) -> tuple[Escalation, ...]:

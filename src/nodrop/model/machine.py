@@ -27,6 +27,7 @@ _OPEN: Final[Mapping[type[Event], str]] = {
     events.Nudged: "same",
     events.Escalated: "same",
     events.Rearmed: "same",
+    events.Dismissed: "same",
     events.Noted: "same",
 }
 _HELD: Final[Mapping[type[Event], str]] = {
@@ -42,6 +43,7 @@ _ENDED: Final[Mapping[type[Event], str]] = {
     events.Nudged: "same",
     events.Escalated: "same",
     events.Rearmed: "same",
+    events.Dismissed: "same",
     events.Noted: "same",
 }
 _DEAD: Final[Mapping[type[Event], str]] = {

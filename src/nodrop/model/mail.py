@@ -88,10 +88,29 @@ def is_open(kind: Kind, entry_version: int | None, handoff: Handoff, reader: str
             return handoff.final and handoff.settled_at is None
         case Kind.QUESTION | Kind.COUNTER:
             return handoff.question is not None and handoff.question.version == entry_version
+        case Kind.NOTICE if _dismissed(handoff, entry_version, reader):
+            return False
         case Kind.NOTICE if undecided(handoff) and _escalated_to(handoff, reader):
             return True  # the requester may have taken the outcome; this one is to decide
         case Kind.NOTICE | Kind.MESSAGE:
             return handoff.settled_at is None
+
+
+def may_be_told(handoff: Handoff, reader: str) -> bool:
+    """Whether there may be a notice about `handoff` in the inbox of `reader`."""
+    if reader == handoff.origin or reader in handoff.asked or reader in handoff.watchers:
+        return True
+    asked = (handoff.question, handoff.withdrawn)
+    if any(question is not None and question.asked == reader for question in asked):
+        return True
+    return any(notice.reader == reader for notice in handoff.notices)
+
+
+def _dismissed(handoff: Handoff, entry_version: int | None, reader: str) -> bool:
+    return any(
+        notice.reader == reader and (entry_version or 0) <= notice.dismissed
+        for notice in handoff.notices
+    )
 
 
 def _escalated_to(handoff: Handoff, reader: str) -> bool:

@@ -47,6 +47,7 @@ NAMES: Final[dict[type[Event], str]] = {
     events.Escalated: "handoff.escalated.v1",
     events.Rearmed: "handoff.rearmed.v1",
     events.Ready: "handoff.ready.v1",
+    events.Dismissed: "handoff.dismissed.v1",
     events.Noted: "handoff.noted.v1",
 }
 

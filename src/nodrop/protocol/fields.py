@@ -120,6 +120,7 @@ _EXCEPTIONS: Final[Mapping[tuple[str, str], Schema]] = {
     ("Block", "name"): _TEXT,
     ("AllowSpec", "from"): _AGENT_OR_ANY,
     ("AllowSpec", "to"): _AGENT_OR_ANY,
+    ("Dismiss", "inbox"): _AGENT,
     ("PutOutlet", "inbox"): _AGENT,
     ("PutOutlet", "kind"): {"enum": ["webhook", "notify"]},
     ("PutOutlet", "kinds"): {"items": {"type": "string", "enum": [*Kind]}},

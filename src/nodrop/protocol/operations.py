@@ -86,6 +86,7 @@ _TABLE: Final = (
         answer="step",
     ),
     _get("get_step", "handoffs/{id}/steps/{name}", r.GetStep, "step"),
+    _of("dismiss", r.Dismiss),
     _of("note", r.Note, path="handoffs/{id}/notes"),
     Operation(
         name="note_team", method="POST", path="notes", request=r.Note, answer="noted", status=201

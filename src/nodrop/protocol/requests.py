@@ -301,6 +301,13 @@ class AcceptLate(Command, frozen=True, kw_only=True):
     """Take the result that came too late."""
 
 
+class Dismiss(Command, frozen=True, kw_only=True):
+    """Take the notices about a handoff from an inbox: they stay in the log. A later one is shown again."""
+
+    inbox: str | None = None
+    """Whose inbox, for an operator; the caller's own if left out."""
+
+
 class Note(Command, frozen=True, kw_only=True):
     """A remark for everybody who reads the log."""
 

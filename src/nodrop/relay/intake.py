@@ -227,6 +227,9 @@ class Intake:
                 return commands.Discard(body=self._reason(request, read))
             case requests.Erase():
                 return commands.Erase()
+            case requests.Dismiss():
+                read.agent(request.inbox, "inbox")
+                return commands.Dismiss(reader=request.inbox)
             case requests.Note():
                 return commands.Note(body=self.note(request))
             case _:

@@ -1,6 +1,12 @@
 """The person the relay works for: looks in now and then, and decides what nobody else did."""
 
-from nodrop.model.errors import AlreadyDecidedError, CallerError, NoMatchError, WrongStateError
+from nodrop.model.errors import (
+    AlreadyDecidedError,
+    CallerError,
+    NoMatchError,
+    NotFoundError,
+    WrongStateError,
+)
 from nodrop.model.limits import HOUR, MINUTE
 from nodrop.protocol import requests
 from nodrop.protocol.views import HandoffView
@@ -57,6 +63,7 @@ class Person:
                     self._discarded.append(letter.id)
                 case _:
                     await self._line(requests.Note(text="later"), "note", letter.id)
+                    await self._dismiss(letter)
         except AlreadyDecidedError:
             return  # somebody was quicker
         except CallerError as error:
@@ -64,6 +71,13 @@ class Person:
             if isinstance(error, NoMatchError) and had_no_match:
                 return  # still nobody is there for it
             raise Violation(f"{letter.id}: no decision is taken: {error.code}") from error
+
+    async def _dismiss(self, letter: HandoffView) -> None:
+        """Put the notice of a dead letter aside; it stays a dead letter."""
+        try:
+            await self._line(requests.Dismiss(), "dismiss", letter.id)
+        except NotFoundError:
+            return  # its offer has no step that tells a person
 
     async def _tidy_up(self) -> None:
         """Erase what is over for everybody: the words go, the log stays whole."""

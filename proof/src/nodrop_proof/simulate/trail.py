@@ -265,7 +265,7 @@ _OF_RECIPIENT: Final = frozenset(
     {"accepted", "updated", "blocked", "step_recorded", "checkpointed", "completed"}
 )
 _IN_THE_MARGIN: Final = frozenset(
-    {"checkpointed", "outcome_delivered", "nudged", "noted", "member_moved"}
+    {"checkpointed", "outcome_delivered", "nudged", "dismissed", "noted", "member_moved"}
 )
 _TELL: Final[Mapping[str, Callable[[Trail, Mapping[str, Any], int], None]]] = {
     "offered": Trail.offered,

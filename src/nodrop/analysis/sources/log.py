@@ -104,7 +104,7 @@ _DECISIONS: Final = frozenset(
     f"handoff.{name}.v1" for name in ("redriven", "accepted_late", "discarded", "joined")
 )
 _NO_PROGRESS: Final = frozenset(
-    f"handoff.{name}.v1" for name in ("nudged", "rearmed", "noted", "erased", "ready")
+    f"handoff.{name}.v1" for name in ("nudged", "rearmed", "dismissed", "noted", "erased", "ready")
 )
 
 

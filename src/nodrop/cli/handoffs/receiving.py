@@ -14,6 +14,7 @@ from nodrop.cli.screen import line, styled
 from nodrop.cli.session import Session
 from nodrop.cli.values import given, json_or_text, text_of, waiting
 from nodrop.cli.verb import Attempt, Ref
+from nodrop.model.errors import InvalidRequestError, Problem
 
 Reason = Annotated[str, typer.Argument(metavar="REASON", help="Why; @file and - work too.")]
 Position = Annotated[int | None, typer.Option(min=1, help="Place in your queue.")]
@@ -80,6 +81,55 @@ def _show_items(items: list[dict[str, Any]], session: Session) -> None:
             styled(screen.ago(item["at"], session.now()), "bright_black"),
         )
     out.print(table)
+
+
+async def dismiss(
+    session: Session,
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="REF...", help="Id, unique prefix of it, or sender/key."),
+    ] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every notice about a handoff that waits for you.")
+    ] = False,
+    inbox: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="As an operator: whose notices.")
+    ] = None,
+) -> None:
+    """Take notices about handoffs from your inbox. They stay in the log; a later one is shown again."""
+    if bool(refs) is everything or (everything and inbox):
+        raise InvalidRequestError(
+            "say which notices to dismiss",
+            next_step="Name handoffs, or --all for every notice of your own inbox.",
+            errors=(Problem(path="REF", message="expected references, or --all alone"),),
+        )
+    named = refs or await _noticed(session)
+    answers = [
+        await session.call("dismiss", given(inbox=inbox), handoff=ref)
+        for ref in dict.fromkeys(named)
+    ]
+
+    def show() -> None:
+        for answer in answers:
+            screen.success("dismissed the notices about ", (answer["handoff"]["ref"], "bold"))
+        if not answers:
+            screen.console().print(line(("No notice waits.", "bright_black")))
+
+    session.show({"handoffs": [answer["handoff"] for answer in answers]}, show)
+
+
+async def _noticed(session: Session) -> list[str]:
+    """Return the handoffs that notices in the inbox are about."""
+    found: list[str] = []
+    after = 0
+    while True:
+        page = await session.call("inbox", {"after": after})
+        notices = [item for item in page["items"] if item["kind"] == "notice"]
+        found += [item["handoff_id"] for item in notices if item["handoff_id"] is not None]
+        if page["after"] <= after:
+            return found
+        after = page["after"]
 
 
 async def take(

@@ -31,7 +31,7 @@ from nodrop.relay.shows import Shows
 
 _PLAIN: Final = (
     *("reject", "counter", "update", "block", "complete", "fail", "release"),
-    *("settle", "checkpoint", "note", "discard"),
+    *("settle", "checkpoint", "note", "dismiss", "discard"),
 )
 """Commands whose meaning is all in the request and the handoff's row."""
 

@@ -44,6 +44,7 @@ _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
     requests.AcceptLate: (events.AcceptedLate,),
     requests.Discard: (events.Discarded,),
     requests.Erase: (events.Erased,),
+    requests.Dismiss: (events.Dismissed,),
     requests.Note: (events.Noted,),
 }
 """What a command about a handoff leaves in the log, whatever else: one of these."""

@@ -55,6 +55,10 @@ class Desk:
         sent = said_once(operation, handoff["id"], fields)
         return (await self._way.call(operation, sent, handoff=handoff["id"]))["handoff"]
 
+    async def dismiss(self, handoff: View) -> View:
+        """Dismiss the agent's notices about a handoff; each time is a command of its own."""
+        return (await self._way.call("dismiss", {}, handoff=handoff["id"]))["handoff"]
+
     async def act(
         self,
         operation: str,

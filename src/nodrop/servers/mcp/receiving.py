@@ -9,7 +9,7 @@ from nodrop.servers.mcp.wording import lines
 
 
 async def ack(desk: Desk, said: tools.Ack) -> str:
-    """Take a handoff, reject it or counter; or say that an outcome has arrived."""
+    """Take a handoff, reject it or counter; settle an outcome; dismiss notices."""
     handoff = await desk.handoff(said.handoff)
     match said.decision:
         case "accept":
@@ -30,6 +30,12 @@ async def ack(desk: Desk, said: tools.Ack) -> str:
             return lines(
                 f"proposed: {wording.standing(done)}",
                 "Next: if it is agreed, it is accepted and yours to do; look into your inbox.",
+            )
+        case "dismiss":
+            done = await desk.dismiss(handoff)
+            return lines(
+                f"dismissed: {wording.standing(done)}",
+                "A later notice about it comes to your inbox again.",
             )
         case _:
             assert_never(said.decision)

@@ -110,11 +110,12 @@ class Ack(Arguments, frozen=True, kw_only=True):
     """Take a handoff from your inbox and see its contract; or reject it; or counter with other terms.
 
     For an outcome you asked for: says that you have it. Ack at once, before you begin. If you are busy:
-    queue says that it waits for you, and when you will report; accept it when you begin.
+    queue says that it waits for you, and when you will report; accept it when you begin. dismiss: for
+    a notice that you have seen.
     """
 
     handoff: Handoff
-    decision: Literal["accept", "queue", "reject", "counter"] = "accept"
+    decision: Literal["accept", "queue", "reject", "counter", "dismiss"] = "accept"
     status: Annotated[str | None, Meta(description="What you are doing with it.")] = None
     eta: Annotated[str | None, Meta(description="When it will be done, such as 2h.")] = None
     next_update: Annotated[str | None, Meta(description="When you will report.")] = None
