@@ -32,12 +32,17 @@ async def test_a_nudge_comes_before_the_person_is_told_and_each_comes_once(
     await offer(inbox_monitor, {"when": "unacknowledged", "after": "1h", "notify": "me"})
     office.clock.advance(16 * MINUTE)
     assert (await me("log", type="handoff.nudged.v1", wait="60s"))["entries"]
-    assert await notices(code_agent) == ["nudged: bug"]
+    assert await notices(code_agent) == [
+        "bug: you have not acknowledged it since 2026-01-01T00:00:00.000Z"
+    ]
     assert await notices(me) == []
     office.clock.advance(45 * MINUTE)
     assert (await me("log", type="handoff.escalated.v1", wait="60s"))["entries"]
     [notice] = await notices(me)
-    assert notice.startswith("escalated: bug (code_agent has not acknowledged it since 2026-01-01T")
+    assert notice == (
+        "bug: code_agent has not acknowledged it since 2026-01-01T00:00:00.000Z"
+        ' (inbox_monitor\'s step "unacknowledged after 1h")'
+    )
     office.clock.advance(2 * HOUR)
     await office.settled()
     assert len(await escalations(me)) == 1
@@ -230,8 +235,9 @@ async def test_the_person_is_to_decide_although_the_requester_has_the_outcome(
     await inbox_monitor("settle", dead["id"])
     waiting = [(item["kind"], item["summary"]) for item in (await me("inbox"))["items"]]
     [(kind, notice)] = waiting
-    why = "escalated: bug (failed since 2026-01-01T00:00:00.000Z; nodrop dlq redrive "
-    assert (kind, notice.startswith(why)) == ("notice", True), notice
+    why = 'inbox_monitor\'s step "dead"'
+    failed = f"bug: it failed with code_agent since 2026-01-01T00:00:00.000Z ({why})"
+    assert (kind, notice) == ("notice", failed)
     bystander = await office.join("bystander")
     assert (await bystander("inbox"))["items"] == [], "nobody asked it to decide"
     await me("discard", dead["id"])

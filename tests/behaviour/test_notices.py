@@ -1,4 +1,6 @@
-"""Notices: what the relay tells a person by itself. They can be dismissed, and the log keeps them."""
+"""Notices: what the relay tells a person by itself. They say what happened, why, since when and which
+commands answer it, are gathered by cause, and can be dismissed; the log keeps every one.
+"""
 
 from typing import Any
 from unittest import mock
@@ -7,6 +9,8 @@ import pytest
 
 from nodrop.model import mail
 from nodrop.model.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from nodrop.protocol.views import ItemView
+from nodrop.relay import notices
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -31,6 +35,13 @@ async def waiting(agent: Any) -> list[tuple[str, str]]:
 
 async def entries(me: Any, kind: str) -> list[dict[str, Any]]:
     return (await me("log", type=f"handoff.{kind}.v1", limit=500))["entries"]
+
+
+async def until(me: Any, kind: str, count: int) -> None:
+    """Wait until the log has so many entries of a kind."""
+    after = 0
+    while len(await entries(me, kind)) < count:
+        after = (await me("log", after=after, wait="60s"))["after"]
 
 
 async def test_a_dismissed_notice_leaves_the_inbox_and_stays_in_the_log(
@@ -139,9 +150,7 @@ async def test_a_reminder_of_what_a_worker_owes_is_dismissed_until_the_next_one(
     await code_agent("dismiss", offered["id"])
     assert await waiting(code_agent) == [("handoff", offered["id"])], "the work itself stays"
     office.clock.advance(31 * MINUTE)
-    after = (await inbox_monitor("log", limit=500))["after"]
-    while len(await entries(inbox_monitor, "nudged")) < 2:
-        after = (await inbox_monitor("log", after=after, wait="60s"))["after"]
+    await until(inbox_monitor, "nudged", 2)
     assert ("notice", offered["id"]) in await waiting(code_agent)
 
 
@@ -155,3 +164,184 @@ async def test_what_was_dismissed_stays_so_across_a_restart(
     await office.restart()
     me = await office.person()
     assert await waiting(me) == []
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+async def notice(agent: Any) -> dict[str, Any]:
+    [item] = [item for item in (await agent("inbox"))["items"] if item["kind"] == "notice"]
+    return item["notice"]
+
+
+async def test_a_dead_letter_says_what_happened_why_since_when_and_what_answers_it(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me = await office.person()
+    office.clock.advance(MINUTE)
+    dead = await dead_letter(inbox_monitor, code_agent, idempotency_key="msg 1; reboot")
+    await office.settled()
+    told = await notice(me)
+    ref = "inbox_monitor/msg 1; reboot"
+    quoted = "'inbox_monitor/msg 1; reboot'"
+    assert told == {
+        "about": "failed",
+        "agent": "code_agent",
+        "code": None,
+        "what": "it failed with code_agent",
+        "why": 'the team\'s step "dead"',
+        "since": "2026-01-01T00:01:00.000Z",
+        "commands": [
+            f"nodrop dlq redrive {quoted}",
+            f"nodrop track {quoted}",
+            f"nodrop dismiss {quoted}",
+        ],
+        "count": 1,
+        "handoffs": [{"id": dead["id"], "ref": ref, "title": "bug"}],
+    }
+
+
+async def test_a_step_of_the_offer_is_called_the_requesters_own(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me, boss = await office.person(), await office.join("boss")
+    steps = [
+        {"when": "unacknowledged", "after": "1h", "notify": "inbox_monitor"},
+        {"when": "unacknowledged", "after": "1h", "notify": "boss"},
+        {"when": "blocked", "after": "30m", "notify": "boss"},
+    ]
+    offered = await offer(inbox_monitor, escalation=steps)
+    office.clock.advance(61 * MINUTE)
+    await until(me, "escalated", 2)
+    mine, other = await notice(inbox_monitor), await notice(boss)
+    assert mine["what"] == other["what"] == "code_agent has not acknowledged it"
+    assert mine["since"] == other["since"] == "2026-01-01T00:00:00.000Z"
+    assert mine["why"] == 'your step "unacknowledged after 1h"'
+    assert other["why"] == 'inbox_monitor\'s step "unacknowledged after 1h"'
+    assert other["commands"] == [
+        f"nodrop reassign {offered['id']} --to NAME",
+        f"nodrop track {offered['id']}",
+        f"nodrop dismiss {offered['id']}",
+    ]
+    await code_agent("ack", offered["id"])
+    await code_agent("block", offered["id"], attempt=1, question="Which version?", to="boss")
+    office.clock.advance(31 * MINUTE)
+    await until(me, "escalated", 3)
+    asked = await notice(boss)
+    assert asked["what"] == "you have not answered a question about it"
+    assert (asked["why"], asked["since"]) == (
+        'inbox_monitor\'s step "blocked after 30m"',
+        "2026-01-01T01:01:00.000Z",
+    )
+    assert asked["commands"][0] == f"nodrop answer {offered['id']} TEXT"
+
+
+# --- gathered -----------------------------------------------------------------------------------
+
+
+async def ten_dead(office: Any, requester: Any, worker: Any) -> list[str]:
+    ids: list[str] = []
+    for n in range(10):
+        office.clock.advance(1_000)
+        ids.append((await dead_letter(requester, worker, title=f"bug {n}"))["id"])
+    await office.settled()
+    return ids
+
+
+async def test_ten_dead_letters_of_one_agent_are_one_notice_with_their_count(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me = await office.person()
+    ids = await ten_dead(office, inbox_monitor, code_agent)
+    [item] = (await me("inbox"))["items"]
+    told = item["notice"]
+    assert (told["what"], told["count"]) == ("10 handoffs failed with code_agent", 10)
+    assert told["since"] == "2026-01-01T00:00:01.000Z", "the oldest"
+    assert [(h["id"], h["title"]) for h in told["handoffs"]] == [
+        (handoff, f"bug {n}") for n, handoff in enumerate(ids)
+    ]
+    assert told["commands"] == ["nodrop dlq list", f"nodrop dismiss {ids[0]} --alike"]
+    assert item["summary"] == (
+        "10 handoffs failed with code_agent since 2026-01-01T00:00:01.000Z"
+        ' (the team\'s step "dead")'
+    )
+    assert (item["handoff_id"], item["open"]) == (ids[-1], True)
+    each = (await me("inbox", each=True))["items"]
+    assert [one["handoff_id"] for one in each] == ids
+    assert {one["notice"]["count"] for one in each} == {1}
+    assert item["seq"] == each[-1]["seq"], "a cursor behind it is behind all of them"
+    assert len((await me("inbox", all=True))["items"]) == 10
+    assert [entry["handoff_id"] for entry in await entries(me, "escalated")] == ids
+
+
+def one_by_one(items: list[ItemView], _: str) -> tuple[ItemView, ...]:
+    return tuple(items)
+
+
+async def test_notices_that_are_not_gathered_are_noticed(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    """The control of the story before."""
+    me = await office.person()
+    await ten_dead(office, inbox_monitor, code_agent)
+    with mock.patch.object(notices, "gathered", new=one_by_one):
+        assert len((await me("inbox"))["items"]) == 10
+
+
+async def test_one_that_is_dismissed_leaves_the_others_gathered(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me = await office.person()
+    ids = await ten_dead(office, inbox_monitor, code_agent)
+    for handoff in ids[:8]:
+        await me("dismiss", handoff)
+    told = await notice(me)
+    assert (told["count"], told["what"]) == (2, "2 handoffs failed with code_agent")
+    await me("dismiss", ids[8])
+    assert (await notice(me))["what"] == "it failed with code_agent"
+
+
+async def test_another_agent_and_another_cause_are_notices_of_their_own(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me, second = await office.person(), await office.join("second_coder")
+    own = [{"when": "dead", "after": "0s", "notify": "me"}]
+    for _ in range(2):
+        await dead_letter(inbox_monitor, code_agent)
+        await dead_letter(inbox_monitor, second, to="second_coder")
+        await dead_letter(inbox_monitor, code_agent, escalation=own)
+        rejected = await offer(inbox_monitor)
+        await code_agent("reject", rejected["id"], reason="no time")
+        exhausted = await offer(inbox_monitor)
+        await code_agent("ack", exhausted["id"])
+        await code_agent("fail", exhausted["id"], attempt=1, reason="no disk", code="no_disk")
+    question = await offer(inbox_monitor)
+    await code_agent("ack", question["id"])
+    await code_agent("block", question["id"], attempt=1, question="Which version?", to="me")
+    await office.settled()
+    *told, question = (await me("inbox"))["items"]
+    assert (question["kind"], question["notice"]) == ("question", None)
+    shown = [(item["notice"]["what"], item["notice"]["why"]) for item in told]
+    teams = 'the team\'s step "dead"'
+    assert shown == [
+        ("2 handoffs failed with code_agent", teams),
+        ("2 handoffs failed with second_coder", teams),
+        ("2 handoffs failed with code_agent", 'inbox_monitor\'s step "dead"'),
+        ("code_agent rejected 2 handoffs", teams),
+        ("2 handoffs failed with code_agent: no disk", teams),
+    ]
+
+
+async def test_ten_that_nobody_acknowledges_are_one_notice_to_each_who_is_told(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me = await office.person()
+    for _ in range(10):
+        await offer(inbox_monitor)
+    office.clock.advance(61 * MINUTE)
+    await until(me, "escalated", 10)
+    told = await notice(me)
+    assert told["what"] == "code_agent has not acknowledged 10 handoffs"
+    assert told["why"] == 'the team\'s step "unacknowledged after 1h"'
+    assert told["commands"][0] == "nodrop inbox --each"
+    assert (await notice(code_agent))["what"] == "you have not acknowledged 10 handoffs"

@@ -16,8 +16,31 @@ def dead(nodrop: Run, send: Send) -> str:
 
 
 def noticed(nodrop: Run) -> list[str]:
-    items = nodrop("inbox", "--json").json["items"]
+    items = nodrop("inbox", "--each", "--json").json["items"]
     return [item["ref"] for item in items if item["kind"] == "notice"]
+
+
+def test_notices_of_one_cause_are_shown_once_in_80_columns(nodrop: Run, send: Send) -> None:
+    nodrop("dismiss", "--all")
+    refs = [send("--title", f"Bug {n}", to="gatherer") for n in range(10)]
+    for ref in refs:
+        nodrop("ack", ref, "--agent", "gatherer")
+        nodrop("fail", ref, "no such branch", "--agent", "gatherer")
+    shown = nodrop("inbox", COLUMNS="80")
+    lines = shown.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    told = " ".join(shown.out.split())
+    assert "10 handoffs failed with gatherer" in told
+    assert '(the team\'s step "dead")' in told
+    assert "(Bug 0)" in told
+    assert "(Bug 3)" not in told
+    assert "and 7 more" in told
+    assert "nodrop dlq list" in told
+    each = nodrop("inbox", "--each").out
+    assert all(f"nodrop dlq redrive {ref}" in each for ref in refs)
+    dismissed = nodrop("dismiss", refs[0], "--alike", "--json").json["handoffs"]
+    assert {h["ref"] for h in dismissed} == set(refs)
+    assert not set(refs) & set(noticed(nodrop))
 
 
 def test_dead_letters_are_listed_with_their_reason(nodrop: Run, dead: str) -> None:

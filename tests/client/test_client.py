@@ -346,11 +346,23 @@ async def test_a_notice_is_dismissed_by_its_item_or_its_handoff(
     relay.answer("inbox", {"items": [item(17, "notice")], "after": 17})
     relay.answer("dismiss", {"handoff": view("failed")}, {"handoff": view("failed")})
     [notice] = await me.inbox()
-    assert (await notice.dismiss()).state == "failed"
+    assert [handoff.state for handoff in await notice.dismiss()] == ["failed"]
     await handoff.dismiss(inbox="boss")
     assert (sent(relay, 1), sent(relay, 2)) == ({}, {"inbox": "boss"})
     assert relay.said() == ["inbox", "dismiss", "dismiss"]
     assert {about for _, _, about in relay.calls[1:]} == {"h1"}
+
+
+async def test_a_gathered_notice_is_dismissed_for_each_of_its_handoffs(
+    relay: "FakeTransport", me: Client
+) -> None:
+    notice = {"count": 2, "handoffs": [{"id": "h1"}, {"id": "h2"}]}
+    relay.answer("inbox", {"items": [{**item(17, "notice"), "notice": notice}], "after": 17})
+    relay.answer("dismiss", {"handoff": view("failed")}, {"handoff": view("failed")})
+    [gathered] = await me.inbox(each=False)
+    assert gathered.notice == notice
+    assert len(await gathered.dismiss()) == 2
+    assert [about for _, _, about in relay.calls[1:]] == ["h1", "h2"]
 
 
 async def test_a_page_of_nothing_that_waits_is_passed_over(

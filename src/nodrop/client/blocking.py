@@ -40,6 +40,10 @@ def _handoff(inner: Handoff, portal: Portal) -> "BlockingHandoff":
     return BlockingHandoff(inner, portal)
 
 
+def _handoffs(inner: list[Handoff], portal: Portal) -> "list[BlockingHandoff]":
+    return [BlockingHandoff(handoff, portal) for handoff in inner]
+
+
 class BlockingHandoff(Twin, HandoffShown):
     """The blocking twin of `Handoff`."""
 
@@ -87,7 +91,7 @@ class BlockingItem(Twin, ItemShown):
     answer = blocking_as(Item.answer, _handoff)
     agree = blocking_as(Item.agree, _handoff)
     decline = blocking_as(Item.decline, _handoff)
-    dismiss = blocking_as(Item.dismiss, _handoff)
+    dismiss = blocking_as(Item.dismiss, _handoffs)
 
 
 class BlockingInbox(list[BlockingItem]):
@@ -96,10 +100,6 @@ class BlockingInbox(list[BlockingItem]):
     def __init__(self, inner: Inbox, portal: Portal) -> None:
         super().__init__(BlockingItem(item, portal) for item in inner)
         self.after = inner.after
-
-
-def _handoffs(inner: list[Handoff], portal: Portal) -> list[BlockingHandoff]:
-    return [BlockingHandoff(handoff, portal) for handoff in inner]
 
 
 def _dead_letters(inner: list[DeadLetter], portal: Portal) -> list[BlockingDeadLetter]:

@@ -114,16 +114,23 @@ class Client(Calls):
         return Handoff(await self.about(ref, "get_handoff"), self)
 
     async def inbox(
-        self, after: int = 0, wait: Duration | None = None, *, everything: bool = False
+        self,
+        after: int = 0,
+        wait: Duration | None = None,
+        *,
+        everything: bool = False,
+        each: bool = False,
     ) -> Inbox:
         """Return what waits for this agent, beginning after the cursor.
 
-        With `wait`, an empty inbox is waited on. `everything` also shows what waits no longer. Where
-        the relay's log has no such place any more, it begins at 0 and says so in the program's log.
+        With `wait`, an empty inbox is waited on. `everything` also shows what waits no longer. Notices
+        of one cause are gathered into one item, unless `each` or `everything` is true. Where the relay's log has no such place any more, it begins at 0 and says so in the program's log.
         """
         left = Wait(wait if wait is not None else 0)
         while True:
             fields = {**cursor.fields_of(after), "wait": left.piece(), "all": everything}
+            if each:
+                fields["each"] = True
             try:
                 answer = await self.call("inbox", fields)
             except CursorUnknownError as error:

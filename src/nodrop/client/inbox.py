@@ -64,6 +64,11 @@ class ItemShown:
         return self.view.get("state")
 
     @property
+    def notice(self) -> dict[str, Any] | None:
+        """For a notice: what happened, why, since when, the commands, and every handoff it is about."""
+        return self.view.get("notice")
+
+    @property
     def open(self) -> bool:
         """Whether it still waits for the reader."""
         return self.view.get("open", True)
@@ -92,9 +97,12 @@ class Item(ItemShown):
         """Do not take the terms it counters with."""
         return await self._say("decline", **given(reason=reason))
 
-    async def dismiss(self) -> Handoff:
-        """Take it, and other notices about its handoff, from the inbox. A later one is shown again."""
-        return Handoff(await self._calls.about(self._id(), "dismiss"), self._calls)
+    async def dismiss(self) -> list[Handoff]:
+        """Take it from the inbox, for every handoff that it is about. A later notice is shown again."""
+        noticed = self.notice["handoffs"] if self.notice else [{"id": self._id()}]
+        return [
+            Handoff(await self._calls.about(each["id"], "dismiss"), self._calls) for each in noticed
+        ]
 
     async def _say(self, operation: str, **fields: Any) -> Handoff:
         view = await self._calls.about(self._id(), operation, seq=self.seq, **fields)

@@ -505,7 +505,10 @@ class ListHandoffs(Request, frozen=True, kw_only=True, rename={"from_": "from"})
 
 
 class GetInbox(Request, frozen=True, kw_only=True):
-    """What waits for the caller. `all` also shows what no longer does."""
+    """What waits for the caller. `all` also shows what no longer does.
+
+    Notices with the same cause are gathered into one item, unless `each` or `all` is said.
+    """
 
     after: int = 0
     after_hash: str | None = None
@@ -513,6 +516,7 @@ class GetInbox(Request, frozen=True, kw_only=True):
     wait: Duration = 0
     limit: int | None = None
     all: bool = False
+    each: bool = False
 
 
 class GetLog(Request, frozen=True, kw_only=True):

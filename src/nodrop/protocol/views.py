@@ -317,6 +317,33 @@ class NotedAnswer(View, frozen=True, kw_only=True):
     seq: int
 
 
+class NoticedView(View, frozen=True, kw_only=True):
+    """A handoff that a notice is about."""
+
+    id: str
+    ref: str
+    title: str
+
+
+class NoticeView(View, frozen=True, kw_only=True):
+    """A notice in words: what happened, why, since when, and the commands that answer it."""
+
+    about: str
+    """The cause: `unacknowledged`, `silent`, `blocked`, `failed`, …"""
+    agent: str
+    """Whose move it is about."""
+    code: str | None
+    what: str
+    why: str | None
+    """The escalation step that told the reader, and whose it is; None: no step did."""
+    since: str
+    """Since when; of several, the earliest."""
+    commands: tuple[str, ...]
+    count: int
+    """How many handoffs it is about."""
+    handoffs: tuple[NoticedView, ...]
+
+
 class ItemView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     """One inbox item."""
 
@@ -329,6 +356,8 @@ class ItemView(View, frozen=True, kw_only=True, rename={"from_": "from"}):
     state: str | None
     summary: str
     open: bool
+    notice: NoticeView | None = None
+    """There is one where `kind` is `notice` and it is about a handoff, or about several."""
 
 
 class InboxAnswer(View, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from nodrop.protocol.bodies import WITHHELD, decode_content
 from nodrop.protocol.entries import Entry
 from nodrop.protocol.identity import keys
 from nodrop.protocol.times import format_time
+from nodrop.relay import notices
 from nodrop.relay.bodies import Bodies, BodyKey, MissingBodyError
 from nodrop.relay.coordination.spoken import may_hear, summary
 from nodrop.relay.delivery.leases import Leases
@@ -406,12 +407,13 @@ class Shows:
         mails: Sequence[Mail],
         *,
         everything: bool,
+        each: bool = False,
         talk_since: int = 0,
     ) -> tuple[tuple[views.ItemView, ...], int]:
         """Return inbox items, and of how many of the mails: as many as a page has room for.
 
         Without `everything`, those that still wait for the reader. What was said waits for as long
-        as it is younger than `talk_since`.
+        as it is younger than `talk_since`. Notices are gathered by their cause, unless `each`.
         """
         ids = {m.handoff_id for m in mails if m.handoff_id is not None}
         handoffs = {h.id: h for h in await self._store.handoffs([(team, i) for i in ids])}
@@ -438,7 +440,7 @@ class Shows:
                 is_open = m.at > talk_since
                 if everything or is_open:
                     said = summary(m.type, words[m.seq].body if m.seq in words else None)
-                    shown.append(_item(m, None, said, is_open=is_open))
+                    shown.append(_item(m, None, said, is_open=is_open, reader=reader))
                 continue
             handoff = handoffs.get(m.handoff_id or "")
             is_open = handoff is not None and mail.is_open(Kind(m.kind), m.version, handoff, reader)
@@ -448,8 +450,8 @@ class Shows:
                 place = self._place(handoff) if handoff and m.kind == Kind.HANDOFF else None
                 if place is not None:
                     said = f"{said} (queued {place[0]} of {place[1]})"
-                shown.append(_item(m, handoff, said, is_open=is_open))
-        return tuple(shown), read
+                shown.append(_item(m, handoff, said, is_open=is_open, reader=reader))
+        return (tuple(shown) if everything or each else notices.gathered(shown, reader)), read
 
     async def entries(
         self, caller: Caller, entries: Sequence[Entry]
@@ -581,13 +583,12 @@ def _question_name(h: Handoff, bodies: dict[BodyKey, bytes | None], answer: Answ
 _GATHERED = {Kind.HANDOFF.value, Kind.NOTICE.value}
 """A handoff that came back to the inbox is one thing to do, and two nudges are one reminder."""
 
-_ESCALATED: Final = "handoff.escalated.v1"
 _SUMMARIES = {
     Kind.HANDOFF: "{title}",
     Kind.OUTCOME: "{state}: {title}",
     Kind.QUESTION: "asks: {title}",
     Kind.COUNTER: "proposes other terms: {title}",
-    Kind.NOTICE: "{what}: {title}",
+    Kind.NOTICE: "{title}",
     Kind.MESSAGE: "{title}",
 }
 
@@ -603,12 +604,15 @@ def _said(m: Mail, handoff: Handoff | None, bodies: dict[BodyKey, bytes | None])
     return content.title or content.trigger or handoff.capability or "(untitled)"
 
 
-def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> views.ItemView:
-    what = m.type.removeprefix("handoff.").removesuffix(".v1").replace("_", " ")
+def _item(
+    m: Mail, handoff: Handoff | None, named: str, *, is_open: bool, reader: str
+) -> views.ItemView:
     told = _SUMMARIES[Kind(m.kind)] if m.handoff_id is not None else "{title}"
-    told = told.format(title=named, state=handoff.state if handoff else "", what=what)
-    if m.type == _ESCALATED and handoff is not None and is_open:
-        told = f"{told} ({_why(handoff)})"
+    told = told.format(title=named, state=handoff.state if handoff else "")
+    notice = None
+    if m.kind == Kind.NOTICE and handoff is not None:
+        notice = notices.of(m, handoff, reader, named)
+        told = notices.summary(notice)
     return views.ItemView(
         kind=m.kind,
         seq=m.seq,
@@ -619,23 +623,8 @@ def _item(m: Mail, handoff: Handoff | None, named: str, *, is_open: bool) -> vie
         state=handoff.state.value if handoff else None,
         summary=told,
         open=is_open,
+        notice=notice,
     )
-
-
-def _why(h: Handoff) -> str:
-    """Return why a handoff is escalated and since when, as it is now, and the command to answer."""
-    ref = showing.ref(h)
-    if h.outcome is not None:
-        why = f", {h.outcome.code}," if h.outcome.code not in {None, h.state.value} else ""
-        since = format_time(h.outcome.at)
-        return f"{h.state}{why} since {since}; nodrop dlq redrive {ref}, or nodrop track {ref}"
-    if h.question is not None:
-        since = format_time(h.question.asked_at)
-        return f"{h.question.asked} has not answered since {since}; nodrop track {ref}"
-    if h.ack is None:
-        since = format_time(h.stored_at)
-        return f"{h.recipient} has not acknowledged it since {since}; nodrop track {ref}"
-    return f"with {h.recipient}; nodrop track {ref}"
 
 
 def _entry(e: Entry, found: Body | None, digest_key: bytes) -> views.EntryView:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from nodrop.cli import picture, screen
 from nodrop.cli.handoffs import doorbell
@@ -32,15 +33,23 @@ _KIND_STYLES = {
     "message": "cyan",
 }
 
+_LASTING = frozenset({"unacknowledged", "silent", "blocked", "terms", "outcome"})
+"""Notices about what goes on; the others are about what happened once."""
+_NAMED_MAX = 3
+
 
 async def inbox(
     session: Session,
+    *,
     after: Annotated[int, typer.Option(min=0, help="Only what came after this number.")] = 0,
     wait: Annotated[
         str, typer.Option(metavar="DURATION", help="Wait for something to come.")
     ] = "0",
     everything: Annotated[
         bool, typer.Option("--all", help="Also what no longer waits for you.")
+    ] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="Each notice by itself, not gathered by cause.")
     ] = False,
     brief: Annotated[
         bool,
@@ -55,10 +64,12 @@ async def inbox(
         return
     left = waiting(wait, option="--wait")
     while True:
-        fields = {"after": after, "wait": left.piece(), "all": everything}
+        fields = {"after": after, "wait": left.piece(), "all": everything, "each": each}
         answer = await session.call("inbox", fields)
-        if answer["items"] or left.over:
+        # A page may hold nothing that still waits, and the next one something.
+        if answer["items"] or (answer["after"] <= after and left.over):
             break
+        after = answer["after"]
     session.show(answer, lambda: _show_items(answer["items"], session))
 
 
@@ -67,20 +78,57 @@ def _show_items(items: list[dict[str, Any]], session: Session) -> None:
     if not items:
         out.print(line((f"Nothing waits for {session.identity or 'you'}.", "bright_black")))
         return
+    notices = [item for item in items if item["open"] and item.get("notice")]
+    others = [item for item in items if item not in notices]
+    if others:
+        _show_table(others, session)
+    if notices:
+        _show_notices(notices, session)
+
+
+def _show_notices(items: list[dict[str, Any]], session: Session) -> None:
+    """Show what happened, why and since when, and below it the commands that answer it."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for item in items:
+        notice = item["notice"]
+        since = screen.ago(notice["since"], session.now())
+        if notice["about"] in _LASTING and since.endswith(" ago"):
+            since = f"for {since.removesuffix(' ago')}"
+        elif notice["count"] > 1:
+            since = f"from {since} on"
+        why = f" ({notice['why']})" if notice["why"] else ""
+        said = styled(f"{notice['what']} {since}{why}")
+        first = notice["handoffs"][:_NAMED_MAX]
+        more = f" and {notice['count'] - len(first)} more" if notice["count"] > len(first) else ""
+        named = ", ".join(f"{h['ref']} ({h['title']})" for h in first) + more
+        mark = styled(item["kind"], _KIND_STYLES["notice"])
+        for row in (said, named) if notice["count"] > 1 else (named, said):
+            grid.add_row(mark, row if isinstance(row, Text) else styled(row, "bold"))
+            mark = styled("")
+        for command in notice["commands"]:
+            grid.add_row("", styled(command, "cyan"))
+    screen.console().print(grid)
+
+
+def _show_table(items: list[dict[str, Any]], session: Session) -> None:
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for column in ("seq", "kind", "from", "what", "handoff", "when"):
         table.add_column(column, no_wrap=column != "what")
     for item in items:
         style = _KIND_STYLES.get(item["kind"], "") if item["open"] else "bright_black"
+        notice = item.get("notice")
+        what = f"{notice['handoffs'][0]['title']}: {notice['what']}" if notice else item["summary"]
         table.add_row(
             styled(item["seq"], "bright_black"),
             styled(item["kind"], style),
             styled(item["from"], "bold" if item["open"] else "bright_black"),
-            styled(item["summary"], "" if item["open"] else "bright_black"),
+            styled(what, "" if item["open"] else "bright_black"),
             styled(item["ref"] or "", "cyan"),
             styled(screen.ago(item["at"], session.now()), "bright_black"),
         )
-    out.print(table)
+    screen.console().print(table)
 
 
 async def dismiss(
@@ -93,18 +141,26 @@ async def dismiss(
     everything: Annotated[
         bool, typer.Option("--all", help="Every notice about a handoff that waits for you.")
     ] = False,
+    alike: Annotated[
+        bool, typer.Option("--alike", help="Also the notices that are gathered with it.")
+    ] = False,
     inbox: Annotated[
         str | None, typer.Option(metavar="AGENT", help="As an operator: whose notices.")
     ] = None,
 ) -> None:
     """Take notices about handoffs from your inbox. They stay in the log; a later one is shown again."""
-    if bool(refs) is everything or (everything and inbox):
+    named = refs or []
+    if bool(named) is everything or (inbox and (everything or alike)):
         raise InvalidRequestError(
             "say which notices to dismiss",
             next_step="Name handoffs, or --all for every notice of your own inbox.",
             errors=(Problem(path="REF", message="expected references, or --all alone"),),
         )
-    named = refs or await _noticed(session)
+    if everything or alike:
+        groups = await _gathered(session)
+        chosen = [group for group in groups if everything or _is_of(group, named)]
+        alone = [ref for ref in named if not any(_is_of(group, [ref]) for group in chosen)]
+        named = alone + [h["id"] for group in chosen for h in group]
     answers = [
         await session.call("dismiss", given(inbox=inbox), handoff=ref)
         for ref in dict.fromkeys(named)
@@ -119,17 +175,20 @@ async def dismiss(
     session.show({"handoffs": [answer["handoff"] for answer in answers]}, show)
 
 
-async def _noticed(session: Session) -> list[str]:
-    """Return the handoffs that notices in the inbox are about."""
-    found: list[str] = []
+async def _gathered(session: Session) -> list[list[dict[str, Any]]]:
+    """Return the handoffs that notices of the inbox are about, those of one cause together."""
+    found: list[list[dict[str, Any]]] = []
     after = 0
     while True:
         page = await session.call("inbox", {"after": after})
-        notices = [item for item in page["items"] if item["kind"] == "notice"]
-        found += [item["handoff_id"] for item in notices if item["handoff_id"] is not None]
+        found += [item["notice"]["handoffs"] for item in page["items"] if item.get("notice")]
         if page["after"] <= after:
             return found
         after = page["after"]
+
+
+def _is_of(group: list[dict[str, Any]], refs: list[str]) -> bool:
+    return any(h["ref"] in refs or h["id"] in refs for h in group)
 
 
 async def take(

@@ -343,6 +343,7 @@ class Handoffs:
             caller.agent,
             mails,
             everything=request.all,
+            each=request.each,
             talk_since=self._clock.now() - self._limits.talk_open_ms,
         )
         after = mails[read - 1].seq if mails else request.after

@@ -114,7 +114,8 @@ def told(desk: Desk, found: Mail) -> str:
         _counted(found),
         quoted(wording.items(shown), by=[item["from"] for item in shown]),
         f"{more} or more are left out: inbox(after={after})" if more else f"after={after}",
-        "Next: ack takes a handoff or an outcome, answer answers a question or a counter.",
+        "Next: ack takes a handoff or an outcome, answer answers a question or a counter;"
+        " ack(decision=dismiss) takes a notice away.",
     )
 
 

@@ -140,9 +140,17 @@ def items(found: Iterable[View]) -> list[dict[str, Any]]:
             "handoff": item["handoff_id"],
             "from": item["from"],
             "summary": shortened(item["summary"], _LINE_CHARS_MAX),
+            **_gathered(item.get("notice")),
         }
         for item in found
     ]
+
+
+def _gathered(notice: View | None) -> View:
+    """Return the handoffs of a notice that is about several."""
+    if notice is None or notice["count"] == 1:
+        return {}
+    return {"handoffs": [handoff["id"] for handoff in notice["handoffs"][:LISTED_MAX]]}
 
 
 def agents(found: Iterable[View]) -> list[View]:
