@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import functools
+import gc
 import secrets
 import sys
 import time
@@ -28,6 +29,8 @@ _GROWN: Final = 1.05
 """It is looked for free memory where more is in use than this part of what was found last."""
 _LOOKS_MAX: Final = 6
 """And every so many times in any case: what is freed inside the process does not show from outside."""
+_COLLECTING_MAX: Final = 1_000
+"""The collector runs for at most one part in so many of the time."""
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
@@ -135,12 +138,14 @@ class KeyFile:
 
 
 class Memory:
-    """The process's memory, as glibc keeps it: freed memory goes back to the system.
+    """The process's memory: what is no longer in use goes back to the system.
 
-    Left alone, glibc keeps what a wave of large requests took. Elsewhere this does nothing.
+    Left alone, glibc keeps what a wave of large requests took, and Python's collector hardly ever looks
+    at what is old (`running` sets it so): a connection that waited long and ended in a cycle would stay.
     """
 
     def __init__(self) -> None:
+        self._collect_at = 0.0
         self._libc: Any = None
         if sys.platform == "linux":
             with suppress(OSError, AttributeError):
@@ -152,15 +157,28 @@ class Memory:
     async def give_back(self) -> None:
         """Give back now and then what is free, until cancelled."""
         kept = looks = 0
-        while self._libc is not None:
+        while True:
             await asyncio.sleep(_GIVE_BACK_SECONDS)
             looks += 1
             if (used := _resident_pages()) > kept * _GROWN or looks >= _LOOKS_MAX:
-                await asyncio.to_thread(self._libc.malloc_trim, 0)
+                self._collect()
+                if self._libc is not None:
+                    await asyncio.to_thread(self._libc.malloc_trim, 0)
                 kept, looks = min(used, _resident_pages()), 0
+
+    def _collect(self) -> None:
+        """Free what only holds itself. On the loop's thread, where connections must be freed."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._collect_at:
+            began = time.thread_time()
+            gc.collect()
+            self._collect_at = now + (time.thread_time() - began) * _COLLECTING_MAX
 
 
 def _resident_pages() -> int:
+    """Return how much memory is in use; 0: that is not known."""
+    if sys.platform != "linux":
+        return 0
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
 
 

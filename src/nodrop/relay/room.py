@@ -318,18 +318,22 @@ class Shares:
         used = self.used
         step: Callable[[Any], Any] = work.send
         value: Any = None
-        while True:
-            began = used()
-            try:
-                waits_for = step(value)
-            except StopIteration as done:
-                return done.value
-            finally:
-                self.spent(key, used() - began)
-            try:
-                step, value = work.send, (yield waits_for)
-            except BaseException as error:  # noqa: BLE001  # work is told, and decides
-                step, value = work.throw, error
+        waits_for: Any = None
+        try:
+            while True:
+                began = used()
+                try:
+                    waits_for = step(value)
+                except StopIteration as done:
+                    return done.value
+                finally:
+                    self.spent(key, used() - began)
+                try:
+                    step, value = work.send, (yield waits_for)
+                except BaseException as error:  # noqa: BLE001  # work is told, and decides
+                    step, value = work.throw, error
+        finally:
+            del value, waits_for  # an error would hold this frame, and this frame the error
 
 
 class Waits:

@@ -178,6 +178,8 @@ class Following:
         if follower.waits and not follower.ended:
             self._waits.leave((follower.caller.team, follower.caller.agent))
         follower.ended = True
+        # It holds who asked, who holds it: neither would be freed without the collector.
+        follower.told = follower.refused = _ignore
         self._unlist(follower)
         if follower.alarm is not None:
             self._alarms.cancel(follower.alarm)
@@ -256,13 +258,15 @@ class Following:
         self._look(follower, self._list(follower))
 
     def _tell(self, follower: Follower, handoff: Handoff, *, elapsed: bool) -> None:
+        told = follower.told
         self.leave(follower)
-        follower.told(handoff, elapsed)
+        told(handoff, elapsed)
 
     def _refuse(self, follower: Follower, error: NodropError) -> None:
         if not follower.ended:
+            refused = follower.refused
             self.leave(follower)
-            follower.refused(error)
+            refused(error)
 
     def _unlist(self, follower: Follower) -> None:
         followers = self._followers.get(follower.key)
@@ -270,6 +274,10 @@ class Following:
             followers.pop(follower, None)
             if not followers:
                 del self._followers[follower.key]
+
+
+def _ignore(*_: object) -> None:
+    """Take what an ended follower is told."""
 
 
 def _goal(until: str) -> Goal:

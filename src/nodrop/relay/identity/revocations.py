@@ -48,10 +48,10 @@ class Revocations:
         task = asyncio.ensure_future(work)
         revoked = False
 
-        def end() -> None:
+        def end(waiting: asyncio.Task[T] = task) -> None:
             nonlocal revoked
             revoked = True
-            task.cancel()
+            waiting.cancel()
 
         stop = self.watch(caller, end)
         try:
@@ -63,3 +63,4 @@ class Revocations:
         finally:
             stop()
             task.cancel()
+            del task, end  # its error would hold this frame, and this frame the task

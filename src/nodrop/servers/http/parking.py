@@ -43,6 +43,7 @@ class Parking:
             for task in (answer, gone):
                 task.cancel()
             await asyncio.gather(answer, gone, return_exceptions=True)
+            del answer, gone, task  # their errors would hold this frame, and this frame the tasks
 
     def close(self) -> None:
         """Let nobody wait any longer."""

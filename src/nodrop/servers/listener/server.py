@@ -250,6 +250,9 @@ class _Http(HttpToolsProtocol):
         self._expect_no_more()
         self._open.lost(self.transport)
         super().connection_lost(exc)
+        # Both hold this connection: it would not be freed without the collector.
+        self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]  # as before the first request
+        self.pipeline.clear()
         self.config.lost.set()
 
     def data_received(self, data: bytes) -> None:
@@ -314,6 +317,7 @@ class _Http(HttpToolsProtocol):
         """Go on as a WebSocket, unless its head was refused."""
         if not self._parting:
             super().handle_websocket_upgrade()
+            self.parser = None  # as at the end of a connection
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""

@@ -191,6 +191,12 @@ class Connection:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # All of these hold this connection: it would not be freed without the collector.
+        self._asked.clear()
+        self._followed.clear()
+        self._quiet.clear()
+        self._flushes.clear()
+        self._subscription = self._listening = None
 
     async def _look_closer(self, data: bytes) -> None:
         """Begin what each frame of a message asks for, or say what is wrong with it."""

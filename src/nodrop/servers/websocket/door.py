@@ -78,10 +78,11 @@ class WebSocketDoor:
         try:
             connection, said = await self._greet(scope, receive, outbox, team)
             with _logged(connection, address_of(scope)):
-                await self._serve(connection, said, receive, outbox)
+                code = await self._serve(connection, said, receive, outbox)
         except _EndedError as ended:
-            if ended.code is not None:
-                await _close(send, ended.code)
+            code = ended.code
+        if code is not None:
+            await _close(send, code)
 
     # --- hello ---
 
@@ -148,7 +149,8 @@ class WebSocketDoor:
 
     async def _serve(
         self, connection: Connection, said: Iterable[bytes], receive: Receive, outbox: Outbox
-    ) -> None:
+    ) -> int | None:
+        """Serve a connection to its end; return the code to close it with, if there is to be one."""
         reader = asyncio.create_task(self._read(connection, said, receive))
         sender = asyncio.create_task(outbox.run())
         try:
@@ -162,12 +164,13 @@ class WebSocketDoor:
             await asyncio.gather(reader, sender, return_exceptions=True)
             await connection.close()
         if connection.failed.done():
-            raise _EndedError(connection.failed.result())
+            return connection.failed.result()
         if outbox.overflowed.done():
-            raise _EndedError(COME_BACK)
+            return COME_BACK
         if sender.cancelled() and not reader.cancelled():
-            raise _why(reader)
+            return _why(reader)
         log.debug("a connection was lost while sending")
+        return None
 
     async def _read(self, connection: Connection, said: Iterable[bytes], receive: Receive) -> None:
         for frame in said:
@@ -197,12 +200,13 @@ def _logged(connection: Connection, address: str | None) -> Generator[None]:
         RELAY_LOG.log(level, "%s disconnected (process %s)", agent, process)
 
 
-def _why(reader: asyncio.Task[None]) -> _EndedError:
+def _why(reader: asyncio.Task[None]) -> int | None:
+    # Not raised again: the error would hold the reader, and the reader the error.
     error = reader.exception()
     if isinstance(error, _EndedError):
-        return error
+        return error.code
     log.error("a connection could not be served", exc_info=error)
-    return _EndedError(FAULT)
+    return FAULT
 
 
 def _team_in(raw_path: bytes) -> str | None:

@@ -1,0 +1,154 @@
+"""What a client leaves behind is freed as it leaves, without Python's collector."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import FrameType
+from typing import Any
+
+import aiohttp
+import pytest
+from starlette.types import Receive
+
+from nodrop.app import listening, machine
+from nodrop.relay.relay import Relay
+from nodrop.servers.http.parking import Parking
+from nodrop.servers.websocket.connection import Connection
+
+SECONDS_MAX = 25.0
+HELLO = {"id": 0, "op": "hello", "token": "token-code_agent"}
+AUTHORIZED = {"authorization": "Bearer token-code_agent"}
+PER_CLIENT = {
+    *("Alarm", "Alarms.until", "Awaited", "Connection", "Follower", "NotFoundError", "Outbox"),
+    *("Parking.park", "Relay.call", "Shares.measured", "Watch", "WebSocketDoor._read"),
+    *("_Asking", "_Following", "_Http", "_Parting", "_WebSocket", "CursorUnknownError"),
+    *("RequestResponseCycle", "Revocations.unless_revoked"),
+}
+"""Values that are made for each client, and frames of functions that serve one."""
+
+Waits = Callable[[int], Awaitable[None]]
+
+
+@pytest.fixture
+def uncollected() -> Generator[Callable[[], set[str]]]:
+    """Return what of ours only the collector would free, among what was made since."""
+
+    def found() -> set[str]:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            gc.collect()
+            return {name for each in gc.garbage if (name := _name(each)) in PER_CLIENT}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield found
+    gc.enable()
+    gc.unfreeze()
+
+
+def _name(each: object) -> str:
+    if isinstance(each, FrameType):
+        return each.f_code.co_qualname
+    return type(each).__qualname__
+
+
+@pytest.fixture
+def has_left(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
+    """Say when the relay has let go of a connection, or of a request that waits."""
+    left: asyncio.Queue[str] = asyncio.Queue()
+    close, park = Connection.close, Parking.park
+
+    async def closed(self: Connection) -> None:
+        await close(self)
+        left.put_nowait("connection")
+
+    async def parked(self: Parking, call: Coroutine[Any, Any, Any], receive: Receive) -> Any:
+        try:
+            return await park(self, call, receive)
+        finally:
+            left.put_nowait("request")
+
+    monkeypatch.setattr(Connection, "close", closed)
+    monkeypatch.setattr(Parking, "park", parked)
+    return left
+
+
+async def test_a_channel_that_is_left_while_it_waits(
+    relay: Relay,
+    somebody_waits: Waits,
+    has_left: asyncio.Queue[str],
+    uncollected: Callable[[], set[str]],
+) -> None:
+    async with asyncio.timeout(SECONDS_MAX), listening(relay) as url:
+        async with (
+            aiohttp.ClientSession(url) as client,
+            client.ws_connect("/v1/channel") as channel,
+        ):
+            await channel.send_json(HELLO)
+            await channel.receive_json()
+            await channel.send_json({"op": "credit", "n": 1})
+            offer = {"id": 1, "op": "offer", "to": "inbox_monitor", "follow": True}
+            await channel.send_json(offer)
+            about = (await channel.receive_json())["ok"]["handoff"]["id"]
+            for n, asked in enumerate(
+                [
+                    {"op": "get_handoff", "handoff_id": about, "until": "finished"},
+                    {"op": "inbox"},
+                    {"op": "inbox", "after": 500},  # refused: there is no such entry
+                ]
+            ):
+                await channel.send_json({"id": 2 + n, "wait": "29s", **asked})
+            for _ in range(2):
+                await somebody_waits(29_000)
+            await channel.send_json({"id": 9, "op": "get_handoff", "handoff_id": "nowhere"})
+            while (await channel.receive_json()).get("id") != 9:
+                pass
+        assert await has_left.get() == "connection"
+    assert uncollected() == set()
+
+
+async def test_requests_that_are_left_while_they_wait_or_refused(
+    relay: Relay,
+    somebody_waits: Waits,
+    has_left: asyncio.Queue[str],
+    uncollected: Callable[[], set[str]],
+) -> None:
+    async with (
+        asyncio.timeout(SECONDS_MAX),
+        listening(relay) as url,
+        aiohttp.ClientSession(url, headers=AUTHORIZED) as client,
+    ):
+        waiting = asyncio.create_task(client.get("/v1/inbox?wait=29"))
+        streaming = await client.get("/v1/log", headers={"accept": "text/event-stream"})
+        assert streaming.status == 200
+        async with client.get("/v1/handoffs/nowhere?wait=29") as refused:
+            assert refused.status == 404
+        assert await has_left.get() == "request"
+        await somebody_waits(29_000)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert await has_left.get() == "request"
+        streaming.close()
+        assert await has_left.get() == "request"
+    assert uncollected() == set()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_the_collector_frees_what_only_holds_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "_GIVE_BACK_SECONDS", 0)
+    held: list[Any] = [type("Held", (), {})()]
+    held[0].itself = held[0]
+    freed = asyncio.Event()
+    weakref.finalize(held.pop(), freed.set)
+    assert not freed.is_set()
+    giving = asyncio.create_task(machine.Memory().give_back())
+    async with asyncio.timeout(SECONDS_MAX):
+        await freed.wait()
+    giving.cancel()
