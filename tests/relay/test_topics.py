@@ -6,6 +6,7 @@ from typing import Any
 
 from nodrop.app import open_relay
 from nodrop.protocol.coordination.talk_requests import ListTopics, SubscribeTopic, UnsubscribeTopic
+from nodrop.relay.coordination.topics import Topics, record
 from nodrop.relay.relay import Caller, Relay
 
 TEAM = "default"
@@ -40,3 +41,15 @@ async def test_no_subscription_is_lost_to_another_at_the_same_time(tmp_path: Pat
             caller = Caller(team=TEAM, agent=f"agent-{number}")
             found: Any = await relay.call(caller, "topics", ListTopics())
             assert (TOPIC in found.answer.topics) == (number % 2 == 0)
+
+
+def test_topics_that_nobody_hears_of_take_no_memory_and_do_not_count() -> None:
+    """They did: an agent that subscribed and left again filled the memory, and slowed each further count."""
+    topics = Topics()
+    for number in range(1_000):
+        topics.put(record(TEAM, f"topic-{number}", {"agent-1"}))
+        topics.put(record("another", f"topic-{number}", {"agent-1"}))
+        if number % 10:
+            topics.put(record(TEAM, f"topic-{number}", set()))
+    assert topics.count(TEAM) == len(topics.heard_by(TEAM, "agent-1")) == 100
+    assert sum(map(len, vars(topics)["_subscribers"].values())) == 1_100

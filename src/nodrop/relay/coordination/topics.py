@@ -1,6 +1,5 @@
 """Topics: who wants to hear of what. At hand for every status; kept as records of the team."""
 
-from collections import defaultdict
 from typing import Final
 
 import msgspec
@@ -14,35 +13,39 @@ class Topics:
     """The subscribers of every topic."""
 
     def __init__(self) -> None:
-        self._subscribers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self._subscribers: dict[str, dict[str, set[str]]] = {}
+        """By team and topic. A topic that nobody hears of is not here."""
 
     async def load(self, store: Store, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all, and nothing else."""
         records = await store.records(KIND, of=None if team is None else (team, ""))
-        for of, topic in list(self._subscribers):
-            if team in {None, of}:
-                del self._subscribers[of, topic]
+        if team is None:
+            self._subscribers.clear()
+        else:
+            self._subscribers.pop(team, None)
         for record in records:
             self.put(record)
 
     def put(self, record: Record) -> None:
         """Know the subscribers of a topic as they are now."""
-        self._subscribers[record.team, record.id] = set(
-            msgspec.json.decode(record.json, type=list[str])
-        )
+        of_team = self._subscribers.setdefault(record.team, {})
+        if who := set(msgspec.json.decode(record.json, type=list[str])):
+            of_team[record.id] = who
+        else:
+            of_team.pop(record.id, None)
 
     def of(self, team: str, topic: str) -> set[str]:
         """Return who hears of a topic."""
-        return set(self._subscribers.get((team, topic), ()))
+        return set(self._subscribers.get(team, {}).get(topic, ()))
 
     def heard_by(self, team: str, agent: str) -> tuple[str, ...]:
         """Return what an agent hears of."""
-        topics = (t for (of, t), who in self._subscribers.items() if of == team and agent in who)
-        return tuple(sorted(topics))
+        of_team = self._subscribers.get(team, {})
+        return tuple(sorted(topic for topic, who in of_team.items() if agent in who))
 
     def count(self, team: str) -> int:
         """Return how many topics of a team anybody hears of."""
-        return sum(of == team and bool(who) for (of, _), who in self._subscribers.items())
+        return len(self._subscribers.get(team, ()))
 
 
 def record(team: str, topic: str, subscribers: set[str]) -> Record:
