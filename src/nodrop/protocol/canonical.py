@@ -16,10 +16,10 @@ import rfc8785 as by_the_letter
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _DECODER: Final = msgspec.json.Decoder()
 _CAREFUL: Final = msgspec.json.Decoder(float_hook=float)
-_EXTREME: Final = re.compile(rb"[eE][+-]?3[0-9]{2}")
-_EXTREMES: Final = (b"e3", b"e-3", b"e+3", b"E3", b"E-3", b"E+3")
-"""Where the pattern may fit: found ten times as fast."""
-_EXTREME_BYTES_MIN: Final = 4_096
+_EXTREMES: Final = {b"e": (b"e3", b"e-3", b"e+3"), b"E": (b"E3", b"E-3", b"E+3")}
+"""How the exponent of such a number begins. One character alone is found at once, or not."""
+EXTREME_BYTES_MIN: Final = 4_096
+"""Below this, no number of them takes long."""
 _DOUBTFUL: Final = re.compile(rb"[\xf0-\xf7]|[:,\[]-?(?:[0-9]+[.eE]|[0-9]{16})")
 """Where the two may differ: characters beyond 16 bits, fractions, integers beyond 53 bits."""
 
@@ -50,13 +50,16 @@ def loads(data: bytes) -> Any:
 
 
 def has_extremes(data: bytes) -> bool:
-    """Whether msgspec would take long over `data`: it needs 10 us for a number near 1e308 or 1e-308.
+    """Whether msgspec might take long over `data`: it needs 10 us for a number near 1e308 or 1e-308.
 
-    A body of them would take seconds. Decoders with `float_hook=float` need a thirtieth of that.
+    A body of them would take seconds. Decoders with `float_hook=float` need a thirtieth of that, and as
+    long as others for what is no fraction: it does no harm to use one where there is a text with "e3".
     """
-    if len(data) < _EXTREME_BYTES_MIN or not any(sign in data for sign in _EXTREMES):
-        return False
-    return _EXTREME.search(data) is not None
+    return (
+        len(data) >= EXTREME_BYTES_MIN
+        and b"3" in data
+        and any(sign in data for e, signs in _EXTREMES.items() if e in data for sign in signs)
+    )
 
 
 def sha256(data: bytes) -> str:
