@@ -3,12 +3,17 @@
 import asyncio
 import threading
 import time
+from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nodrop.app import open_relay
 from nodrop.model.errors import InvalidRequestError, UnavailableError
 from nodrop.model.limits import DEFAULT
+from nodrop.protocol.requests import GetInbox
+from nodrop.relay.relay import Caller
 from nodrop.relay.room import COSTLY_SECONDS, SLICE_SECONDS, Shares
 
 ALICE, MALLORY = ("default", "alice"), ("default", "mallory")
@@ -82,3 +87,63 @@ async def test_large_work_is_refused_once_the_relay_stops(shares: Shares) -> Non
     shares.close()
     with pytest.raises(UnavailableError):
         await shares.aside(MALLORY, lambda: None)
+
+
+async def test_paced_work_of_one_agent_lets_that_of_another_through(shares: Shares) -> None:
+    """Each step of it takes a turn, not only its beginning."""
+    order: list[str] = []
+    woken = asyncio.Event()
+
+    async def poll(name: str, key: tuple[str, str]) -> None:
+        await woken.wait()
+        order.append(name)
+        shares.spent(key, SLICE_SECONDS)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            work = shares.measured(MALLORY, poll(f"mallory {number}", MALLORY), paced=True)
+            group.create_task(_awaited(work))
+        group.create_task(poll("alice", ALICE))
+        await asyncio.sleep(0)
+        woken.set()
+    assert order[:2] == ["mallory 0", "alice"]
+    assert order[2:] == [f"mallory {number}" for number in range(1, 5)]
+
+
+async def test_paced_work_that_waits_for_its_turn_can_be_cancelled(shares: Shares) -> None:
+    ended: list[str] = []
+
+    async def poll() -> None:
+        try:
+            await asyncio.sleep(0)
+            ended.append("was carried on")
+        finally:
+            ended.append("is over")
+
+    waiting = asyncio.create_task(_awaited(shares.measured(MALLORY, poll(), paced=True)))
+    await asyncio.sleep(0)
+    shares.spent(MALLORY, 10 * COSTLY_SECONDS)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended == ["is over"]
+
+
+async def test_the_time_of_a_poll_is_counted_for_its_agent(tmp_path: Path) -> None:
+    """It was not: a poll runs in a task of its own, and a thousand that woke had the relay to themselves."""
+    async with open_relay(tmp_path / "team.db", home=tmp_path) as relay:
+        caller, spent = Caller(team="default", agent="mallory"), list[tuple[str, str]]()
+        count = relay.shares.spent
+
+        def counted(key: tuple[str, str], seconds: float) -> None:
+            spent.append(key)
+            count(key, seconds)
+
+        relay.shares.spent = counted
+        await relay.call(caller, "inbox", GetInbox(wait=0.001))
+        assert MALLORY in spent
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work

@@ -313,14 +313,25 @@ class Shares:
         return cast("T", done)
 
     @coroutine
-    def measured(self, key: Key, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Return what `work` returns, its time counted for an agent."""
+    def measured(
+        self, key: Key, work: Coroutine[Any, Any, T], *, paced: bool = False
+    ) -> Generator[Any, Any, T]:
+        """Return what `work` returns, its time counted for an agent.
+
+        What is `paced` also waits for the agent's turn before each of its steps. It must hold nothing
+        meanwhile that others wait for.
+        """
         used = self.used
         step: Callable[[Any], Any] = work.send
         value: Any = None
         waits_for: Any = None
         try:
             while True:
+                if paced and not self.is_free(key):
+                    try:
+                        yield from self.turn(key).__await__()
+                    except BaseException as error:  # noqa: BLE001  # work is told, and decides
+                        step, value = work.throw, error
                 began = used()
                 try:
                     waits_for = step(value)
