@@ -69,7 +69,7 @@ WITHIN ?= 60
 first-hour: built ## Time pip install to the first answered handoff, then run every line of the README with nodrop[relay]
 	$(BIN)/python tests/install/first_hour.py dist --within $(WITHIN) $(ARGS)
 
-test-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard: types, component tests, stories in Chromium (apt, as root)
+test-browser: $(RUNTIME) $(NODE_DEV) $(PAGE) ## The dashboard: types, component tests, stories in Chromium (apt, as root)
 	@if [ ! -x "$(CHROMIUM)" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "Installing chromium ..." && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; \
@@ -79,7 +79,7 @@ test-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard: types, component 
 	cd web && npm run -s test
 	cd web && CHROMIUM="$(CHROMIUM)" npm run -s stories -- $(ARGS)
 
-bench-browser: $(RUNTIME) $(PAGE) $(NODE_DEV) ## The dashboard with 100,000 handoffs and 200 events/s, in Chromium (ARGS="--minutes 10")
+bench-browser: $(RUNTIME) $(NODE_DEV) $(PAGE) ## The dashboard with 100,000 handoffs and 200 events/s, in Chromium (ARGS="--minutes 10")
 	$(BIN)/python web/bench/run.py $(ARGS)
 
 test: lint imports ## Set up, then check everything
