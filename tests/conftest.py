@@ -16,6 +16,9 @@ from nodrop_proof.kit.postgres_server import PostgresServer
 # user and therefore by one. Read when grpc is imported.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+# A shell's background jobs ignore interrupts, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # How fast this machine is says nothing of what is tested.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
