@@ -84,7 +84,7 @@ class Line:
                     ) from error
                 raise
             if first is not None:
-                _compare(operation, first, reply.answer)
+                _compare(operation, request, first, reply.answer)
             elif self._loses(request):
                 first = reply.answer
                 self._world.figures["answers lost"] += 1
@@ -115,15 +115,21 @@ class Line:
         await self._world.clock.sleep(self._chance.randint(*_PAUSE_MS))
 
 
-def _compare(operation: str, first: views.View, again: views.View) -> None:
+def _compare(operation: str, request: Request, first: views.View, again: views.View) -> None:
     """Hold the repeat of a command to its first answer."""
     if isinstance(first, views.HandoffAnswer) and isinstance(again, views.HandoffAnswer):
         if operation == "settle":
             return  # settling what is settled does nothing, and is answered with how it is now
+        if (
+            isinstance(request, requests.Ack)
+            and request.queued
+            and first.handoff.state != "offered"
+        ):
+            return  # nor does queueing what a process has
         for name in _SAME:
             before, now = getattr(first.handoff, name), getattr(again.handoff, name)
             if name == "ack" and before and now and before.queued:  # it is counted when it is shown
-                now = msgspec.structs.replace(now, position=before.position)
+                now = msgspec.structs.replace(now, position=before.position, of=before.of)
             if before != now:
                 raise Violation(
                     f"{operation} of {first.handoff.id} was answered with {name} {before}, "
