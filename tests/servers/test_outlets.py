@@ -70,6 +70,13 @@ class Office:
     def sending(self) -> Any:
         return Sender(self.relay, clock=self.clock, way_of=lambda _: self.mailbox).running()
 
+    async def until_escalated(self, count: int) -> None:
+        """Wait until so many escalation steps are in the log."""
+        me, after = await self.member("me"), 0
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len((await me.call("log", {"type": "handoff.escalated.v1"}))["entries"]) < count:
+                after = (await me.call("log", {"after": after, "wait": "60s"}))["after"]
+
     async def member(self, name: str) -> InProcessTransport:
         role = "operator" if name == "me" else "agent"
         secret = f"nd_{name}"
@@ -104,6 +111,104 @@ async def test_a_question_reaches_the_person_with_what_is_owed_and_the_command(
     assert '"asks: Which version?"' in parcel.text
     assert "me owes the next move by " in parcel.text
     assert parcel.text.endswith("nodrop answer asker/k1 'TEXT'")
+
+
+async def ten_dead(office: Office) -> None:
+    asker, worker = await office.member("asker"), await office.member("worker")
+    for n in range(10):
+        offer = {"to": "worker", "title": f"bug {n}", "idempotency_key": f"k{n}"}
+        handoff = (await asker.call("offer", offer))["handoff"]["id"]
+        await worker.call("ack", {}, handoff=handoff)
+        await worker.call("fail", {"attempt": 1, "reason": "no access"}, handoff=handoff)
+    await office.until_escalated(10)
+
+
+async def all_sent(office: Office, me: InProcessTransport, count: int) -> dict[str, Any]:
+    """Move the clock until an outlet has sent so many items; return the outlet."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            [outlet] = (await me.call("outlets", {}))["outlets"]
+            if outlet["sent"] == count:
+                return outlet
+            office.clock.advance(1_000)
+            await asyncio.sleep(0)
+
+
+async def test_notices_to_a_person_are_gathered_into_one_message(office: Office) -> None:
+    me, other = await office.member("me"), await office.member("other")
+    async with office.sending():
+        await me.call("put_outlet", PLACE, name="mail")
+        await ten_dead(office)
+        assert office.mailbox.parcels.empty(), "the first one waits for the others"
+        await all_sent(office, me, 10)
+        parcel = await office.mailbox.next()
+        assert office.mailbox.parcels.empty()
+        await other.call("say", {"text": "hello", "to": "me"})
+        assert (await office.mailbox.next()).subject == "Nodrop: message from other"
+    assert parcel.subject == "Nodrop: 10 handoffs failed with worker"
+    assert parcel.text == "\n".join(
+        [
+            '10 handoffs failed with worker since 2026-01-01T00:00:00.000Z (the team\'s step "dead")',
+            *[f'  asker/k{n} "bug {n}"' for n in range(5)],
+            "  and 5 more",
+            "",
+            "nodrop dlq list",
+            "nodrop dismiss asker/k0 --alike",
+        ]
+    )
+
+
+async def test_notices_that_are_sent_one_by_one_are_noticed(office: Office) -> None:
+    """The control of the story before."""
+    me = await office.member("me")
+    with mock.patch.object(sender, "_is_notice", return_value=False):
+        async with office.sending():
+            await me.call("put_outlet", PLACE, name="mail")
+            await ten_dead(office)
+            await all_sent(office, me, 10)
+    assert office.mailbox.parcels.qsize() == 10
+
+
+async def test_what_came_with_notices_is_in_the_same_message(office: Office) -> None:
+    me, other = await office.member("me"), await office.member("other")
+    async with office.sending():
+        await me.call("put_outlet", PLACE, name="mail")
+        await ten_dead(office)
+        await other.call("say", {"text": "hello", "to": "me"})
+        await all_sent(office, me, 11)
+        parcel = await office.mailbox.next()
+        assert office.mailbox.parcels.empty()
+    assert parcel.subject == "Nodrop: 1 notice, 1 message"
+    assert parcel.text.startswith("10 handoffs failed with worker since ")
+    assert parcel.text.endswith('"hello"\n\nnodrop messages')
+
+
+async def test_a_webhook_gets_every_notice_by_itself(office: Office) -> None:
+    me = await office.member("me")
+    async with office.sending():
+        await me.call("put_outlet", {"url": "https://example.com/hook"}, name="hook")
+        await ten_dead(office)
+        await all_sent(office, me, 10)
+        parcels = [await office.mailbox.next() for _ in range(10)]
+    assert [parcel.data["item"]["ref"] for parcel in parcels] == [f"asker/k{n}" for n in range(10)]
+    assert len({parcel.id for parcel in parcels}) == 10
+
+
+async def test_gathered_notices_that_cannot_be_sent_are_given_up_one_by_one(
+    office: Office,
+) -> None:
+    me = await office.member("me")
+    office.mailbox.refuses, office.mailbox.permanent = 1, True
+    async with office.sending():
+        await me.call("put_outlet", PLACE, name="mail")
+        await ten_dead(office)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await me.call("outlets", {}))["outlets"][0]["given_up"] < 10:
+                office.clock.advance(1_000)
+                await asyncio.sleep(0)
+    escalated = (await me.call("log", {"type": "handoff.escalated.v1"}))["entries"]
+    given_up = (await me.call("log", {"type": "outlet.gave_up.v1"}))["entries"]
+    assert [e["data"]["seq"] for e in given_up] == [e["seq"] for e in escalated]
 
 
 async def test_what_cannot_be_sent_is_tried_again_and_nothing_overtakes_it(office: Office) -> None:

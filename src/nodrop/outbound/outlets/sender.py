@@ -1,5 +1,8 @@
 """Sends inboxes on: one task for each outlet, each item at least once, in order, with retries.
 
+Notices to a person are gathered: the first one waits a few seconds, and what has come by then goes out as
+one message. Webhooks get every item by itself.
+
 An item that cannot be sent for a day is given up on, in the log, and the next one gets its turn.
 """
 
@@ -13,19 +16,26 @@ import msgspec
 
 from nodrop.model.errors import CursorUnknownError, NodropError, NotFoundError
 from nodrop.model.limits import DAY, SECOND
+from nodrop.model.mail import Kind
 from nodrop.outbound.outlets import wording
 from nodrop.outbound.outlets.ways import Notify, Parcel, UnsentError, Way, Webhook
 from nodrop.protocol import requests
 from nodrop.protocol.times import parse_time
+from nodrop.protocol.views import InboxAnswer, ItemView
+from nodrop.relay import notices
 from nodrop.relay.coordination.outlets import WEBHOOK, Outlet
 from nodrop.relay.ports import Clock
 from nodrop.relay.relay import Caller, Relay
 
 log = logging.getLogger("nodrop.outlets")
 
+View = dict[str, Any]
+
 _WAIT: Final = "60s"
 _FIRST_MS: Final = 5 * SECOND
 _LONGEST_MS: Final = 3_600 * SECOND
+GATHER_MS: Final = 10 * SECOND
+"""How long the first notice waits for others."""
 GIVE_UP_MS: Final = DAY
 
 
@@ -97,12 +107,17 @@ class Sender:
         while (outlet := outlets.get(team, name)) is not None:
             try:
                 page = await self._inbox(outlet)
-                wanted = [i for i in page["items"] if not outlet.kinds or i["kind"] in outlet.kinds]
-                for item in wanted:
-                    await self._deliver(outlets.get(team, name) or outlet, item)
-                if page["after"] > outlet.after:
+                if outlet.kind != WEBHOOK and any(_is_notice(i) for i in _wanted(outlet, page)):
+                    await self._clock.sleep_until(self._clock.now() + GATHER_MS)
+                    page = await self._inbox(outlet)
+                    sent = [_wanted(outlet, page)]
+                else:
+                    sent = [(item,) for item in _wanted(outlet, page)]
+                for items in sent:
+                    await self._deliver(outlets.get(team, name) or outlet, items)
+                if page.after > outlet.after:
                     now = outlets.get(team, name) or outlet
-                    await outlets.sent(now, page["after"], count=0)
+                    await outlets.sent(now, page.after, count=0)
             except CursorUnknownError as error:
                 log.warning("%s goes back to where the store says: %s", name, error)
                 await outlets.reset(outlet)
@@ -110,14 +125,16 @@ class Sender:
                 log.warning("%s waits: %s", name, error)
                 await self._clock.sleep_until(self._clock.now() + _FIRST_MS)
 
-    async def _inbox(self, outlet: Outlet) -> dict[str, Any]:
+    async def _inbox(self, outlet: Outlet) -> InboxAnswer:
         caller = Caller(team=outlet.team, agent=outlet.agent)
         request = requests.GetInbox(after=outlet.after, wait=_WAIT, all=True)
-        return msgspec.to_builtins((await self._relay.call(caller, "inbox", request)).answer)
+        answer = (await self._relay.call(caller, "inbox", request)).answer
+        assert isinstance(answer, InboxAnswer), "the table says so"
+        return answer
 
-    async def _deliver(self, outlet: Outlet, item: dict[str, Any]) -> None:
-        """Send one item, as often as it takes; or give it up."""
-        parcel = await self._parcel(outlet, item)
+    async def _deliver(self, outlet: Outlet, items: tuple[ItemView, ...]) -> None:
+        """Send some items as one message, as often as it takes; or give them up."""
+        parcel = await self._parcel(outlet, items)
         began, wait = self._clock.now(), _FIRST_MS
         while True:
             try:
@@ -126,16 +143,32 @@ class Sender:
                 why = str(error)
                 over = self._clock.now() - began >= GIVE_UP_MS
                 if over or getattr(error, "permanent", False):
-                    await self._relay.outlets.give_up(outlet, item["seq"], why)
+                    for item in items:
+                        await self._relay.outlets.give_up(outlet, item.seq, why)
                     return
                 await self._relay.outlets.failed(outlet, why)
                 await self._clock.sleep_until(self._clock.now() + wait)
                 wait = min(wait * 2, _LONGEST_MS)
             else:
-                await self._relay.outlets.sent(outlet, item["seq"])
+                await self._relay.outlets.sent(outlet, items[-1].seq, count=len(items))
                 return
 
-    async def _parcel(self, outlet: Outlet, item: dict[str, Any]) -> Parcel:
+    async def _parcel(self, outlet: Outlet, items: tuple[ItemView, ...]) -> Parcel:
+        last = items[-1]
+        shown = notices.gathered(items, outlet.agent)
+        told = [await self._told(outlet, item) for item in shown]
+        item, handoff = told[-1]
+        return Parcel(
+            # The time tells it from an item that had this number before an older copy was restored.
+            id=f"{outlet.team}.{outlet.name}.{last.seq}.{last.kind}.{parse_time(last.at)}",
+            subject=wording.subject([item for item, _ in told]),
+            text="\n\n".join(wording.text(item, handoff) for item, handoff in told),
+            data={"type": f"inbox.{item['kind']}", "item": item, "handoff": handoff},
+        )
+
+    async def _told(self, outlet: Outlet, view: ItemView) -> tuple[View, View | None]:
+        """Return an item and the handoff it is about, as they are shown."""
+        item: View = msgspec.to_builtins(view)
         handoff: dict[str, Any] | None = None
         if item["handoff_id"] is not None:
             caller = Caller(team=outlet.team, agent=outlet.agent)
@@ -146,10 +179,12 @@ class Sender:
                 handoff = msgspec.json.decode(msgspec.json.encode(found.answer))["handoff"]
             except NotFoundError:
                 handoff = None
-        return Parcel(
-            # The time tells it from an item that had this number before an older copy was restored.
-            id=f"{outlet.team}.{outlet.name}.{item['seq']}.{item['kind']}.{parse_time(item['at'])}",
-            subject=wording.subject(item),
-            text=wording.text(item, handoff),
-            data={"type": f"inbox.{item['kind']}", "item": item, "handoff": handoff},
-        )
+        return item, handoff
+
+
+def _wanted(outlet: Outlet, page: InboxAnswer) -> tuple[ItemView, ...]:
+    return tuple(i for i in page.items if not outlet.kinds or i.kind in outlet.kinds)
+
+
+def _is_notice(item: ItemView) -> bool:
+    return item.kind == Kind.NOTICE

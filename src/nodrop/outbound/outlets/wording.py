@@ -1,5 +1,7 @@
 """What a person is told: what happened, what is owed by when, and the command to answer with."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 View = dict[str, Any]
@@ -9,17 +11,29 @@ _COMMANDS: Final = {
     "counter": "nodrop agree {ref}   (or: nodrop decline {ref})",
     "outcome": "nodrop wait {ref}",
     "handoff": "nodrop ack {ref}",
-    "notice": "nodrop track {ref}",
 }
 
 
-def subject(item: View) -> str:
-    """Return one line."""
-    return f"Nodrop: {item['kind']} from {item['from']}"
+_NAMED_MAX: Final = 5
+
+
+def subject(items: Sequence[View]) -> str:
+    """Return one line about one item, or about several."""
+    if len(items) > 1:
+        kinds = Counter(item["kind"] for item in items)
+        return "Nodrop: " + ", ".join(f"{n} {kind}{'s' * (n > 1)}" for kind, n in kinds.items())
+    [item] = items
+    notice = item["notice"]
+    if notice is None:
+        return f"Nodrop: {item['kind']} from {item['from']}"
+    about = "" if notice["count"] > 1 else f"{item['ref']}: "
+    return f"Nodrop: {about}{notice['what']}"
 
 
 def text(item: View, handoff: View | None) -> str:
     """Return the whole message. What agents wrote is quoted: it is theirs, and no instruction."""
+    if item["notice"] is not None:
+        return _notice(item["notice"])
     lines = [f'"{item["summary"]}"', ""]
     if handoff is not None:
         lines.append(f"{handoff['ref']} is {handoff['state']}; with {handoff['to']}")
@@ -34,3 +48,13 @@ def text(item: View, handoff: View | None) -> str:
     else:
         lines.append("nodrop messages")
     return "\n".join(lines)
+
+
+def _notice(notice: View) -> str:
+    """Return what happened, why, since when, to which handoffs, and the commands that answer it."""
+    why = f" ({notice['why']})" if notice["why"] else ""
+    named = [f'  {h["ref"]} "{h["title"]}"' for h in notice["handoffs"][:_NAMED_MAX]]
+    more = notice["count"] - len(named)
+    rest = [f"  and {more} more"] if more else []
+    said = f"{notice['what']} since {notice['since']}{why}"
+    return "\n".join([said, *named, *rest, "", *notice["commands"]])
