@@ -201,7 +201,7 @@ function apply(): void {
   for (const entry of entries) {
     const id = entry.handoff_id;
     const what = verb(entry);
-    inbox ||= what === null || what === "blocked" || FINAL.has(what) || what === "settled" || what === "escalated" || what === "nudged" || what === "answered";
+    inbox ||= what === null || what === "blocked" || FINAL.has(what) || what === "settled" || what === "escalated" || what === "nudged" || what === "answered" || what === "dismissed";
     if (id === null || what === null) continue;
     const next = fold(rows.get(id), entry);
     if (next === undefined) continue;

@@ -1,7 +1,7 @@
 /** Three lists: all handoffs, my inbox, dead letters with actions on many. */
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Handoff, Item, Problem } from "../api/client.ts";
+import { commandId, type Handoff, type Item, type Problem } from "../api/client.ts";
 import { type Action, DISCARD, REDRIVE } from "../state/actions.ts";
 import { readAgents } from "../state/agents.ts";
 import { changes, onEntries } from "../state/board.ts";
@@ -9,13 +9,14 @@ import { filter, go, open, withFilters } from "../state/route.ts";
 import { FINAL, fromView, word } from "../state/rows.ts";
 import { acts, api } from "../state/session.ts";
 import { ActionDialog } from "../ui/action.tsx";
-import { asProblem, Empty, Refusal, say, State, Time, useLoad } from "../ui/bits.tsx";
+import { asProblem, Command, Empty, Refusal, say, State, Time, useLoad } from "../ui/bits.tsx";
 import { Line, plural } from "../ui/text.tsx";
 import { RowLine } from "./now.tsx";
 
 const STATES = ["offered", "delivered", "accepted", "blocked", "completed", "failed", "rejected", "expired", "cancelled"];
 const PAGE = 100;
 const LETTERS_MAX = 5_000;
+const NAMED_MAX = 3;
 
 function Filters({ names }: { names: readonly [string, string][] }): JSX.Element {
   return (
@@ -91,7 +92,7 @@ export function InboxView(): JSX.Element {
     for (let pages = 0; pages < 10; pages++) {
       const page = await api.value.get("/inbox", { query: { after, limit: 200, all }, signal });
       items.push(...(page.items as Item[]));
-      if (page.items.length < 200) break;
+      if (page.after <= after) break;
       after = page.after;
     }
     return items.reverse();
@@ -125,23 +126,71 @@ export function InboxView(): JSX.Element {
       {value?.length === 0 && <Empty>Nothing waits for you.</Empty>}
       <ol class="plain items">
         {value?.map((item) => (
-          <li key={`${item.seq}`}>
-            <button type="button" class={`item ${item.open ? "" : "gone"}`} disabled={item.handoff_id === null} onClick={() => item.handoff_id && open(item.handoff_id)}>
-              <span class={`kind ${item.kind}`}>{item.kind}</span>
-              <span class="title">
-                <Line text={item.summary} most={300} />
-              </span>
-              <span class="sub">
-                from <Line text={item.from} most={60} /> · <Time at={item.at} /> {item.state && <State state={item.state} />}
-                <span class="ref">
-                  <Line text={item.ref ?? ""} most={60} />
-                </span>
-              </span>
-            </button>
-          </li>
+          <li key={`${item.seq}`}>{item.notice ? <Notice item={item} notice={item.notice} onDismissed={again} /> : <ItemButton item={item} />}</li>
         ))}
       </ol>
     </section>
+  );
+}
+
+function ItemButton({ item }: { item: Item }): JSX.Element {
+  return (
+    <button type="button" class={`item ${item.open ? "" : "gone"}`} disabled={item.handoff_id === null} onClick={() => item.handoff_id && open(item.handoff_id)}>
+      <span class={`kind ${item.kind}`}>{item.kind}</span>
+      <span class="title">
+        <Line text={item.summary} most={300} />
+      </span>
+      <span class="sub">
+        from <Line text={item.from} most={60} /> · <Time at={item.at} /> {item.state && <State state={item.state} />}
+        <span class="ref">
+          <Line text={item.ref ?? ""} most={60} />
+        </span>
+      </span>
+    </button>
+  );
+}
+
+/** What happened, why and since when, to which handoffs; the commands that answer it, and a way to dismiss it. */
+export function Notice({ item, notice, onDismissed }: { item: Item; notice: NonNullable<Item["notice"]>; onDismissed: () => void }): JSX.Element {
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [busy, setBusy] = useState(false);
+  const dismiss = async () => {
+    setBusy(true);
+    try {
+      for (const { id } of notice.handoffs) await api.value.post("/handoffs/{id}/dismiss", {}, { id, key: commandId() });
+      say(`Dismissed ${plural(notice.count, "notice")}. The log keeps what happened.`);
+    } catch (error) {
+      setProblem(asProblem(error));
+    }
+    setBusy(false);
+    onDismissed();
+  };
+  const more = notice.count - Math.min(notice.handoffs.length, NAMED_MAX);
+  return (
+    <div class={`item notice ${item.open ? "" : "gone"}`}>
+      <span class={`kind ${item.kind}`}>{item.kind}</span>
+      <span class="title">
+        <Line text={notice.what} most={200} />
+      </span>
+      <span class="sub">
+        since <Time at={notice.since} /> {notice.why && <Line text={`· ${notice.why}`} most={200} />}
+      </span>
+      <span class="noticed">
+        {notice.handoffs.slice(0, NAMED_MAX).map((handoff) => (
+          <button key={handoff.id} type="button" class="link" onClick={() => open(handoff.id)}>
+            <Line text={handoff.title} most={80} />
+          </button>
+        ))}
+        {more > 0 && ` and ${more} more`}
+      </span>
+      {item.open && notice.commands[0] && <Command text={notice.commands[0]} />}
+      {item.open && (
+        <button type="button" class="small" disabled={busy} aria-label={`Dismiss: ${notice.what}`} onClick={() => void dismiss()}>
+          Dismiss
+        </button>
+      )}
+      <Refusal problem={problem} />
+    </div>
   );
 }
 
