@@ -44,7 +44,7 @@ async def test_the_inbox_counts_what_it_leaves_out(quiet_office: Any) -> None:
     first = await coder("inbox")
     assert first.startswith("25 wait for you: 25 handoff")
     assert [handoff for handoff in ids if handoff in first] == ids[:20]
-    after = int(first.split("inbox(after=")[1].split(")")[0])
+    after = first.split('inbox(after="')[1].split('")')[0]
     rest = await coder("inbox", after=after)
     assert [handoff for handoff in ids if handoff in rest] == ids[20:]
     assert "5 or more are left out" in first
@@ -57,9 +57,31 @@ async def test_an_inbox_of_a_log_that_is_gone_is_shown_from_its_beginning(
     planner, coder = await quiet_office.join("planner"), await quiet_office.join("coder")
     handoff = named(await planner("hand_off", to="coder", title="one"))
     for tool, more in (("inbox", {}), ("wait", {"seconds": 1})):
-        told = await coder(tool, after=10_000, **more)
-        assert told.startswith("The log has no entry of that number")
+        told = await coder(tool, after="10000", **more)
+        assert told.startswith("The log has no such entry")
         assert handoff in told
+
+
+async def test_a_cursor_says_which_entry_it_means_and_not_only_its_number(
+    quiet_office: Any,
+) -> None:
+    """Numbers are used again once an older copy was restored; hashes are not."""
+    planner, coder = await quiet_office.join("planner"), await quiet_office.join("coder")
+    first, second = [
+        named(await planner("hand_off", to="coder", title=f"number {n}")) for n in range(2)
+    ]
+    told = await coder("inbox")
+    seq, there = told.split('after="')[1].split('"')[0].split(":")
+    assert len(there) == 16
+    assert "nothing waits" in await coder("inbox", after=f"{seq}:{there}")
+    another = f"{seq}:{'0' * 16}"
+    for tool, more in (("inbox", {}), ("wait", {"seconds": 1})):
+        anew = await coder(tool, after=another, **more)
+        assert anew.startswith("The log has no such entry")
+        assert first in anew
+        assert second in anew
+    assert (await coder.tried("read_log", after=another))[0].startswith("cursor_unknown")
+    assert "as it was told" in (await coder.tried("inbox", after="yesterday"))[0]
 
 
 async def test_the_open_ones_are_listed_page_by_page(quiet_office: Any) -> None:

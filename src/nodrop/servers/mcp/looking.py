@@ -1,7 +1,9 @@
 """The tools that look: who is there, what waits, where things stand, what happened."""
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +15,10 @@ from nodrop.servers.mcp.quoting import part, quoted
 from nodrop.servers.mcp.wording import LISTED_MAX, lines
 
 _PAGE_MAX: Final = 100
+_HASH_CHARS: Final = 16
+_CURSOR: Final = re.compile("([0-9]{1,18})(?::([0-9a-f]{8,64}))?")
 ANEW: Final = (
-    "The log has no entry of that number: the relay was restored from an older copy."
+    "The log has no such entry: the relay was restored from an older copy."
     " This is your inbox from its beginning."
 )
 
@@ -23,7 +27,12 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
     """What waits for an agent, as far as it was looked for."""
 
     items: Sequence[View] = ()
-    after: int = 0
+    more: int = 0
+    """Items that were found beyond these."""
+    kinds: Mapping[str, int] = {}
+    """How many of all of them are of each kind."""
+    after: str = ""
+    """The cursor to go on from."""
     anew: bool = False
     """Whether it begins at 0 because the log has no such place as was asked for."""
 
@@ -80,40 +89,69 @@ async def inbox(desk: Desk, said: tools.Inbox) -> str:
 async def mail(
     desk: Desk,
     *,
-    after: int = 0,
+    after: str = "",
     everything: bool = False,
     wait_seconds: float = 0,
     now: Callable[[], float] = time.monotonic,
 ) -> Mail:
     """Return what waits for the agent after a cursor; wait if there is nothing."""
-    until, anew = now() + wait_seconds, False
+    until, anew, place = now() + wait_seconds, False, _place(after)
     while True:
         left = max(until - now(), 0)
-        fields = {"after": after, "limit": _PAGE_MAX, "all": everything, "wait": round(left, 3)}
+        fields = {**place, "limit": _PAGE_MAX, "all": everything, "wait": round(left, 3)}
         try:
             page = await desk.call("inbox", fields)
         except CursorUnknownError:
-            after, anew = 0, True
+            place, anew = {}, True
             continue
+        items: Sequence[View] = page["items"]
         # A page of what no longer waits is passed over; the end of the inbox moves no cursor.
-        if page["items"] or page["after"] <= after:
-            return Mail(items=page["items"], after=page["after"], anew=anew)
-        after = page["after"]
+        if items or page["after"] <= place.get("after", 0):
+            break
+        place = {"after": page["after"], "after_hash": page.get("after_hash")}
+    shown = items[:LISTED_MAX]
+    if len(items) > len(shown):
+        page = await desk.call("log", {"after": shown[-1]["seq"] - 1, "limit": 1})
+    return Mail(
+        items=shown,
+        more=len(items) - len(shown),
+        kinds=Counter(str(item["kind"]) for item in items),
+        after=_cursor(page),
+        anew=anew,
+    )
+
+
+def _place(cursor: str) -> dict[str, Any]:
+    """Return the place in the log that a cursor means: a number, and the hash of the entry there."""
+    if not cursor:
+        return {}
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        problem = Problem(
+            path="after", message="expected a cursor as it was told, such as 12:0a1b2c3d"
+        )
+        raise InvalidRequestError(f"{problem.path}: {problem.message}", errors=(problem,))
+    seq, there = found.groups()
+    return {"after": int(seq), "after_hash": there}
+
+
+def _cursor(page: View) -> str:
+    """Return the cursor behind a page."""
+    there = page.get("after_hash")
+    return f"{page['after']}:{there[:_HASH_CHARS]}" if there else str(page["after"])
 
 
 def told(desk: Desk, found: Mail) -> str:
     """Return inbox items as an answer."""
-    shown = found.items[:LISTED_MAX]
     anew = ANEW if found.anew else None
-    if not shown:
-        return lines(anew, f"nothing waits for {desk.agent} (after={found.after})")
-    more = len(found.items) - len(shown)
-    after = shown[-1]["seq"] if more else found.after
+    after = f'after="{found.after}"'
+    if not found.items:
+        return lines(anew, f"nothing waits for {desk.agent} ({after})")
     return lines(
         anew,
         _counted(found),
-        quoted(wording.items(shown), by=[item["from"] for item in shown]),
-        f"{more} or more are left out: inbox(after={after})" if more else f"after={after}",
+        quoted(wording.items(found.items), by=[item["from"] for item in found.items]),
+        f"{found.more} or more are left out: inbox({after})" if found.more else after,
         "Next: ack takes a handoff or an outcome, answer answers a question or a counter;"
         " ack(decision=dismiss) takes a notice away.",
     )
@@ -122,10 +160,10 @@ def told(desk: Desk, found: Mail) -> str:
 def _counted(found: Mail) -> str:
     if not found.items:
         return "nothing waits"
-    kinds = [str(item["kind"]) for item in found.items]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    most = " or more" if len(kinds) >= _PAGE_MAX else ""
-    return f"{len(kinds)}{most} wait for you: {counts}"
+    counts = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
+    waiting = sum(found.kinds.values())
+    most = " or more" if waiting >= _PAGE_MAX else ""
+    return f"{waiting}{most} wait for you: {counts}"
 
 
 async def track(desk: Desk, said: tools.Track) -> str:
@@ -191,7 +229,7 @@ async def _piece(desk: Desk, handoff: View, said: tools.Track) -> str:
 
 async def read_log(desk: Desk, said: tools.ReadLog) -> str:
     """Read the log."""
-    fields: dict[str, Any] = {"limit": said.limit, "after": said.after or 0}
+    fields: dict[str, Any] = {"limit": said.limit, **_place(said.after or "")}
     if said.handoff is not None:
         fields["handoff_id"] = said.handoff
     elif said.after is None:
@@ -200,11 +238,11 @@ async def read_log(desk: Desk, said: tools.ReadLog) -> str:
     page = await desk.call("log", fields)
     found = page["entries"]
     if not found:
-        return lines(f"no entries after {fields['after']}")
+        return lines(f"no entries after {fields.get('after', 0)}")
     return lines(
         f"{len(found)} entries",
         quoted(wording.entries(found), by=[entry["actor"] for entry in found]),
-        f"later ones: read_log(after={page['after']})" if len(found) == said.limit else None,
+        f'later ones: read_log(after="{_cursor(page)}")' if len(found) == said.limit else None,
     )
 
 

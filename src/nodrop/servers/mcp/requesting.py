@@ -80,7 +80,7 @@ async def _wait_for_mail(desk: Desk, said: tools.Wait) -> str:
     return lines(
         looking.ANEW if page.anew else None,
         f"nothing came within {said.seconds:g} s.",
-        f"Next: wait(after={page.after}) goes on waiting, or do something else first.",
+        f'Next: wait(after="{page.after}") goes on waiting, or do something else first.',
     )
 
 

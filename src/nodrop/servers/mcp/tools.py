@@ -102,7 +102,7 @@ class Inbox(Arguments, frozen=True, kw_only=True):
     Look at the start of a turn and before you end one. Looking changes nothing: ack does.
     """
 
-    after: Annotated[int, Meta(description="Only what came after this seq.")] = 0
+    after: Annotated[str, Meta(description="Only what came after this, as it was told.")] = ""
     all: Annotated[bool, Meta(description="Also what no longer waits.")] = False
 
 
@@ -181,7 +181,7 @@ class Wait(Arguments, frozen=True, kw_only=True):
             description="At most 50; less if your client gives up sooner.",
         ),
     ] = WAIT_SECONDS
-    after: Annotated[int, Meta(description="Inbox: only what came after this seq.")] = 0
+    after: Annotated[str, Meta(description="Inbox: only what came after this.")] = ""
 
     @property
     def patience_seconds(self) -> float:
@@ -206,7 +206,7 @@ class Say(Arguments, frozen=True, kw_only=True):
 class ReadLog(Arguments, frozen=True, kw_only=True):
     """Read the team's log of everything that happened; the latest entries without `after`."""
 
-    after: int | None = None
+    after: str | None = None
     handoff: Handoff | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] = 20
 
