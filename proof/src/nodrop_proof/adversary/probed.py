@@ -85,7 +85,8 @@ class _Probe:
             time.sleep(_LOOK_SECONDS)
             busy = time.clock_gettime(clock) - self._used
             if busy >= _LONG_SECONDS and busy > self._seen[0]:
-                self._seen = (busy, _functions(sys._current_frames().get(self._thread)))  # noqa: SLF001  # the one way to see another thread
+                frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the one way to see another thread
+                self._seen = (busy, _functions(frames.get(self._thread)))
 
     def _beat(self) -> None:
         used = time.thread_time()
