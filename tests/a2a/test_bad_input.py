@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from nodrop.model.limits import DEFAULT
+
 AGENT = "/agents/coder"
 CURRENT = {"a2a-version": "1.0"}
 UNKNOWN = "0199aaaa-0000-7000-8000-000000000000"
@@ -295,3 +297,19 @@ async def test_an_observer_hands_nothing_off(office: Any) -> None:
     answer = await nobody.post(f"{AGENT}/", json=call(), headers=headers)
     assert (answer.json()["error"]["code"], "forbidden" in answer.text) == (-32600, True)
     assert await office.entries() == before
+
+
+async def test_a_body_counts_among_what_is_on_its_way_of_its_agent(office: Any) -> None:
+    planner = await office.http("planner")
+    sent = msgspec.json.encode(call("GetTask", {"id": UNKNOWN})) + b" " * 9_000
+    headers = {**CURRENT, "content-type": "application/json"}
+    incoming, most = office.relay.incoming, DEFAULT.incoming_bytes_per_agent_max
+    with incoming.counting(("default", "planner")) as counted:
+        counted(most - 9_000)
+        refused = await planner.post(f"{AGENT}/", content=sent, headers=headers)
+        assert refused.json()["code"] == "queue_full"
+    answer = await planner.post(f"{AGENT}/", content=sent, headers=headers)
+    assert "queue_full" not in answer.text
+    assert answer.json()["error"]["code"] == -32001
+    with incoming.counting(("default", "planner")) as counted:
+        counted(most)  # nothing of it is still counted

@@ -139,6 +139,27 @@ async def test_too_much_is_refused_as_at_every_door(
     assert await entries() == before
 
 
+@pytest.mark.parametrize("sent", [bytes, in_pieces], ids=["at once", "in pieces"])
+async def test_a_body_counts_among_what_is_on_its_way_of_its_agent(
+    relay: Relay, web: httpx2.AsyncClient, entries: Any, sent: Callable[[bytes], Any]
+) -> None:
+    before, offer = (
+        await entries(),
+        request(CALL, name="write_log", arguments={"text": "y" * 9_000}),
+    )
+    body = json.dumps(offer).encode()
+    with relay.incoming.counting(("default", "a")) as counted:
+        counted(relay.limits.incoming_bytes_per_agent_max - len(body) + 1)
+        refused = await web.post("/mcp", content=sent(body), headers=MINE)
+        assert refused.json()["code"] == "queue_full"
+        assert await entries() == before
+    answer = await web.post("/mcp", content=sent(body), headers=MINE)
+    assert answer.status_code == 200
+    assert await entries() > before
+    with relay.incoming.counting(("default", "a")) as counted:
+        counted(relay.limits.incoming_bytes_per_agent_max)  # nothing of it is still counted
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

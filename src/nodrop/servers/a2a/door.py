@@ -226,7 +226,8 @@ class A2ADoor:
             return
         authorization = headers.get(b"authorization")
         visit = await self.visit(authorization, agent, team=team, base=base, scope=scope)
-        body = await _body(receive, headers, self.request_bytes_max(visit))
+        with self._relay.incoming.counting((visit.caller.team, visit.caller.agent)) as counted:
+            body = await _body(receive, headers, self.request_bytes_max(visit), counted)
         rpc = rest == "/"
         refused = service.refusal_of_form(headers, body, rpc=rpc)
         called = _Called()
@@ -337,7 +338,9 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _body(receive: Receive, headers: Headers, bytes_max: int) -> bytes:
+async def _body(
+    receive: Receive, headers: Headers, bytes_max: int, counted: Callable[[int], None]
+) -> bytes:
     too_large = TooLargeError(f"the body is larger than {bytes_max} bytes")
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > bytes_max:
@@ -354,6 +357,7 @@ async def _body(receive: Receive, headers: Headers, bytes_max: int) -> bytes:
                 size += len(chunks[-1])
                 if size > bytes_max:
                     raise _Refused(too_large, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                counted(len(chunks[-1]))
                 more = message.get("more_body", False)
     except TimeoutError:
         slow = InvalidRequestError(

@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from nodrop.model.errors import (
     InvalidRequestError,
     NodropError,
+    QueueFullError,
     TooLargeError,
     UnavailableError,
 )
@@ -98,8 +99,16 @@ class MCPDoor:
         except NodropError as error:
             await refuse(send, error)
         else:
-            answer = _bounded(send, self._relay.limits.frame_bytes_max)
-            await sessions.handle_request({**scope, _CALLER: caller}, receive, answer)
+            with self._relay.incoming.counting((caller.team, caller.agent)) as counted:
+                body = _Body(receive, counted)
+                answer = _bounded(send, self._relay.limits.frame_bytes_max, body)
+                try:
+                    await sessions.handle_request({**scope, _CALLER: caller}, body, answer)
+                except Exception:
+                    if body.refused is None:
+                        raise
+            if body.refused is not None:
+                await refuse(send, body.refused, headers=[_CLOSE])  # the rest of it is not read
 
     async def _use(self, scope: Scope, name: str, arguments: Mapping[str, Any]) -> Answer:
         caller: Caller = scope[_CALLER]
@@ -120,12 +129,32 @@ class MCPDoor:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _bounded(send: Send, bytes_max: int) -> Send:
+class _Body:
+    """A request's body, counted for its agent as it comes; one too many ends here."""
+
+    def __init__(self, receive: Receive, counted: Callable[[int], None]) -> None:
+        self._receive = receive
+        self._counted = counted
+        self.refused: QueueFullError | None = None
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        try:
+            self._counted(len(message.get("body", b"")))
+        except QueueFullError as error:
+            self.refused = error
+            return {"type": "http.disconnect"}
+        return message
+
+
+def _bounded(send: Send, bytes_max: int, body: _Body) -> Send:
     """Return a `send` that says of too large a body what every door says, and not the SDK's words."""
     refused = False
 
     async def answer(message: Message) -> None:
         nonlocal refused
+        if body.refused is not None:
+            return
         if message.get("status") == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             refused = True
             error = TooLargeError(f"the body is larger than {bytes_max} bytes")
