@@ -10,10 +10,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from kit.certificate import certificate
 from nodrop.app import listening
+from nodrop.model.limits import DEFAULT
 from nodrop.relay.relay import Relay
+from nodrop.servers.listener.connections import Connections
 from nodrop.servers.listener.server import TLS, Patience, listen
 
 SECONDS_MAX = 20.0
@@ -36,11 +39,19 @@ async def healthy(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def patient(tls: TLS | None, seconds: float) -> AsyncGenerator[int]:
-    """Listen with so much patience; yields the port."""
+async def patient(
+    tls: TLS | None, seconds: float, *, connections: int = DEFAULT.connections_max
+) -> AsyncGenerator[int]:
+    """Listen with so much patience, and room for so many; yields the port."""
     patience = Patience(head_seconds=seconds, parting_seconds=seconds)
     async with listen(
-        healthy, host="127.0.0.1", port=0, frame_bytes_max=1_000, tls=tls, patience=patience
+        healthy,
+        host="127.0.0.1",
+        port=0,
+        frame_bytes_max=1_000,
+        tls=tls,
+        patience=patience,
+        connections=Connections(replace(DEFAULT, connections_max=connections)),
     ) as url:
         yield urlsplit(url).port or 0
 
@@ -93,6 +104,32 @@ async def test_half_a_handshake_would_stay_without_the_bound(tls: TLS) -> None:
         assert await serves(port, tls), "others are served beside it"
         staying.cancel()
         await asyncio.gather(staying, return_exceptions=True)
+
+
+@pytest.mark.parametrize("room", [20, 200], ids=["bounded", "CONTROL: room for all"])
+async def test_handshakes_are_half_of_all_connections_at_most(tls: TLS, room: int) -> None:
+    async with asyncio.timeout(SECONDS_MAX), patient(tls, LONG, connections=room) as port:
+        crowd = [asyncio.create_task(heard(port, HELLO)) for _ in range(15)]
+        if room > 30:
+            assert await serves(port, tls)
+            assert not any(task.done() for task in crowd)
+        else:
+            closing = asyncio.as_completed(crowd)
+            assert [await next(closing) for _ in range(5)] == [b""] * 5
+            assert await shakes_hands(port, trusting(tls)) is None
+            assert sum(task.done() for task in crowd) == 5
+        for task in crowd:
+            task.cancel()
+        await asyncio.gather(*crowd, return_exceptions=True)
+        while not await serves_now(port, tls):  # until the relay has seen that they are gone
+            pass
+
+
+async def serves_now(port: int, tls: TLS) -> bool:
+    try:
+        return await serves(port, tls)
+    except (ssl.SSLError, ConnectionError):
+        return False
 
 
 NO_TLS = {

@@ -41,6 +41,7 @@ class Connections:
         room = limits.connections_max if descriptors is None else max(descriptors - reserved, 1)
         self.most = min(limits.connections_max, room)
         self.per_agent = min(limits.connections_per_agent_max, max(self.most // 2, 1))
+        self._handshakes = max(self.most // 2, 1)
         self.backlog = _BACKLOG_MAX if descriptors is None else min(_BACKLOG_MAX, reserved // 2)
         """Connections that the kernel may hold for us: they come all at once, out of the reserve."""
         self.keep_alive_seconds = limits.keep_alive_ms / 1_000
@@ -64,6 +65,11 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def has_room_to_shake_hands(self, under_way: int) -> bool:
+        """Whether another TLS handshake may begin: those are half of all connections at most."""
+        room = self.most + self._newcomers - len(self._open)
+        return under_way < min(self._handshakes, room)
 
     def made(self, transport: Transport) -> None:
         """Count a new connection; close another one, or this one, if it is one too many."""

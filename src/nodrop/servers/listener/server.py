@@ -6,6 +6,7 @@ Serves whatever ASGI application it is given and knows none of the doors.
 import asyncio
 import logging
 import socket
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,6 +14,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 import msgspec
 import uvicorn
@@ -137,6 +139,25 @@ class _Config(uvicorn.Config):
         self.open_connections = open_connections
         self.lost = asyncio.Event()
         """Set by every connection that ends."""
+        self.handshakes: WeakSet[ssl.SSLObject] = WeakSet()
+        """TLS handshakes under way. One that is given up is freed, and so no longer here."""
+
+    def load(self) -> None:
+        """Get ready to serve, with a bound on handshakes: a connection counts once its own is done."""
+        super().load()
+        if self.ssl is not None:
+            self.ssl.wrap_bio = partial(self._shake_hands, self.ssl.wrap_bio)
+
+    def _shake_hands(
+        self, wrap: Callable[..., ssl.SSLObject], came: ssl.MemoryBIO, *args: Any, **named: Any
+    ) -> ssl.SSLObject:
+        """Begin a handshake. One too many fails as if its client had gone."""
+        made = wrap(came, *args, **named)
+        if self.open_connections.has_room_to_shake_hands(len(self.handshakes)):
+            self.handshakes.add(made)
+        else:
+            came.write_eof()
+        return made
 
 
 class _Server(uvicorn.Server):
@@ -242,6 +263,8 @@ class _Http(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Expect a request."""
         super().connection_made(transport)
+        if (shaken := transport.get_extra_info("ssl_object")) is not None:
+            self.config.handshakes.discard(shaken)
         self._expect(self._patience.head_seconds, self._refuse_slow)
         self._open.made(transport)
 
