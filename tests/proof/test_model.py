@@ -616,6 +616,7 @@ def test_the_relay_answers_as_the_model_does() -> None:
     )
 
 
+@pytest.mark.timeout(300)  # seconds of work, which others may want to share
 @pytest.mark.parametrize(
     "control",
     [
