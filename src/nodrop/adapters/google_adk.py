@@ -62,10 +62,7 @@ def remote_agent(to: str, **terms: Unpack[Handing]) -> BaseAgent:
             answer = await hand_off("".join(part.text or "" for part in parts or ()))
             said = types.Content(role="model", parts=[types.Part(text=answer.text)])
             yield AdkEvent(
-                author=self.name,
-                invocation_id=ctx.invocation_id,
-                branch=ctx.branch,
-                content=said,
+                author=self.name, invocation_id=ctx.invocation_id, branch=ctx.branch, content=said
             )
 
     return RemoteAgent(name=hand_off.participant, description=hand_off.description)
@@ -92,11 +89,9 @@ class SessionDriver:
         waiting: dict[str, dict[str, Any]] = {}
         output: Any = None
         stop = asyncio.Event()
+        message = types.Content(role="user", parts=parts)
         run = runner.run_async(
-            user_id=user,
-            session_id=work.id,
-            new_message=types.Content(role="user", parts=parts),
-            abort_signal=stop,
+            user_id=user, session_id=work.id, new_message=message, abort_signal=stop
         )
         try:
             async with aclosing(run) as events:
