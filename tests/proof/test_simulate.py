@@ -123,7 +123,8 @@ def broken(
 ) -> Report:
     """Return the first simulation, of a few, in which something is noticed."""
     with control():
-        reports = (simulation.run(plan(seed), store=store) for seed in range(1, 25))
+        # Not from 1: what there is much of under seed 2 takes ten times as long as under the others.
+        reports = (simulation.run(plan(seed), store=store) for seed in range(3, 27))
         return next(report for report in reports if not report.ok)
 
 
