@@ -236,7 +236,7 @@ async def test_the_person_is_to_decide_although_the_requester_has_the_outcome(
     waiting = [(item["kind"], item["summary"]) for item in (await me("inbox"))["items"]]
     [(kind, notice)] = waiting
     why = 'inbox_monitor\'s step "dead"'
-    failed = f"bug: it failed with code_agent since 2026-01-01T00:00:00.000Z ({why})"
+    failed = f'bug: it failed with code_agent, "no access", since 2026-01-01T00:00:00.000Z ({why})'
     assert (kind, notice) == ("notice", failed)
     bystander = await office.join("bystander")
     assert (await bystander("inbox"))["items"] == [], "nobody asked it to decide"

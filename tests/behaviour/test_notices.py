@@ -189,6 +189,7 @@ async def test_a_dead_letter_says_what_happened_why_since_when_and_what_answers_
         "agent": "code_agent",
         "code": None,
         "what": "it failed with code_agent",
+        "reason": "no access",
         "why": 'the team\'s step "dead"',
         "since": "2026-01-01T00:01:00.000Z",
         "commands": [
@@ -236,6 +237,21 @@ async def test_a_step_of_the_offer_is_called_the_requesters_own(
     assert asked["commands"][0] == f"nodrop answer {offered['id']} TEXT"
 
 
+async def test_the_reason_of_an_erased_dead_letter_is_told_no_more(
+    office: Any, inbox_monitor: Any, code_agent: Any
+) -> None:
+    me = await office.person()
+    dead = await dead_letter(inbox_monitor, code_agent)
+    await office.settled()
+    assert (await notice(me))["reason"] == "no access"
+    await me("discard", dead["id"])
+    office.clock.advance(1)
+    await me("erase", dead["id"])
+    [item] = [i for i in (await me("inbox", all=True))["items"] if i["kind"] == "notice"]
+    assert (item["open"], item["notice"]["reason"]) == (False, None)
+    assert item["notice"]["what"] == "it failed with code_agent"
+
+
 # --- gathered -----------------------------------------------------------------------------------
 
 
@@ -262,7 +278,7 @@ async def test_ten_dead_letters_of_one_agent_are_one_notice_with_their_count(
     ]
     assert told["commands"] == ["nodrop dlq list", f"nodrop dismiss {ids[0]} --alike"]
     assert item["summary"] == (
-        "10 handoffs failed with code_agent since 2026-01-01T00:00:01.000Z"
+        '10 handoffs failed with code_agent, "no access", since 2026-01-01T00:00:01.000Z'
         ' (the team\'s step "dead")'
     )
     assert (item["handoff_id"], item["open"]) == (ids[-1], True)

@@ -148,7 +148,10 @@ async def test_notices_to_a_person_are_gathered_into_one_message(office: Office)
     assert parcel.subject == "Nodrop: 10 handoffs failed with worker"
     assert parcel.text == "\n".join(
         [
-            '10 handoffs failed with worker since 2026-01-01T00:00:00.000Z (the team\'s step "dead")',
+            (
+                '10 handoffs failed with worker, "no access", since 2026-01-01T00:00:00.000Z'
+                ' (the team\'s step "dead")'
+            ),
             *[f'  asker/k{n} "bug {n}"' for n in range(5)],
             "  and 5 more",
             "",
@@ -179,7 +182,7 @@ async def test_what_came_with_notices_is_in_the_same_message(office: Office) -> 
         parcel = await office.mailbox.next()
         assert office.mailbox.parcels.empty()
     assert parcel.subject == "Nodrop: 1 notice, 1 message"
-    assert parcel.text.startswith("10 handoffs failed with worker since ")
+    assert parcel.text.startswith("10 handoffs failed with worker, ")
     assert parcel.text.endswith('"hello"\n\nnodrop messages')
 
 

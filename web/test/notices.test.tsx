@@ -14,6 +14,7 @@ const NOTICE = {
   agent: "code_agent",
   code: null,
   what: "4 handoffs failed with code_agent",
+  reason: "no <i>access</i>",
   why: 'the team\'s step "dead"',
   since: "2026-01-01T00:00:01.000Z",
   commands: ["nodrop dlq list", "nodrop dismiss a/k1 --alike"],
@@ -35,7 +36,7 @@ function answering(status: number): string[] {
 test("a notice says what happened, why, since when, to which handoffs, and the command", () => {
   const { container } = render(<Notice item={ITEM} notice={NOTICE} onDismissed={() => undefined} />);
   const said = container.textContent;
-  for (const part of [NOTICE.what, NOTICE.why, "Bug <b>1</b>", "Bug <b>3</b>", "and 1 more", "nodrop dlq list"]) expect(said).toContain(part);
+  for (const part of [NOTICE.what, NOTICE.reason, NOTICE.why, "Bug <b>1</b>", "Bug <b>3</b>", "and 1 more", "nodrop dlq list"]) expect(said).toContain(part);
   expect(said).not.toContain("Bug <b>4</b>");
   expect(container.querySelector("b")).toBeNull();
 });

@@ -334,6 +334,8 @@ class NoticeView(View, frozen=True, kw_only=True):
     """Whose move it is about."""
     code: str | None
     what: str
+    reason: str | None
+    """What the agent said when it failed or rejected it, shortened; of several, what all said."""
     why: str | None
     """The escalation step that told the reader, and whose it is; None: no step did."""
     since: str

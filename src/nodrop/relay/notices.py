@@ -17,6 +17,7 @@ from nodrop.protocol.times import format_duration, format_time
 
 _RELAY: Final = "relay"
 """The recipient of a group."""
+_REASON_CHARS_MAX: Final = 200
 _DEAD: Final = frozenset(state.value for state in DEAD)
 _OF_THE_RELAY: Final = frozenset({"escalated", "nudged"})
 """Notices about how a handoff stands; the others are about one thing that happened."""
@@ -31,7 +32,9 @@ class _Cause(Value, frozen=True, kw_only=True):
     code: str | None = None
 
 
-def of(m: Mail, h: Handoff, reader: str, title: str) -> views.NoticeView:
+def of(
+    m: Mail, h: Handoff, reader: str, *, title: str, reason: str | None = None
+) -> views.NoticeView:
     """Return a notice about `h` as `reader` is told of it."""
     kind = m.type.removeprefix("handoff.").removesuffix(".v1")
     cause = _standing(h, m.at) if kind in _OF_THE_RELAY else _happened(h, kind, m.at)
@@ -40,6 +43,7 @@ def of(m: Mail, h: Handoff, reader: str, title: str) -> views.NoticeView:
         agent=cause.agent,
         code=cause.code,
         what=_what(cause.about, cause.agent, cause.code, reader, "it"),
+        reason=reason[:_REASON_CHARS_MAX] if reason and cause.about in _DEAD else None,
         why=_why(m, h, reader),
         since=format_time(cause.since),
         commands=_commands(cause, h, reader),
@@ -51,7 +55,8 @@ def of(m: Mail, h: Handoff, reader: str, title: str) -> views.NoticeView:
 def summary(notice: views.NoticeView) -> str:
     """Return a notice in one line."""
     why = f" ({notice.why})" if notice.why else ""
-    said = f"{notice.what} since {notice.since}{why}"
+    reason = f', "{notice.reason}",' if notice.reason else ""
+    said = f"{notice.what}{reason} since {notice.since}{why}"
     return said if notice.count > 1 else f"{notice.handoffs[0].title}: {said}"
 
 
@@ -77,6 +82,7 @@ def _together(group: list[views.ItemView], reader: str) -> views.ItemView:
     notice = replace(
         first,
         what=_what(first.about, first.agent, first.code, reader, them),
+        reason=first.reason if len({notice.reason for notice in notices}) == 1 else None,
         since=min(notice.since for notice in notices),
         commands=(each, alike),
         count=len(group),

@@ -12,7 +12,7 @@ import msgspec
 from nodrop.log.port import LARGE_BODY_BYTES, Body, Key, Mail, Store
 from nodrop.model import mail
 from nodrop.model.errors import LimitReachedError, NotFoundError
-from nodrop.model.handoff import Answer, BodyRef, Handoff, State, Terms
+from nodrop.model.handoff import DEAD, Answer, BodyRef, Handoff, State, Terms
 from nodrop.model.limits import Limits
 from nodrop.model.mail import Kind
 from nodrop.model.roles import Role
@@ -450,7 +450,8 @@ class Shows:
                 place = self._place(handoff) if handoff and m.kind == Kind.HANDOFF else None
                 if place is not None:
                     said = f"{said} (queued {place[0]} of {place[1]})"
-                shown.append(_item(m, handoff, said, is_open=is_open, reader=reader))
+                reason = _reason(handoff, bodies) if m.kind == Kind.NOTICE else None
+                shown.append(_item(m, handoff, said, is_open=is_open, reader=reader, reason=reason))
         return (tuple(shown) if everything or each else notices.gathered(shown, reader)), read
 
     async def entries(
@@ -534,6 +535,8 @@ def _named_by(mails: Sequence[Mail], team: str, handoffs: Mapping[str, Handoff])
         for m in mails
         if m.kind == Kind.QUESTION and m.handoff_id is not None and m.version is not None
     }
+    noticed = (handoffs.get(m.handoff_id or "") for m in mails if m.kind == Kind.NOTICE)
+    wanted |= {_outcome_key(h) for h in noticed if h is not None and h.state in DEAD}
     return {(of, handoff, version) for of, handoff, version in wanted if handoff is not None}
 
 
@@ -604,14 +607,29 @@ def _said(m: Mail, handoff: Handoff | None, bodies: dict[BodyKey, bytes | None])
     return content.title or content.trigger or handoff.capability or "(untitled)"
 
 
+def _reason(handoff: Handoff | None, bodies: dict[BodyKey, bytes | None]) -> str | None:
+    """Return why a dead letter ended, in the words of who ended it."""
+    if handoff is None or handoff.state not in DEAD:
+        return None
+    body = bodies.get(_outcome_key(handoff))
+    reason = None if body is None else canonical.loads(body).get("reason")
+    return reason if isinstance(reason, str) else None
+
+
 def _item(
-    m: Mail, handoff: Handoff | None, named: str, *, is_open: bool, reader: str
+    m: Mail,
+    handoff: Handoff | None,
+    named: str,
+    *,
+    is_open: bool,
+    reader: str,
+    reason: str | None = None,
 ) -> views.ItemView:
     told = _SUMMARIES[Kind(m.kind)] if m.handoff_id is not None else "{title}"
     told = told.format(title=named, state=handoff.state if handoff else "")
     notice = None
     if m.kind == Kind.NOTICE and handoff is not None:
-        notice = notices.of(m, handoff, reader, named)
+        notice = notices.of(m, handoff, reader, title=named, reason=reason)
         told = notices.summary(notice)
     return views.ItemView(
         kind=m.kind,

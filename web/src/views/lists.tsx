@@ -170,7 +170,7 @@ export function Notice({ item, notice, onDismissed }: { item: Item; notice: NonN
     <div class={`item notice ${item.open ? "" : "gone"}`}>
       <span class={`kind ${item.kind}`}>{item.kind}</span>
       <span class="title">
-        <Line text={notice.what} most={200} />
+        <Line text={notice.reason ? `${notice.what}: “${notice.reason}”` : notice.what} most={300} />
       </span>
       <span class="sub">
         since <Time at={notice.since} /> {notice.why && <Line text={`· ${notice.why}`} most={200} />}

@@ -99,7 +99,8 @@ def _show_notices(items: list[dict[str, Any]], session: Session) -> None:
         elif notice["count"] > 1:
             since = f"from {since} on"
         why = f" ({notice['why']})" if notice["why"] else ""
-        said = styled(f"{notice['what']} {since}{why}")
+        reason = f', "{notice["reason"]}",' if notice["reason"] else ""
+        said = styled(f"{notice['what']}{reason} {since}{why}")
         first = notice["handoffs"][:_NAMED_MAX]
         more = f" and {notice['count'] - len(first)} more" if notice["count"] > len(first) else ""
         named = ", ".join(f"{h['ref']} ({h['title']})" for h in first) + more

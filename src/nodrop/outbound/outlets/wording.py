@@ -56,5 +56,6 @@ def _notice(notice: View) -> str:
     named = [f'  {h["ref"]} "{h["title"]}"' for h in notice["handoffs"][:_NAMED_MAX]]
     more = notice["count"] - len(named)
     rest = [f"  and {more} more"] if more else []
-    said = f"{notice['what']} since {notice['since']}{why}"
+    reason = f', "{notice["reason"]}",' if notice["reason"] else ""
+    said = f"{notice['what']}{reason} since {notice['since']}{why}"
     return "\n".join([said, *named, *rest, "", *notice["commands"]])
