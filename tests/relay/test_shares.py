@@ -6,14 +6,17 @@ import time
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from nodrop.app import open_relay
 from nodrop.model.errors import InvalidRequestError, UnavailableError
 from nodrop.model.limits import DEFAULT
+from nodrop.protocol.coordination.talk_requests import ListTopics
 from nodrop.protocol.requests import GetInbox
-from nodrop.relay.relay import Caller
+from nodrop.relay.asking import Awaited
+from nodrop.relay.relay import Caller, Relay
 from nodrop.relay.room import COSTLY_SECONDS, SLICE_SECONDS, Shares
 
 ALICE, MALLORY = ("default", "alice"), ("default", "mallory")
@@ -143,6 +146,26 @@ async def test_the_time_of_a_poll_is_counted_for_its_agent(tmp_path: Path) -> No
         relay.shares.spent = counted
         await relay.call(caller, "inbox", GetInbox(wait=0.001))
         assert MALLORY in spent
+
+
+@pytest.mark.parametrize("in_debt", [True, False], ids=["in debt", "CONTROL: free"])
+async def test_what_is_asked_for_on_a_channel_begins_when_its_agent_has_time(
+    tmp_path: Path, *, in_debt: bool
+) -> None:
+    async with open_relay(tmp_path / "team.db", home=tmp_path) as relay:
+        caller = Caller(team="default", agent="mallory")
+        begun = asyncio.Event()
+        with mock.patch.object(Relay, "_carry_out", side_effect=lambda *_: begun.set()):
+            if in_debt:
+                relay.shares.spent(MALLORY, 10 * COSTLY_SECONDS)
+            asking = Awaited(caller, "topics", ListTopics())
+            relay.ask(asking)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert begun.is_set() is not in_debt
+            async with asyncio.timeout(20):
+                await begun.wait()
+        asking.answered.cancel()
 
 
 async def _awaited(work: Awaitable[None]) -> None:
