@@ -155,7 +155,11 @@ async def test_what_is_asked_for_on_a_channel_begins_when_its_agent_has_time(
     async with open_relay(tmp_path / "team.db", home=tmp_path) as relay:
         caller = Caller(team="default", agent="mallory")
         begun = asyncio.Event()
-        with mock.patch.object(Relay, "_carry_out", side_effect=lambda *_: begun.set()):
+
+        def begin(*_: object) -> None:
+            begun.set()
+
+        with mock.patch.object(Relay, "_carry_out", side_effect=begin):
             if in_debt:
                 relay.shares.spent(MALLORY, 10 * COSTLY_SECONDS)
             asking = Awaited(caller, "topics", ListTopics())

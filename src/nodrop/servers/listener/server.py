@@ -149,14 +149,14 @@ class _Config(uvicorn.Config):
             self.ssl.wrap_bio = partial(self._shake_hands, self.ssl.wrap_bio)
 
     def _shake_hands(
-        self, wrap: Callable[..., ssl.SSLObject], came: ssl.MemoryBIO, *args: Any, **named: Any
+        self, wrap: Callable[..., ssl.SSLObject], incoming: ssl.MemoryBIO, *args: Any, **named: Any
     ) -> ssl.SSLObject:
         """Begin a handshake. One too many fails as if its client had gone."""
-        made = wrap(came, *args, **named)
+        made = wrap(incoming, *args, **named)
         if self.open_connections.has_room_to_shake_hands(len(self.handshakes)):
             self.handshakes.add(made)
         else:
-            came.write_eof()
+            incoming.write_eof()
         return made
 
 
