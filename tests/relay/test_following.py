@@ -1,7 +1,10 @@
 """Following: who waits for a handoff is told once, by the commit that brings it about."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from nodrop.model.errors import NotFoundError, UnavailableError
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests
 from nodrop.protocol.views import HandoffAnswer
+from nodrop.relay.handoffs import following
 from nodrop.relay.relay import Caller, Relay, Reply
 from nodrop.testing.clock import FakeClock
 
@@ -114,3 +118,43 @@ async def test_a_relay_that_stops_lets_nobody_wait(relay: Relay) -> None:
     await relay.stop()
     with pytest.raises(UnavailableError):
         await asyncio.wait_for(waiting, 30)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "outcome"),
+    [
+        (following.SHOWN_AT_ONCE, nullcontext()),
+        (10_000, pytest.raises(AssertionError, match="in one turn")),  # a control
+    ],
+)
+async def test_a_thousand_who_follow_one_handoff_are_told_in_several_turns_of_the_loop(
+    relay: Relay,
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: int,
+    outcome: AbstractContextManager[object],
+) -> None:
+    monkeypatch.setattr(following, "SHOWN_AT_ONCE", at_once)
+    told: Counter[int] = Counter()
+    turns = 0
+    tell = following.Following._tell  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it is counted
+
+    def counted(self: following.Following, *args: Any, **named: Any) -> None:
+        told[turns] += 1
+        tell(self, *args, **named)
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(count)
+
+    handoff_id = await offered(relay)
+    calls = (relay.call(ME, "get_handoff", FINISHED, reference=handoff_id) for _ in range(1_000))
+    waiting = [asyncio.create_task(call) for call in calls]
+    await turn()
+    monkeypatch.setattr(following.Following, "_tell", counted)
+    loop = asyncio.get_running_loop()
+    count()
+    await ended(relay, handoff_id)
+    assert {rungs(await each)[-1] for each in waiting} == {"outcome_delivered"}
+    with outcome:
+        assert max(told.values()) <= 64, "in one turn"

@@ -23,6 +23,9 @@ UNBLOCKED: Final = "unblocked"
 BLOCKED: Final = "blocked"
 """What somebody who may be asked waits for: a question is open, or none will come any more."""
 
+SHOWN_AT_ONCE: Final = 64
+"""Followers of one handoff who are shown a change in one turn of the event loop."""
+
 Goal = Callable[[Handoff], bool]
 Told = Callable[[Handoff, bool], None]
 """Takes the handoff, and whether the wait ran out."""
@@ -198,8 +201,16 @@ class Following:
         """Show a handoff that changed to those who follow it."""
         followers = self._followers.get((handoff.team, handoff.id))
         if followers is not None:
-            for follower in tuple(followers):
+            self._show(handoff, tuple(followers))
+
+    def _show(self, handoff: Handoff, followers: tuple[Follower, ...]) -> None:
+        """Show a handoff to a few of its followers, and to the others in the next turns of the loop."""
+        key = (handoff.team, handoff.id)
+        for follower in followers[:SHOWN_AT_ONCE]:
+            if follower.key == key:  # else it follows another by now
                 self._look(follower, handoff)
+        if rest := followers[SHOWN_AT_ONCE:]:
+            asyncio.get_running_loop().call_soon(self._show, handoff, rest)
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""
