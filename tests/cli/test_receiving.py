@@ -15,12 +15,13 @@ def remembered(home: Path, agent: str) -> dict[str, int]:
 
 def test_the_inbox_shows_what_waits(nodrop: Run, send: Send) -> None:
     ref = send("--title", "Look at this", to="reader")
-    shown = nodrop("inbox", "--agent", "reader")
+    shown = nodrop("inbox", "--agent", "reader", COLUMNS="80")
     assert shown.code == 0
-    assert shown.out.splitlines()[0].split() == ["seq", "kind", "from", "what", "handoff", "when"]
-    row = shown.out.splitlines()[1]
-    assert all(word in row for word in ("handoff", "a", "Look at this", ref))
+    header, row, below = shown.out.splitlines()
+    assert header.split() == ["seq", "kind", "what", "when"]
+    assert all(word in row for word in ("handoff", "a: Look at this"))
     assert row.rstrip().endswith(("now", "ago"))
+    assert below.strip() == ref
     [item] = nodrop("inbox", "--agent", "reader", "--json").json["items"]
     seq = str(item["seq"])
     assert nodrop("inbox", "--agent", "reader", "--after", seq, "--json").json["items"] == []

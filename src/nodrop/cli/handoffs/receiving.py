@@ -114,8 +114,9 @@ def _show_notices(items: list[dict[str, Any]], session: Session) -> None:
 
 
 def _show_table(items: list[dict[str, Any]], session: Session) -> None:
+    """Show each item with its reference on a line of its own, which an 80-column screen has room for."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for column in ("seq", "kind", "from", "what", "handoff", "when"):
+    for column in ("seq", "kind", "what", "when"):
         table.add_column(column, no_wrap=column != "what")
     for item in items:
         style = _KIND_STYLES.get(item["kind"], "") if item["open"] else "bright_black"
@@ -124,11 +125,14 @@ def _show_table(items: list[dict[str, Any]], session: Session) -> None:
         table.add_row(
             styled(item["seq"], "bright_black"),
             styled(item["kind"], style),
-            styled(item["from"], "bold" if item["open"] else "bright_black"),
-            styled(what, "" if item["open"] else "bright_black"),
-            styled(item["ref"] or "", "cyan"),
+            line(
+                (item["from"], "bold" if item["open"] else "bright_black"),
+                (f": {what}", "" if item["open"] else "bright_black"),
+            ),
             styled(screen.ago(item["at"], session.now()), "bright_black"),
         )
+        if item["ref"]:
+            table.add_row("", "", styled(item["ref"], "cyan"), "")
     screen.console().print(table)
 
 
