@@ -103,9 +103,11 @@ async def story(clock: FakeClock, inbox: Any, code: Any, support: Any, me: Any) 
         print(f"      {name} hears:", (await item(agent, "notice", "stuck")).summary)
 
     clock.advance(30 * MINUTE)
-    print("09:30 code_agent is reminded:", (await item(code, "notice", "nudged: Login")).summary)
+    print(
+        "09:30 code_agent is reminded:", (await item(code, "notice", "you owe an update")).summary
+    )
     clock.advance(30 * MINUTE)
-    print("10:00 me hears:", (await item(me, "notice", "escalated")).summary)
+    print("10:00 me hears:", (await item(me, "notice", "code_agent owes")).summary)
 
     question = {"attempt": 1, "question": "Which app version?", "to": "me"}
     await code.call("block", question, handoff=bug["id"])

@@ -150,7 +150,7 @@ async def test_the_deadline_passes_with_everybody_away(office: Any, inbox_monito
     after = 0
     while True:
         page = await me("inbox", after=after, wait="60s", all=True)
-        if any(i["summary"].startswith("escalated") for i in page["items"]):
+        if any("passed with code_agent" in i["summary"] for i in page["items"]):
             break
         after = page["after"]
 

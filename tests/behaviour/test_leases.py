@@ -176,10 +176,10 @@ async def test_an_assistant_that_misses_its_update_is_nudged_and_escalated_not_f
 
     office.clock.advance(20 * MINUTE)
     nudge = (await code_agent("inbox", after=0, wait="60s", all=True))["items"]
-    nudged = await _wait_for_notice(code_agent, "nudged")
+    nudged = await _wait_for_notice(code_agent, "you owe an update")
     assert nudged["handoff_id"] == offered["id"], nudge
     office.clock.advance(10 * MINUTE)
-    told = await _wait_for_notice(await office.person(), "escalated")
+    told = await _wait_for_notice(await office.person(), "code_agent owes an update")
     assert told["handoff_id"] == offered["id"]
 
     view = (await inbox_monitor("get_handoff", offered["id"]))["handoff"]
@@ -192,7 +192,7 @@ async def _wait_for_notice(agent: Any, what: str) -> dict[str, Any]:
     while True:
         page = await agent("inbox", after=after, wait="60s", all=True)
         for item in page["items"]:
-            if item["kind"] == "notice" and item["summary"].startswith(what):
+            if item["kind"] == "notice" and what in item["summary"]:
                 return item
         after = page["after"]
 
