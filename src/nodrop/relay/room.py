@@ -8,7 +8,7 @@ commit is counted too, so that a burst cannot pass between two commits.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -204,26 +204,64 @@ class Room:
             del counter[key]
 
 
+class _Line:
+    """The turns of one agent: how many are free, and who waits for one, in order."""
+
+    __slots__ = ("free", "waiting")
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+
+
 class Turns:
-    """Agents that do something so many at a time; more of one agent's wait in line."""
+    """Agents that do something so many at a time; more of one agent's wait in line.
+
+    Any number of those who wait may give up at once: each takes the same time, which with a semaphore of
+    asyncio grows with their number.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lines: dict[Key, asyncio.Semaphore] = {}
-        self._present: Counter[Key] = Counter()
+        self._lines: dict[Key, _Line] = {}
 
     @asynccontextmanager
     async def turn(self, key: Key) -> AsyncGenerator[None]:
         """Enter when it is the agent's turn."""
-        line = self._lines.setdefault(key, asyncio.Semaphore(self._most))
-        self._present[key] += 1
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(self._most)
+        if line.free:
+            line.free -= 1
+        else:
+            await self._wait(key, line)
         try:
-            async with line:
-                yield
+            yield
         finally:
-            self._present[key] -= 1
-            if not self._present[key]:
-                del self._present[key], self._lines[key]
+            self._pass_on(key, line)
+
+    async def _wait(self, key: Key, line: _Line) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        line.waiting[turn] = None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                line.waiting.pop(turn, None)
+            else:
+                self._pass_on(key, line)  # its turn came in the same moment
+            raise
+
+    def _pass_on(self, key: Key, line: _Line) -> None:
+        """Give a turn to who waits first, or keep it."""
+        while line.waiting:
+            turn, _ = line.waiting.popitem(last=False)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        line.free += 1
+        if line.free == self._most:
+            del self._lines[key]
 
 
 class Aside(Protocol):
