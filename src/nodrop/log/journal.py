@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from nodrop.log.port import LARGE_BODY_BYTES
+from nodrop.log.port import LARGE_BODY_BYTES, LogPage
+from nodrop.protocol import canonical
 from nodrop.protocol.canonical import sha256_bytes
 from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, around_place, salted_digest
 
@@ -167,10 +168,14 @@ def head_of(batch: Batch | None, pruned_to: Head | None) -> Head:
     return pruned_to or Head(seq=0, hash=GENESIS)
 
 
-def may_hold(types: str, wanted: str | None) -> bool:
-    """Whether a batch of these types has entries of a type, or of the types that begin so (`*`)."""
+def may_hold(batch: Batch, page: LogPage) -> bool:
+    """Whether a batch may have entries that a page wants: told without reading any."""
+    if page.actor is not None and b'"actor":%b' % canonical.dumps(page.actor) not in batch.entries:
+        return False
+    wanted = page.type
     if wanted is None or wanted == "*":
         return True
+    types = batch.types
     return f" {wanted[:-1]}" in types if wanted.endswith("*") else f" {wanted} " in types
 
 

@@ -263,7 +263,7 @@ class PostgresTables:
         found: list[Entry] = []
         for row in rows:
             batch, cut = value_of(Batch, tuple(row)[:-1]), row[-1]
-            if journal.may_hold(batch.types, page.type):
+            if journal.may_hold(batch, page):
                 begins = max(after, cut)
                 found += [e for e in journal.entries(batch) if e.seq > begins and fits(e)]
             if len(found) >= page.limit:

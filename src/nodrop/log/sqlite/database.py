@@ -55,7 +55,7 @@ from nodrop.model.errors import StoreCorruptError, StoreUnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol.entries import Entry, Head, hash_of, salted_digest
 
-SCAN_ENTRIES_MAX: Final = 5_000
+SCAN_ENTRIES_MAX: Final = 1_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
 writer waits meanwhile."""
 CACHE_BYTES_KEPT: Final = 12 * 1024 * 1024
@@ -372,7 +372,7 @@ class Database:
         )
         for row in rows:
             batch = value_of(Batch, row)
-            if journal.may_hold(batch.types, page.type):
+            if journal.may_hold(batch, page):
                 found += [e for e in self._entries(batch) if e.seq > after and fits(e)]
                 if len(found) >= page.limit:
                     return found[: page.limit], None
