@@ -110,10 +110,14 @@ def wheel_from(folder: Path, into: Path) -> subprocess.CompletedProcess[str]:
 def test_the_image_copies_what_the_package_is_built_from(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     folder = copied_by_the_image(tmp_path / "source")
+    page = folder / "src/nodrop/servers/http/dist/index.html"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text("the dashboard, built before the image")
     built = wheel_from(folder, tmp_path / "wheels")
     assert built.returncode == 0, built.stdout + built.stderr
     [wheel] = (tmp_path / "wheels").glob("nodrop-*.whl")
     assert "nodrop/log/postgres/schema/0008_journal.sql" in ZipFile(wheel).namelist()
+    assert ZipFile(wheel).namelist().count("nodrop/servers/http/dist/index.html") == 1
     # The control: a file that the build needs and nobody copied is noticed.
     (folder / "hatch_build.py").unlink()
     assert wheel_from(folder, tmp_path / "none").returncode != 0
