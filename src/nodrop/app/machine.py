@@ -29,10 +29,8 @@ _GROWN: Final = 1.05
 """It is looked for free memory where more is in use than this part of what was found last."""
 _LOOKS_MAX: Final = 6
 """And every so many times in any case: what is freed inside the process does not show from outside."""
-_COLLECTING_MAX: Final = 200
+_COLLECTING_MAX: Final = 1_000
 """The collector runs for at most one part in so many of the time."""
-_COLLECT_ALL_SECONDS: Final = 3_600.0
-"""How often it looks at everything, which takes longer; else, at what was made since the last time."""
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
@@ -148,7 +146,6 @@ class Memory:
 
     def __init__(self) -> None:
         self._collect_at = 0.0
-        self._collect_all_at = asyncio.get_running_loop().time() + _COLLECT_ALL_SECONDS
         self._libc: Any = None
         if sys.platform == "linux":
             with suppress(OSError, AttributeError):
@@ -172,15 +169,10 @@ class Memory:
     def _collect(self) -> None:
         """Free what only holds itself. On the loop's thread, where connections must be freed."""
         now = asyncio.get_running_loop().time()
-        if now < self._collect_at:
-            return
-        if now >= self._collect_all_at:
-            gc.unfreeze()
-            self._collect_all_at = now + _COLLECT_ALL_SECONDS
-        began = time.thread_time()
-        gc.collect()
-        gc.freeze()  # what is in use is looked at again in the next collection of everything
-        self._collect_at = now + (time.thread_time() - began) * _COLLECTING_MAX
+        if now >= self._collect_at:
+            began = time.thread_time()
+            gc.collect()
+            self._collect_at = now + (time.thread_time() - began) * _COLLECTING_MAX
 
 
 def _resident_pages() -> int:
