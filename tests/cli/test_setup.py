@@ -391,7 +391,7 @@ async def test_what_is_no_mcp_server_is_told_from_one(command: list[str], why: s
     assert why in (await start.why_not(command, seconds_max=5) or "")
 
 
-# --- and whenever somebody asks whether all is well ----------------------------------------------
+# --- nodrop doctor starts it again ---------------------------------------------------------------
 
 
 @pytest.fixture

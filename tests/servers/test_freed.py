@@ -1,4 +1,4 @@
-"""What a client leaves behind is freed as it leaves, without Python's collector."""
+"""Memory of a connection or wait is freed as soon as its client leaves, without the garbage collector."""
 
 import asyncio
 import gc

@@ -124,7 +124,8 @@ class Client(Calls):
         """Return what waits for this agent, beginning after the cursor.
 
         With `wait`, an empty inbox is waited on. `everything` also shows what waits no longer. Notices
-        of one cause are gathered into one item, unless `each` or `everything` is true. Where the relay's log has no such place any more, it begins at 0 and says so in the program's log.
+        of one cause are gathered into one item, unless `each` or `everything` is true. Where the relay's
+        log has no such place any more, it begins at 0 and says so in the program's log.
         """
         left = Wait(wait if wait is not None else 0)
         while True:

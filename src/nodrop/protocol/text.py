@@ -80,6 +80,13 @@ def parse(text: str) -> dict[str, Any]:
     return _Reader(text).fields()
 
 
+def notice_sentence(what: str, since: str, *, reason: str | None, why: str | None) -> str:
+    """Return a notice in words: the event, the agent's reason, since when, and the step that sent it."""
+    quoted = f', "{reason}",' if reason else ""
+    step = f" ({why})" if why else ""
+    return f"{what}{quoted} {since}{step}"
+
+
 def left_out(text: str) -> tuple[Problem, ...]:
     """Return where a block says `[...]` or `{...}`, which `parse` reads as an empty list or object.
 

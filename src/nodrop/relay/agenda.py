@@ -62,7 +62,7 @@ class Agenda:
             self._rearm.set()
 
     async def watch(self) -> None:
-        """Wake the engine when something comes due. Sleeps for as long as nothing does."""
+        """Wake the loop when something comes due. Sleeps for as long as nothing does."""
         while True:
             self._rearm.clear()
             self._armed_at = self._earliest()
@@ -77,7 +77,7 @@ class Agenda:
                 for task in (*waits, *([alarm] if alarm else [])):
                     task.cancel()
             if alarm is not None and alarm.done():
-                # The engine rearms the clock once it has looked after what came due.
+                # The loop rearms the clock once it has looked after what came due.
                 self._rearm.clear()
                 self._armed_at = None
                 self._wake()

@@ -1,4 +1,4 @@
-"""What handlers and the loop share: the queue into the loop, who waits for work, leases and retries.
+"""The engine: the queue into the loop, and the consumers, leases and retries that handlers and loop share.
 
 `relay.loop` takes jobs from here and commits them. A handler submits a job and waits for the answer,
 or posts one that says whom to tell.
@@ -41,8 +41,9 @@ class Engine:
         self.batch: Batch | None = None
         """What is being decided and committed right now."""
         self.stopping = False
+        self.up_since = 0
+        """Since when a relay has served the store without a break, this one or another node."""
         self._clock = clock
-        self._up_since = 0
 
     def now(self) -> int:
         """Return the current time."""
@@ -50,7 +51,7 @@ class Engine:
 
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""
-        return Surroundings(up_since=self._up_since, limits=self.limits, **known)
+        return Surroundings(up_since=self.up_since, limits=self.limits, **known)
 
     def placed(self, team: str, agent: str) -> int:
         """Return how many more unfinished handoffs an agent has by the commit under way."""
@@ -112,7 +113,7 @@ class Engine:
         """Look after an agent that has acknowledged something as queued.
 
         Kept as a process with the agent's own name: it is there for as long as any of them is, and
-        known after a start and to other engines.
+        known after a start and to other nodes.
         """
         beat = self.queued_lease_ms // self.limits.lease_heartbeats
         if not batch.sees(team, agent, heartbeat_ms=beat):
@@ -129,21 +130,16 @@ class Engine:
 
     # --- what other nodes did ---
 
-    @property
-    def up_since(self) -> int:
-        """Since when there has been a relay all the time."""
-        return self._up_since
-
     def served_since(self, at: int) -> None:
-        """Know since when there has been a relay all the time."""
-        if at > self._up_since:
-            self._up_since = at
-            self.leases.excuse(at)
+        """Learn of a break in service that ended at `at`: silence before it counts against no process."""
+        if at > self.up_since:
+            self.up_since = at
+            self.leases.ignore_before(at)
 
     def apply_changes(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:
-        """Know what others have changed: whoever waits for it here, and when it comes due."""
+        """Act on changes by other nodes: wake local consumers, and watch the new due times."""
         for process in processes:
-            self.leases.learn([process], up_since=self._up_since)
+            self.leases.learn([process], up_since=self.up_since)
             if self.takers.learn(process.team, process.id, process.seen_at):
                 self.wake.set()
         for handoff in handoffs:
@@ -159,6 +155,6 @@ class Engine:
         self.wake.set()
 
     def note_lapsed(self, handoff: Handoff) -> None:
-        """Know a process whose lease was taken back by a timer or by another node."""
+        """Deliver nothing to a process whose lease a timer or another node took back, until it is heard of."""
         if handoff.revivable:
             self.takers.lapsed(handoff.team, handoff.process or "", handoff.offered_at)

@@ -11,12 +11,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from nodrop.log.port import Mail
+from nodrop.model.commands import RELAY
 from nodrop.model.handoff import DEAD, Handoff, QuestionKind, Value
 from nodrop.protocol import showing, views
+from nodrop.protocol.text import notice_sentence
 from nodrop.protocol.times import format_duration, format_time
 
-_RELAY: Final = "relay"
-"""The recipient of a group."""
 _REASON_CHARS_MAX: Final = 200
 _DEAD: Final = frozenset(state.value for state in DEAD)
 _OF_THE_RELAY: Final = frozenset({"escalated", "nudged"})
@@ -54,9 +54,8 @@ def of(
 
 def summary(notice: views.NoticeView) -> str:
     """Return a notice in one line."""
-    why = f" ({notice.why})" if notice.why else ""
-    reason = f', "{notice.reason}",' if notice.reason else ""
-    said = f"{notice.what}{reason} since {notice.since}{why}"
+    since = f"since {notice.since}"
+    said = notice_sentence(notice.what, since, reason=notice.reason, why=notice.why)
     return said if notice.count > 1 else f"{notice.handoffs[0].title}: {said}"
 
 
@@ -155,7 +154,7 @@ def _what(about: str, agent: str, code: str | None, reader: str, it: str) -> str
     said = words.format(
         it=it,
         who="you" if you else agent,
-        whose="" if agent == _RELAY else f" with {'you' if you else agent}",
+        whose="" if agent == RELAY.agent else f" with {'you' if you else agent}",
         have="have" if you else "has",
         owe="owe" if you else "owes",
     )

@@ -1,4 +1,4 @@
-"""What the loop does without being asked: timers that ran out, leases that lapsed."""
+"""Timers: the loop acts on due times that have passed, and on leases that lapsed."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from nodrop.relay.ports import Clock
 _TICKS_PER_HANDOFF_MAX: Final = 64
 """Clocks that one batch looks after for each handoff in it; the rest wait for the next."""
 _LOOK_AGAIN_MS: Final = 100
-"""What another node may be looking after is left to it for so long."""
+"""How long a due handoff is left to another node, which may be acting on it already."""
 _REST_MS_MAX: Final = 250
 """Clocks that ran out wait no longer than this for callers; a batch may have been held up."""
 _FOREVER: Final = 2**62

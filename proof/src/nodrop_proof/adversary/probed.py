@@ -82,7 +82,7 @@ class _Probe:
         """Look, now and then, what keeps the loop busy."""
         clock = time.pthread_getcpuclockid(self._thread)
         while True:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)  # a sampler: a busy loop can tell nobody
             busy = time.clock_gettime(clock) - self._used
             if busy >= _LONG_SECONDS and busy > self._seen[0]:
                 frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the one way to see another thread

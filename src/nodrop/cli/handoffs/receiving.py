@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from nodrop.cli import picture, screen
 from nodrop.cli.handoffs import doorbell
@@ -16,6 +15,7 @@ from nodrop.cli.session import Session
 from nodrop.cli.values import given, json_or_text, text_of, waiting
 from nodrop.cli.verb import Attempt, Ref
 from nodrop.model.errors import InvalidRequestError, Problem
+from nodrop.protocol.text import notice_sentence
 
 Reason = Annotated[str, typer.Argument(metavar="REASON", help="Why; @file and - work too.")]
 Position = Annotated[int | None, typer.Option(min=1, help="Place in your queue.")]
@@ -98,15 +98,14 @@ def _show_notices(items: list[dict[str, Any]], session: Session) -> None:
             since = f"for {since.removesuffix(' ago')}"
         elif notice["count"] > 1:
             since = f"from {since} on"
-        why = f" ({notice['why']})" if notice["why"] else ""
-        reason = f', "{notice["reason"]}",' if notice["reason"] else ""
-        said = styled(f"{notice['what']}{reason} {since}{why}")
+        said = notice_sentence(notice["what"], since, reason=notice["reason"], why=notice["why"])
         first = notice["handoffs"][:_NAMED_MAX]
         more = f" and {notice['count'] - len(first)} more" if notice["count"] > len(first) else ""
         named = ", ".join(f"{h['ref']} ({h['title']})" for h in first) + more
         mark = styled(item["kind"], _KIND_STYLES["notice"])
-        for row in (said, named) if notice["count"] > 1 else (named, said):
-            grid.add_row(mark, row if isinstance(row, Text) else styled(row, "bold"))
+        rows = [styled(said), styled(named, "bold")]
+        for row in rows if notice["count"] > 1 else reversed(rows):
+            grid.add_row(mark, row)
             mark = styled("")
         for command in notice["commands"]:
             grid.add_row("", styled(command, "cyan"))

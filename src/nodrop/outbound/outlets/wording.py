@@ -1,8 +1,10 @@
-"""What a person is told: what happened, what is owed by when, and the command to answer with."""
+"""Messages to a person: what happened, what is owed by when, and the command to answer with."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
+
+from nodrop.protocol.text import notice_sentence
 
 View = dict[str, Any]
 
@@ -52,10 +54,9 @@ def text(item: View, handoff: View | None) -> str:
 
 def _notice(notice: View) -> str:
     """Return what happened, why, since when, to which handoffs, and the commands that answer it."""
-    why = f" ({notice['why']})" if notice["why"] else ""
+    since = f"since {notice['since']}"
+    said = notice_sentence(notice["what"], since, reason=notice["reason"], why=notice["why"])
     named = [f'  {h["ref"]} "{h["title"]}"' for h in notice["handoffs"][:_NAMED_MAX]]
     more = notice["count"] - len(named)
     rest = [f"  and {more} more"] if more else []
-    reason = f', "{notice["reason"]}",' if notice["reason"] else ""
-    said = f"{notice['what']}{reason} since {notice['since']}{why}"
     return "\n".join([said, *named, *rest, "", *notice["commands"]])

@@ -1,7 +1,7 @@
-"""What one engine knows besides the store, kept right while others write to it.
+"""State in memory besides the store, kept up to date while other nodes write to it.
 
-Everything that is held in memory has its line in `take_in`, or is counted anew in `recount`. What a
-later part of the engine remembers belongs here too.
+Everything that is held in memory has its line in `take_in`, or is counted anew in `recount`. A part of
+the relay that comes to keep more in memory adds its line here.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ SEEN_EVERY_MS: Final = 10 * SECOND
 
 
 class Sharing:
-    """Takes in what other engines wrote, and tells them who is here. A `fellows.Here`."""
+    """Applies what other nodes wrote, and tells them which agents are connected here. A `nodes.Here`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Delivering: what waits goes to consumers that wait, in the commit that made it possible."""
+"""Delivering: waiting handoffs go to consumers with credit, in the commit that made it possible."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class Deliveries:
         to_check: Sequence[Key],
         served: Served,
     ) -> bool:
-        """Deliver what waits to whom waits, in the commit that made it possible.
+        """Deliver waiting handoffs to consumers with credit, in the commit that made it possible.
 
         `to_check` are the agents whose inboxes must be read. The others were given all there was, or can
         have nothing: only what this batch put into their inboxes is looked at. Returns whether

@@ -39,8 +39,8 @@ class Leases:
         for process in processes:
             self.see(replace(process, seen_at=max(process.seen_at, up_since)))
 
-    def excuse(self, up_since: int) -> None:
-        """Count nobody's silence before `up_since`: no engine was there."""
+    def ignore_before(self, up_since: int) -> None:
+        """Count no silence before `up_since`: no relay served then."""
         self.learn(list(self._processes.values()), up_since=up_since)
 
     def see(self, process: Process) -> Process:
