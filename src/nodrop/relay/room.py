@@ -217,8 +217,8 @@ class _Line:
 class Turns:
     """Agents that do something so many at a time; more of one agent's wait in line.
 
-    Any number of those who wait may give up at once: each takes the same time, which with a semaphore of
-    asyncio grows with their number.
+    Cancelling one that waits takes constant time. With `asyncio.Semaphore` it takes time in proportion to
+    the number that wait, and a client that hangs up cancels thousands.
     """
 
     def __init__(self, most: int) -> None:

@@ -73,9 +73,8 @@ class Waiting:
             self._expect(key)
 
     def _expect(self, key: Key) -> None:
-        if (
-            len(self._fresh.get(key, ())) + (key in self._joined) == 1
-        ):  # the first since the last time
+        is_first = len(self._fresh.get(key, ())) + (key in self._joined) == 1
+        if is_first:  # an alarm is set already for the others
             self._alarms.set(self._clock.now() + TELL_AFTER_MS, partial(self._ring, key))
 
     def _ring(self, key: Key) -> None:

@@ -14,8 +14,9 @@ from nodrop.model.handoff import Handoff
 from nodrop.protocol import requests
 from nodrop.protocol.entries import Entry
 from nodrop.relay.batch import Batch
-from nodrop.relay.engine import Engine, Job
+from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.reading import Reading
+from nodrop.relay.jobs import Job
 from nodrop.relay.shows import Caller
 
 KIND: Final = "endings"

@@ -569,7 +569,7 @@ def _by(caller: Caller) -> Key:
 
 
 def _had_no_match(dead: Handoff) -> bool:
-    """Whether nobody was there for its capability: a leg of that kind has its sender as recipient."""
+    """Whether no agent offered its capability. A leg that found none has its sender as recipient."""
     return dead.outcome is not None and dead.outcome.code == NoMatchError.code
 
 
