@@ -4,6 +4,7 @@ import itertools
 from random import Random
 from typing import Final
 
+import pytest
 from msgspec.structs import replace
 
 from nodrop.log import state as module
@@ -101,7 +102,21 @@ def test_due_times_that_no_longer_count_take_no_memory() -> None:
 # --- writing behind -----------------------------------------------------------------------------
 
 
-def test_what_is_over_is_written_first_and_what_is_open_once_it_is_far_behind() -> None:
+def test_a_commit_leaves_a_few_rows_to_a_later_one() -> None:
+    team = Team()
+    for number in range(1, module.SLICE_ROWS_MIN):
+        team.merge(story(offered(), *ENDED, number=number))
+    assert not team.state.slice([TEAM]).rows
+    team.merge(story(offered(), *ENDED, number=module.SLICE_ROWS_MIN))
+    behind = team.state.slice([TEAM])
+    assert len(behind.rows) == module.SLICE_ROWS_MIN
+    assert len(behind.mail) == 2 * module.SLICE_ROWS_MIN
+
+
+def test_what_is_over_is_written_first_and_what_is_open_once_it_is_far_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SLICE_ROWS_MIN", 1)
     team = Team()
     team.merge(story(offered(), number=1), story(offered(), *ENDED, number=2))
     behind = team.state.slice([TEAM])

@@ -22,7 +22,8 @@ CACHED_HANDOFFS_MAX: Final = 10_000
 """Handoffs that are kept although their rows are written; of a few kilobytes each."""
 TRAIL_MAX: Final = 256
 """Places that a handoff keeps in its own row; what goes beyond is split off in halves."""
-SLICE_ROWS_MIN: Final = 64
+SLICE_ROWS_MIN: Final = 128
+"""A commit leaves fewer rows than this to a later one: rows that are next to each other share pages."""
 SLICE_ROWS_MAX: Final = 512
 BEHIND_ENTRIES_MAX: Final = 10_000
 """How far rows may stay behind the log before open handoffs are written too: a start replays no more."""
@@ -283,13 +284,15 @@ class State:
         watermarks: list[tuple[str, int]] = []
         for name in teams:
             team = self.teams[name]
+            far_behind = team.head.seq - team.watermark > BEHIND_ENTRIES_MAX
+            waiting = max(len(team.closed), len(team.mail) // 2)
+            if waiting < SLICE_ROWS_MIN and not far_behind:
+                continue
             most = min(max(SLICE_ROWS_MIN, len(team.closed) // 4), SLICE_ROWS_MAX)
             chosen = _first(team.closed, most)
-            if team.head.seq - team.watermark > BEHIND_ENTRIES_MAX:
+            if far_behind:
                 chosen = list(dict.fromkeys([*_first(team.unwritten, most), *chosen]))
             items = min(len(team.mail), 2 * most)
-            if not chosen and not items:
-                continue
             rows += [self._snapshot((name, handoff_id)) for handoff_id in chosen]
             mail += [(name, *item) for item in _front(team.mail, items)]
             watermarks.append((name, team.next_watermark(chosen, items)))

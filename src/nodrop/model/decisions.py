@@ -52,18 +52,24 @@ def propose(
     if handoff is None:
         raise NotFoundError
     match command:
+        # First what is asked of every handoff: cases are tried in order.
         case commands.Deliver():
             return _deliver(handoff, command, around.binding)
         case commands.Acknowledge() | commands.Update():
             return _acknowledge_or_update(handoff, command, by, now, around)
+        case commands.Complete():
+            return _complete(handoff, command, by)
+        case commands.Settle():
+            return _settle(handoff, command, by)
+        case commands.MarkOutcomeDelivered():
+            owed = handoff.final and handoff.settled_at is None
+            return _outcome_delivered(handoff, handoff.origin) if owed else ()
         case commands.Block():
             return _block(handoff, command, by, around)
         case commands.Counter():
             return _counter(handoff, command, by, around)
         case commands.Reject():
             return _reject(handoff, command, by, around)
-        case commands.Complete():
-            return _complete(handoff, command, by)
         case commands.Fail():
             return _fail(handoff, command, by, now, around)
         case commands.Release():
@@ -86,11 +92,6 @@ def propose(
             return _cancel(handoff, command, by)
         case commands.Reassign():
             return _reassign(handoff, command, by)
-        case commands.Settle():
-            return _settle(handoff, command, by)
-        case commands.MarkOutcomeDelivered():
-            owed = handoff.final and handoff.settled_at is None
-            return _outcome_delivered(handoff, handoff.origin) if owed else ()
         case commands.Redrive() | commands.AcceptLate() | commands.Discard():
             return _decide_dead_letter(handoff, command, by)
         case commands.MoveMember():

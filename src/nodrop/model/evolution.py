@@ -108,14 +108,22 @@ def _changes(
     h: Handoff, event: Event, version: int, *, by: str, at: int
 ) -> dict[str, Any]:  # one flat match is the readable form
     match event:
+        # First what happens to every handoff: cases are tried in order.
         case events.Delivered():
             return _delivered(h, event, at)
+        case events.Acknowledged():
+            return _acknowledged(h, event, version, at)
+        case events.Completed():
+            return {}  # the endings are `_ended`'s
+        case events.OutcomeDelivered():
+            return _receipt(h, Rung.OUTCOME_DELIVERED, by=event.to, at=at)
+        case events.Settled():
+            settled = {"timers": (), "settled_at": at, "next_leg": event.next_leg}
+            return settled | _receipt(h, Rung.SETTLED, by=by, at=at)
         case events.Queued():
             return _queued(h, event, version, at)
         case events.QueueLapsed():
             return _queue_lapsed(h, at)
-        case events.Acknowledged():
-            return _acknowledged(h, event, version, at)
         case events.Updated():
             return _updated(h, event, version, at)
         case events.Blocked():
@@ -139,11 +147,6 @@ def _changes(
             return {"steps": (*h.steps, step)}
         case events.Checkpointed():
             return {"checkpoint": BodyRef(version=version)}
-        case events.OutcomeDelivered():
-            return _receipt(h, Rung.OUTCOME_DELIVERED, by=event.to, at=at)
-        case events.Settled():
-            settled = {"timers": (), "settled_at": at, "next_leg": event.next_leg}
-            return settled | _receipt(h, Rung.SETTLED, by=by, at=at)
         case events.LateResultKept():
             return {"late_result": version}
         case events.LateAnswerKept():
@@ -172,7 +175,7 @@ def _changes(
         case events.Ready():
             return {"timers": disarmed(h.timers, ClockName.RETRY)}
         case _:
-            # Noted changes nothing but the version; the endings are `_ended`'s.
+            # Noted changes nothing but the version; the other endings are `_ended`'s too.
             return {}
 
 

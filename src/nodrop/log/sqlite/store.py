@@ -84,6 +84,8 @@ class SQLiteStore(JournaledStore):
         """What was found wrong with the file. Nothing is written to it from then on."""
         self._flushing: dict[str, asyncio.Task[None]] = {}
         self._resting: asyncio.TimerHandle | None = None
+        self._committed_at = 0.0
+        """When the last commit was, by the time of the event loop."""
         self._giving_back: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -179,10 +181,10 @@ class SQLiteStore(JournaledStore):
 
     def _rest(self) -> None:
         """Write what is behind once there has been no commit for a while."""
-        if self._resting is not None:
-            self._resting.cancel()
         loop = asyncio.get_running_loop()
-        self._resting = loop.call_later(REST_SECONDS, self._write_behind)
+        self._committed_at = loop.time()
+        if self._resting is None:
+            self._resting = loop.call_later(REST_SECONDS, self._write_behind)
         if self._giving_back is None:
             self._giving_back = loop.call_later(GIVE_BACK_SECONDS, self._give_back)
 
@@ -192,6 +194,11 @@ class SQLiteStore(JournaledStore):
             self._submit(self._database.give_back)
 
     def _write_behind(self) -> None:
+        loop = asyncio.get_running_loop()
+        rested = loop.time() - self._committed_at
+        if rested < REST_SECONDS:
+            self._resting = loop.call_later(REST_SECONDS - rested, self._write_behind)
+            return
         self._resting = None
         for name, team in self._state.teams.items():
             if team.unwritten or team.mail:
