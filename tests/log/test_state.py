@@ -1,6 +1,5 @@
 """State in memory: the order of queues and due times, what is written behind, and the watermark."""
 
-import itertools
 from random import Random
 from typing import Final
 
@@ -34,9 +33,8 @@ class Team:
 
     def merge(self, *stories: Story) -> None:
         drafts = [draft for told in stories for draft in told.entries]
-        placed = list(zip(itertools.count(self.own.head.seq + 1), drafts, strict=False))
         head = Head(seq=self.own.head.seq + len(drafts))
-        self.state.merge(self.own, head, placed, [row_of(told.handoff) for told in stories])
+        self.state.merge(self.own, head, drafts, [row_of(told.handoff) for told in stories])
 
 
 def ids(keys: list[tuple[str, str]]) -> list[int]:

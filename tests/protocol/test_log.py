@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, hash_of, seal
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, chained, hash_of, seal
 
 
 def draft(**changed: Any) -> Draft:
@@ -47,6 +47,33 @@ def test_any_text_hashes_alike_everywhere(actor: str, agent: str) -> None:
     data = msgspec.Raw(canonical.dumps({"agent": agent}))
     entry = seal(draft(actor=actor, data=data), Head(), None)
     assert entry.hash == independently(entry)
+
+
+_TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
+_MAYBE = st.none() | _TEXTS
+
+
+@given(
+    actor=_TEXTS,
+    team=_TEXTS,
+    handoff_id=_MAYBE,
+    correlation_id=_MAYBE,
+    command_id=_MAYBE,
+    version=st.none() | st.integers(1, 2**53),
+    data=st.dictionaries(_TEXTS.filter(str.isascii), _TEXTS, max_size=3),
+    body_digest=st.sampled_from([None, "ab" * 32]),
+    seq=st.integers(0, 2**53),
+)
+def test_a_line_of_the_journal_is_what_the_hash_of_its_entry_is_taken_over(
+    data: dict[str, str], body_digest: str | None, seq: int, **fields: Any
+) -> None:
+    made = draft(data=msgspec.Raw(canonical.dumps(data)), **fields)
+    entry = seal(made, Head(seq=seq, hash="cd" * 32), body_digest)
+    hashed, line = chained(made, entry.seq, b"cd" * 32, body_digest)
+    assert hashlib.sha256(hashed).hexdigest() == independently(entry) == entry.hash
+    shown = json.loads(hashed)
+    assert shown.pop("prev_hash") == entry.prev_hash
+    assert json.loads(line) == shown
 
 
 @pytest.mark.parametrize("field", ["team", "seq", "at", "type", "actor", "version", "body_digest"])

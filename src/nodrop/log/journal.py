@@ -7,6 +7,7 @@ into inboxes is kept with it: later versions of Nodrop may decide otherwise abou
 must not about old ones.
 """
 
+from binascii import hexlify
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -15,10 +16,9 @@ import msgspec
 from nodrop.log.port import LARGE_BODY_BYTES, LogPage
 from nodrop.protocol import canonical
 from nodrop.protocol.canonical import sha256_bytes
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, around_place, salted_digest
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, chained, salted_digest
 
 _HASH_BYTES: Final = 32
-_PREV_HASH: Final = b'"prev_hash":"'
 _ENTRY: Final = msgspec.json.Decoder(Entry)
 _PACK: Final = msgspec.msgpack.Encoder()
 
@@ -73,7 +73,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
 
 def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
     """Chain `drafts` of one team to `head`."""
-    seq, prev = head.seq, head.hash
+    seq, prev = head.seq, head.hash.encode()
     lines: list[bytes] = []
     hashes: list[bytes] = []
     small: list[PackedBody] = []
@@ -86,11 +86,11 @@ def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
             digest = salted_digest(draft.salt, body)
             kept = PackedBody(seq, draft.salt, body)
             (large if len(body) > LARGE_BODY_BYTES else small).append(kept)
-        before, after = around_place(draft, digest)
-        hashed = sha256_bytes(b'%b%b","seq":%d%b' % (before, prev.encode(), seq, after))
-        lines.append(b'%b"seq":%d%b' % (before[: -len(_PREV_HASH)], seq, after))
-        hashes.append(hashed)
-        prev = hashed.hex()
+        hashed, line = chained(draft, seq, prev, digest)
+        own = sha256_bytes(hashed)
+        lines.append(line)
+        hashes.append(own)
+        prev = hexlify(own)
         if draft.mail:
             mail += [Item(seq, reader, kind) for reader, kind in sorted(set(draft.mail))]
     batch = Batch(
@@ -99,14 +99,14 @@ def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
         first_seq=head.seq + 1,
         first_at=drafts[0].at,
         last_at=drafts[-1].at,
-        types=_types(draft.type for draft in drafts),
+        types=_types([draft.type for draft in drafts]),
         prev_hash=bytes.fromhex(head.hash),
         entries=b"\n".join(lines),
         hashes=b"".join(hashes),
         bodies=_PACK.encode(small) if small else b"",
         mail=_PACK.encode(mail) if mail else b"",
     )
-    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev))
+    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev.decode()))
 
 
 def entries(batch: Batch, only: Collection[int] | None = None) -> list[Entry]:

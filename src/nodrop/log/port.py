@@ -134,13 +134,14 @@ def takeable(handoff: Handoff) -> bool:
 
 def row_of(handoff: Handoff) -> Row:
     """Return a handoff with what a store finds it by."""
-    dead = undecided(handoff)
+    final = handoff.outcome is not None
+    dead = final and undecided(handoff)
     return Row(
         handoff=handoff,
         due_at=clocks.due_at(handoff),
         rank=clocks.rank(handoff) if takeable(handoff) else None,
-        held=handoff.process is not None and not handoff.final,
-        open=handoff.settled_at is None or dead,
+        held=handoff.process is not None and not final,
+        open=dead or handoff.settled_at is None,
         dead=dead,
     )
 

@@ -56,15 +56,17 @@ class Kept:
         self.asked = asked
         """The recipients that its parties were written with; None: they were not."""
 
-    def follow(self, handoff: Handoff, seqs: Iterable[int]) -> None:
+    def follow(self, handoff: Handoff, seqs: Sequence[int]) -> None:
         """Take over a later version."""
         self.handoff = handoff
-        self.trail.extend(seqs)
-        self.applied = max(self.applied, self.trail[-1]) if self.trail else self.applied
-        if len(self.trail) > TRAIL_MAX:
+        trail = self.trail
+        trail.extend(seqs)
+        if trail and trail[-1] > self.applied:
+            self.applied = trail[-1]
+        if len(trail) > TRAIL_MAX:
             half = TRAIL_MAX // 2
-            self.overflow.append((self.trail_from, self.trail[:half]))
-            self.trail, self.trail_from = self.trail[half:], self.trail_from + half
+            self.overflow.append((self.trail_from, trail[:half]))
+            self.trail, self.trail_from = trail[half:], self.trail_from + half
 
     def place(self, version: int) -> int | None:
         """Return the `seq` of a version, if it is in memory."""
@@ -231,19 +233,21 @@ class State:
     # --- merging what is durable ---
 
     def merge(
-        self, team: TeamState, head: Head, entries: Sequence[tuple[int, Draft]], rows: Sequence[Row]
+        self, team: TeamState, head: Head, drafts: Sequence[Draft], rows: Sequence[Row]
     ) -> None:
         """Take in what a commit wrote to one team's log, and the rows that came of it."""
         places: dict[str, list[int]] = {}
-        for seq, draft in entries:
-            if draft.version is not None and draft.handoff_id is not None:
-                known = places.get(draft.handoff_id)
+        for seq, draft in enumerate(drafts, head.seq - len(drafts) + 1):
+            handoff_id = draft.handoff_id
+            if draft.version is not None and handoff_id is not None:
+                known = places.get(handoff_id)
                 if known is None:
-                    places[draft.handoff_id] = [seq]
+                    places[handoff_id] = [seq]
                 else:
                     known.append(seq)
-            for reader, kind in draft.mail if len(draft.mail) < 2 else sorted(set(draft.mail)):  # noqa: PLR2004  # one needs no order
-                self.deliver(team, reader, mail_of(draft, seq, kind))
+            if draft.mail:
+                for reader, kind in sorted(set(draft.mail)):
+                    self.deliver(team, reader, mail_of(draft, seq, kind))
         team.head = head
         for row in rows:
             self.follow(team, row, places.get(row.handoff.id, ()), since=head.seq)
@@ -262,7 +266,7 @@ class State:
         kept.follow(handoff, seqs)
         if row.due_at is None:
             team.closed[handoff.id] = None
-        else:
+        elif team.closed:
             team.closed.pop(handoff.id, None)
         self._reindex(key, stub_of(row))
 

@@ -1,7 +1,7 @@
 """Units of work: what one writes to the journal and its tables, and how it is merged into memory."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TypeVar
 
 import msgspec
 
@@ -10,7 +10,7 @@ from nodrop.log.port import Changes, Row
 from nodrop.log.state import Slice, State
 from nodrop.protocol.entries import Draft
 
-_NOTHING: Final[tuple[bytes | None, str]] = (None, "")
+T = TypeVar("T")
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,67 +30,71 @@ class Work:
 
     def __init__(self, state: State, appended: Sequence[Changes]) -> None:
         self._state = state
-        self._appended = appended
-        self._placed: dict[str, list[tuple[int, Draft]]] = {}
-        """By team: each draft with the `seq` that it gets."""
+        self._drafts: dict[str, list[Draft]] = {}
+        """By team, in the order of its log."""
+        self._rows: dict[str, list[Row]] = {}
         for changes in appended:
-            for draft in changes.entries:
-                of_team = self._placed.get(draft.team)
-                if of_team is None:
-                    of_team = self._placed[draft.team] = []
-                of_team.append((state.teams[draft.team].head.seq + len(of_team) + 1, draft))
-        changed = {row.handoff.id for changes in appended for row in changes.rows}
+            _by_team(self._drafts, changes.entries, [draft.team for draft in changes.entries])
+            _by_team(self._rows, changes.rows, [row.handoff.team for row in changes.rows])
         journal: list[Packed] = []
         commands: list[tuple[str, str, str, bytes | None, str]] = []
         mentions: list[tuple[str, str, int]] = []
-        for team, of_team in self._placed.items():
-            journal.append(pack(team, [draft for _, draft in of_team], state.teams[team].head))
-            commands += _commands(team, of_team)
-            mentions += _mentions(team, of_team, changed)
+        for team, drafts in self._drafts.items():
+            head = state.teams[team].head
+            changed = {row.handoff.id for row in self._rows.get(team, ())}
+            journal.append(pack(team, drafts, head))
+            commands += _commands(team, drafts, head.seq + 1)
+            mentions += _mentions(team, drafts, head.seq + 1, changed)
+        assert self._rows.keys() <= self._drafts.keys(), "a row changes with an entry"
         self.commit = Commit(
             journal=journal,
             commands=commands,
             mentions=mentions,
             changes=appended,
-            behind=state.slice(self._placed),
+            behind=state.slice(self._drafts),
         )
 
     def merge(self) -> None:
         """Take what was written into memory."""
-        rows: dict[str, list[Row]] = {}
-        for changes in self._appended:
-            for row in changes.rows:
-                of_team = rows.get(row.handoff.team)
-                if of_team is None:
-                    of_team = rows[row.handoff.team] = []
-                of_team.append(row)
         state = self._state
         for each in self.commit.journal:
             team = each.batch.team
-            state.merge(state.teams[team], each.head, self._placed[team], rows.pop(team, ()))
-        assert not rows, "a row changes with an entry"
+            rows = self._rows.get(team, ())
+            state.merge(state.teams[team], each.head, self._drafts[team], rows)
         state.wrote(self.commit.behind)
 
 
+def _by_team(found: dict[str, list[T]], items: Sequence[T], teams: Sequence[str]) -> None:
+    """Add `items`, each of the team at its place in `teams`. Most commits write to one."""
+    if len(several := set(teams)) == 1:
+        found.setdefault(several.pop(), []).extend(items)
+        return
+    for team, item in zip(teams, items, strict=True):
+        found.setdefault(team, []).append(item)
+
+
 def _commands(
-    team: str, placed: Sequence[tuple[int, Draft]]
+    team: str, drafts: Sequence[Draft], first: int
 ) -> Iterable[tuple[str, str, str, bytes | None, str]]:
     """Return the rows of `command`: what each command of a batch wrote."""
     written: dict[tuple[str, str], tuple[bytes | None, str]] = {}
-    for seq, draft in placed:
+    for seq, draft in enumerate(drafts, first):
         if draft.command_id is not None:
             key = (draft.actor, draft.command_id)
-            request, seqs = written.get(key, _NOTHING)
-            written[key] = (request or draft.request, f"{seqs}{seq} ")
+            before = written.get(key)
+            if before is None:
+                written[key] = (draft.request, f"{seq} ")
+            else:
+                written[key] = (before[0] or draft.request, f"{before[1]}{seq} ")
     return [(team, actor, name, *said) for (actor, name), said in written.items()]
 
 
 def _mentions(
-    team: str, placed: Sequence[tuple[int, Draft]], changed: set[str]
+    team: str, drafts: Sequence[Draft], first: int, changed: set[str]
 ) -> Iterable[tuple[str, str, int]]:
     """Return where entries are that no row of a handoff leads to."""
     mentions: list[tuple[str, str, int]] = []
-    for seq, draft in placed:
+    for seq, draft in enumerate(drafts, first):
         if draft.handoff_id is None:
             if draft.correlation_id is not None:
                 mentions.append((team, about_chain(draft.correlation_id), seq))

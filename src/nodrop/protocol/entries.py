@@ -5,6 +5,7 @@ entry before included. A body is not in it, only its digest, taken with a random
 erased with the body: whoever sees a body can check it, and nobody can guess one from the log.
 """
 
+import functools
 from typing import Final
 
 import msgspec
@@ -68,21 +69,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _HASHED: Final = Unsealed.__struct_fields__
-_NO_PLACE: Final = b'"prev_hash":"","seq":0'
-_PREV_BYTES: Final = len(b'"prev_hash":"')
+_NULL: Final = b"null"
 
 
 def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     """Return `draft` as the entry after `head`."""
-    unsealed = placed(draft, head.seq + 1, head.hash, body_digest)
-    return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
-
-
-def placed(draft: Draft, seq: int, prev_hash: str, body_digest: str | None) -> Unsealed:
-    """Return `draft` in its place."""
-    return Unsealed(
+    unsealed = Unsealed(
         team=draft.team,
-        seq=seq,
+        seq=head.seq + 1,
         at=draft.at,
         type=draft.type,
         actor=draft.actor,
@@ -92,20 +86,49 @@ def placed(draft: Draft, seq: int, prev_hash: str, body_digest: str | None) -> U
         command_id=draft.command_id,
         data=draft.data,
         body_digest=body_digest,
-        prev_hash=prev_hash,
+        prev_hash=head.hash,
     )
+    return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
 
 
-def around_place(draft: Draft, body_digest: str | None) -> tuple[bytes, bytes]:
-    """Return what the hash of an entry is taken over, before and after what only its place tells.
+def chained(
+    draft: Draft, seq: int, prev_hash: bytes, body_digest: str | None
+) -> tuple[bytes, bytes]:
+    """Return the canonical JSON of `draft` in its place, with the hash before it and without.
 
-    Between the two belong the hash of the entry before, `","seq":` and the entry's own number.
+    The first is what its hash is taken over. Written field by field in the order of the sorted encoding,
+    which `tests/protocol` holds it to: an encoder would have to be given a struct for each entry.
     """
-    whole = _ENCODER.encode(placed(draft, 0, "", body_digest))
-    at = whole.rindex(
-        _NO_PLACE
-    )  # what comes after it quotes nothing, and its own data is before it
-    return whole[: at + _PREV_BYTES], whole[at + len(_NO_PLACE) :]
+    handoff_id = _NULL if draft.handoff_id is None else _ENCODER.encode(draft.handoff_id)
+    correlation_id = handoff_id
+    if draft.correlation_id != draft.handoff_id:
+        correlation_id = _ENCODER.encode(draft.correlation_id)
+    said = (
+        b'{"actor":%b,"at":%d,"body_digest":%b,"command_id":%b,"correlation_id":%b,"data":%b,"handoff_id":%b,'
+        % (  # one line of the log
+            _quoted(draft.actor),
+            draft.at,
+            _NULL if body_digest is None else b'"%b"' % body_digest.encode(),
+            _NULL if draft.command_id is None else _ENCODER.encode(draft.command_id),
+            correlation_id,
+            draft.data,
+            handoff_id,
+        )
+    )
+    version = _NULL if draft.version is None else b"%d" % draft.version
+    place = b'"seq":%d,"team":%b,"type":%b,"version":%b}' % (
+        seq,
+        _quoted(draft.team),
+        _quoted(draft.type),
+        version,
+    )
+    return b'%b"prev_hash":"%b",%b' % (said, prev_hash, place), said + place
+
+
+@functools.lru_cache(maxsize=4_096)
+def _quoted(name: str) -> bytes:
+    """Return a name as JSON. Agents, teams and types of entries are few."""
+    return _ENCODER.encode(name)
 
 
 def salted_digest(salt: bytes, body: bytes) -> str:
