@@ -52,14 +52,14 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Wanted(Value, frozen=True, kw_only=True):
     """Everything that a batch of commands must see before it can be decided."""
 
-    handoffs: frozenset[Key] = frozenset()
-    keys: frozenset[tuple[str, str, str]] = frozenset()
+    handoffs: Collection[Key] = ()
+    keys: Collection[tuple[str, str, str]] = ()
     """(team, sender, idempotency key)."""
-    commands: frozenset[tuple[str, str, str]] = frozenset()
+    commands: Collection[tuple[str, str, str]] = ()
     """(team, actor, command id)."""
-    entries: frozenset[tuple[str, int]] = frozenset()
+    entries: Collection[tuple[str, int]] = ()
     """(team, seq)."""
-    processes: frozenset[Key] = frozenset()
+    processes: Collection[Key] = ()
     """(team, process): everything that it holds."""
 
 

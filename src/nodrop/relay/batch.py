@@ -6,8 +6,8 @@ talks to a store: `relay.loop` loads what is wanted before and writes what came 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from nodrop.log.port import (
     Process,
     Record,
     Token,
-    Wanted,
     row_of,
     takeable,
 )
@@ -28,7 +27,7 @@ from nodrop.model import commands, machine, mail
 from nodrop.model.commands import Actor
 from nodrop.model.contract import Agent
 from nodrop.model.errors import NotFoundError
-from nodrop.model.events import Acknowledged, Event, Queued, Updated
+from nodrop.model.events import Acknowledged, Fact, Queued, Updated
 from nodrop.model.handoff import Handoff
 from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
@@ -36,8 +35,11 @@ from nodrop.protocol.entries import Draft
 
 T = TypeVar("T")
 
+_WORDED: Final = (Acknowledged, Queued, Updated)
+"""Events that may come with words: where there are none, that is remembered."""
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+
+class Happened(msgspec.Struct, frozen=True, gc=False):
     """One event of the batch, for those who wait for it."""
 
     before: Handoff | None
@@ -63,7 +65,6 @@ class Batch:
         for rows in loaded.held.values():
             self.admit(rows)
         self._drafts: list[Draft] = []
-        self._touched: dict[Key, None] = {}
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
         self._commands: dict[tuple[str, str, str], list[Draft]] = {}
         self._written: dict[tuple[str, str, str], int] = {}
@@ -75,7 +76,8 @@ class Batch:
         self._records: dict[tuple[str, str, str], Record | None] = {}
         self._held = {key: [row.id for row in rows] for key, rows in loaded.held.items()}
         self._undo: list[tuple[Key, Handoff | None]] = []
-        self._before: dict[Key, Handoff | None] = {}
+        self._changed: dict[Key, Handoff | None] = {}
+        """Every handoff that changed, as it was before the batch."""
         self._placed: Counter[Key] = Counter()
         self._reserved: set[Key] = set()
         self.followed: set[tuple[Key, bool]] = set()
@@ -170,24 +172,23 @@ class Batch:
 
         An offer that is `reserved` is counted by `Room` until its commit, and not by `placed`.
         """
-        handoff = self.find(team, handoff_id)
-        facts = machine.decide(handoff, command, by=by, now=self.now, around=around)
+        key = (team, handoff_id)
+        first = handoff = self._handoffs.get(key)
+        facts = machine.decide(first, command, by=by, now=self.now, around=around)
         for fact in facts:
             before = handoff
             handoff = machine.evolve(
                 before, fact.event, team=team, handoff_id=handoff_id, by=by.agent, at=self.now
             )
-            self._record(before, handoff, fact.event, fact.body, by=by, command_id=command_id)
+            self._record(before, handoff, fact, by=by.agent, command_id=command_id)
         assert handoff is not None, "deciding on nothing makes something or raises"
         if facts:
-            key = (team, handoff_id)
-            self._before.setdefault(key, self._handoffs.get(key))
-            self._undo.append((key, self._handoffs.get(key)))
+            self._changed.setdefault(key, first)
+            self._undo.append((key, first))
             if reserved:
                 self._reserved.add(key)
-            self._count(key, self._handoffs.get(key), handoff)
+            self._count(key, first, handoff)
             self._handoffs[key] = handoff
-            self._touched[key] = None
         return handoff
 
     def placed(self, team: str, agent: str) -> int:
@@ -209,47 +210,35 @@ class Batch:
         self,
         before: Handoff | None,
         after: Handoff,
-        event: Event,
-        body: bytes | None,
+        fact: Fact,
         *,
-        by: Actor,
+        by: str,
         command_id: str | None,
     ) -> None:
+        event, body, team = fact.event, fact.body, after.team
         name, data = wire_events.encode(event)
         items = mail.items(event, after)
-        request = None
-        if command_id is not None:
-            request = self._requests.get((after.team, by.agent, command_id))
         draft = Draft(
-            team=after.team,
+            team=team,
             at=self.now,
             type=name,
-            actor=by.agent,
+            actor=by,
             handoff_id=after.id,
             version=after.version,
             correlation_id=after.correlation_id,
             command_id=command_id,
             data=msgspec.Raw(data),
             body=body,
-            request=request,
+            request=None if command_id is None else self._requests.get((team, by, command_id)),
             salt=b"" if body is None else self._salt(),
             mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
         )
+        self.happened.append(Happened(before, after, len(self._drafts), name, by, items))
         self._drafts.append(draft)
         if command_id is not None:
-            self._commands.setdefault((after.team, by.agent, command_id), []).append(draft)
-        self.happened.append(
-            Happened(
-                before=before,
-                handoff=after,
-                entry=len(self._drafts) - 1,
-                type=name,
-                actor=by.agent,
-                mail=items,
-            )
-        )
-        if body is not None or isinstance(event, Acknowledged | Queued | Updated):
-            self.bodies[after.team, after.id, after.version] = body
+            self._commands.setdefault((team, by, command_id), []).append(draft)
+        if body is not None or isinstance(event, _WORDED):
+            self.bodies[team, after.id, after.version] = body
 
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
@@ -343,8 +332,8 @@ class Batch:
             self._reserved.discard(key)
         else:
             self._handoffs[key] = before
-        if before is None or before is self._loaded.handoffs.get(key):
-            self._touched.pop(key, None)
+        if before is self._changed[key]:
+            del self._changed[key]
 
     # --- what came of it ---
 
@@ -352,7 +341,7 @@ class Batch:
         """Return everything that must be written."""
         return Changes(
             entries=self._drafts,
-            rows=[row_of(self._handoffs[key]) for key in self._touched],
+            rows=[row_of(handoff) for handoff in self.touched],
             keys=list(self._keys.values()),
             processes=list(self._processes.values()),
             processes_gone=self.processes_gone,
@@ -373,26 +362,14 @@ class Batch:
     @property
     def touches(self) -> int:
         """How many handoffs changed: so many of what the store has may no longer be so."""
-        return len(self._touched)
+        return len(self._changed)
 
     @property
     def changed(self) -> list[tuple[Handoff | None, Handoff]]:
         """Every handoff that changed: as it was before the batch, and as it is now."""
-        return [(self._before[key], self._handoffs[key]) for key in self._touched]
+        return [(before, self._handoffs[key]) for key, before in self._changed.items()]
 
     @property
     def touched(self) -> list[Handoff]:
         """Every handoff that changed, as it is now."""
-        return [self._handoffs[key] for key in self._touched]
-
-
-def union(wanted: Iterable[Wanted], processes: Iterable[Key]) -> Wanted:
-    """Return what several commands want together, and what these processes hold."""
-    all_wanted = list(wanted)
-    return Wanted(
-        handoffs=frozenset[Key]().union(*(w.handoffs for w in all_wanted)),
-        keys=frozenset[tuple[str, str, str]]().union(*(w.keys for w in all_wanted)),
-        commands=frozenset[tuple[str, str, str]]().union(*(w.commands for w in all_wanted)),
-        entries=frozenset[tuple[str, int]]().union(*(w.entries for w in all_wanted)),
-        processes=frozenset(processes),
-    )
+        return [self._handoffs[key] for key in self._changed]

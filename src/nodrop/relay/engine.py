@@ -43,6 +43,7 @@ class Engine:
         self.stopping = False
         self.up_since = 0
         """Since when a relay has served the store without a break, this one or another node."""
+        self._usual = Surroundings(up_since=0, limits=limits)
         self._clock = clock
 
     def now(self) -> int:
@@ -51,7 +52,9 @@ class Engine:
 
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""
-        return Surroundings(up_since=self.up_since, limits=self.limits, **known)
+        if known:
+            return Surroundings(up_since=self.up_since, limits=self.limits, **known)
+        return self._usual
 
     def placed(self, team: str, agent: str) -> int:
         """Return how many more unfinished handoffs an agent has by the commit under way."""
@@ -134,6 +137,7 @@ class Engine:
         """Learn of a break in service that ended at `at`: silence before it counts against no process."""
         if at > self.up_since:
             self.up_since = at
+            self._usual = Surroundings(up_since=at, limits=self.limits)
             self.leases.ignore_before(at)
 
     def apply_changes(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:

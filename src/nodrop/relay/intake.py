@@ -170,6 +170,11 @@ class Intake:
 
     def command(self, request: requests.Request, *, now: int) -> commands.Command:
         """Return the command that a request about an existing handoff means."""
+        if isinstance(request, requests.Settle):
+            return commands.Settle()
+        if isinstance(request, requests.Complete):
+            body = self.bounded(bodies.data("result", request.result))
+            return commands.Complete(attempt=request.attempt, body=body)
         read = _Reader(self._limits, now)
         command = self._command(request, read)
         read.done()
@@ -195,9 +200,6 @@ class Intake:
                 return self._counter(request, read)
             case requests.Block():
                 return self._block(request, read)
-            case requests.Complete():
-                body = self.bounded(bodies.data("result", request.result))
-                return commands.Complete(attempt=request.attempt, body=body)
             case requests.Fail():
                 read.name(request.code, "code")
                 return commands.Fail(
@@ -221,8 +223,6 @@ class Intake:
                 return commands.Checkpoint(attempt=request.attempt, body=body)
             case requests.Cancel():
                 return commands.Cancel(body=self._reason(request, read))
-            case requests.Settle():
-                return commands.Settle()
             case requests.Discard():
                 return commands.Discard(body=self._reason(request, read))
             case requests.Erase():

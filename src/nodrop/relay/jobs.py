@@ -1,7 +1,7 @@
-"""What goes into a batch, and what came of it."""
+"""Jobs: decisions that some batch is to make, and what a commit made true."""
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -14,9 +14,16 @@ T = TypeVar("T")
 
 
 class Job(Generic[T]):
-    """A decision to be made in some batch, and whoever is told what came of it."""
+    """A decision to be made in some batch, and who is told what came of it."""
 
     __slots__ = ("alive", "by", "fetches", "held", "refused", "run", "told", "wanted")
+
+    run: Callable[[Batch], T]
+    """Decides. May be called again, in a later batch, once what it lacked was fetched."""
+    told: Callable[[T], None]
+    """Called with the answer once it is committed. Does not wait, and does not raise."""
+    refused: Callable[[NodropError], None]
+    """Called with the reason if it is not."""
 
     def __init__(
         self,
@@ -26,8 +33,6 @@ class Job(Generic[T]):
         held: Key | None = None,
         alive: bool = False,
         by: Key | None = None,
-        told: Callable[[T], None] = lambda _: None,
-        refused: Callable[[NodropError], None] = lambda _: None,
     ) -> None:
         self.wanted = wanted
         self.held = held
@@ -37,11 +42,26 @@ class Job(Generic[T]):
         self.by = by
         """(team, agent) whose command it is; None: the relay's own."""
         self.run = run
-        self.told = told
-        """Called with the answer once it is committed. Does not wait, and does not raise."""
-        self.refused = refused
-        """Called with the reason if it is not."""
         self.fetches = 0
+
+
+def all_wanted(jobs: Iterable[Job[Any]], processes: Iterable[Key]) -> Wanted:
+    """Return what `jobs` want together, and what these processes hold."""
+    handoffs: set[Key] = set()
+    keys: set[tuple[str, str, str]] = set()
+    commands: set[tuple[str, str, str]] = set()
+    entries: set[tuple[str, int]] = set()
+    held = set(processes)
+    for job in jobs:
+        wanted = job.wanted
+        handoffs.update(wanted.handoffs)
+        keys.update(wanted.keys)
+        commands.update(wanted.commands)
+        if wanted.entries:
+            entries.update(wanted.entries)
+        if job.held is not None:
+            held.add(job.held)
+    return Wanted(handoffs=handoffs, keys=keys, commands=commands, entries=entries, processes=held)
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from nodrop.log.port import ConflictError, Key, LogPage, Process, Store, Wanted
+from nodrop.log.port import ConflictError, Key, LogPage, Process, Store
 from nodrop.model import commands
 from nodrop.model.commands import RELAY
 from nodrop.model.errors import (
@@ -23,7 +23,7 @@ from nodrop.model.errors import (
     UnavailableError,
 )
 from nodrop.model.limits import SECOND
-from nodrop.relay.batch import Batch, union
+from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies, MissingBodyError
 from nodrop.relay.delivery.deliveries import Deliveries, Served
 from nodrop.relay.directory.register import MissingManifestError, Register
@@ -31,7 +31,7 @@ from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.consequences import Consequences
 from nodrop.relay.handoffs.following import Following
 from nodrop.relay.identity.statements import Statements
-from nodrop.relay.jobs import Committed, Job
+from nodrop.relay.jobs import Committed, Job, all_wanted
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.timers import Timers
 
@@ -209,7 +209,11 @@ class Loop:
         now: int,
     ) -> None:
         async with self._store.transaction() as tx:
-            batch = Batch(await tx.load(self._wanted(jobs, silent)), now=now, salt=self._ids.salt)
+            batch = Batch(
+                await tx.load(all_wanted(jobs, [(p.team, p.id) for p in silent])),
+                now=now,
+                salt=self._ids.salt,
+            )
             self._engine.batch = batch
             if self._catch_up is not None:  # another node may have heard of them since
                 self._engine.leases.learn(batch.processes, up_since=self._engine.up_since)
@@ -247,11 +251,6 @@ class Loop:
             )
 
     # --- the parts of a batch ---
-
-    @staticmethod
-    def _wanted(jobs: Sequence[Job[Any]], silent: Sequence[Process]) -> Wanted:
-        held = [job.held for job in jobs if job.held]
-        return union((job.wanted for job in jobs), [*held, *((p.team, p.id) for p in silent)])
 
     def _decide(self, job: Job[Any], batch: Batch) -> Any:
         try:

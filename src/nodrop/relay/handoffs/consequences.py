@@ -161,7 +161,7 @@ class Consequences:
             fresh = [
                 (before, after)
                 for before, after in batch.changed
-                if _place(after) not in batch.followed and _matters(before, after)
+                if _matters(before, after) and _place(after) not in batch.followed
             ]
             if not fresh:
                 return

@@ -132,8 +132,7 @@ class Offers:
             done = await self._engine.submit(job)
             while isinstance(done, Unloaded):
                 loaded.add(done.handoff_id)
-                handoffs = frozenset({(caller.team, done.handoff_id)})
-                handoffs |= job.wanted.handoffs
+                handoffs = ((caller.team, done.handoff_id), *job.wanted.handoffs)
                 wanted = msgspec.structs.replace(job.wanted, handoffs=handoffs)
                 done = await self._engine.submit(Job(wanted, job.run, by=job.by))
             return done
@@ -347,11 +346,9 @@ class Offers:
         command_id = request.command_id
         above = None if isinstance(offer, CallerError) else offer.parent_id
         wanted = Wanted(
-            handoffs=frozenset() if above is None else frozenset({(team, above)}),
-            keys=frozenset() if key is None else frozenset({(team, sender, key)}),
-            commands=frozenset()
-            if command_id is None
-            else frozenset({(team, caller.agent, command_id)}),
+            handoffs=() if above is None else ((team, above),),
+            keys=() if key is None else ((team, sender, key),),
+            commands=() if command_id is None else ((team, caller.agent, command_id),),
         )
         return Job(wanted, run, by=(team, caller.agent))
 

@@ -20,6 +20,7 @@ from nodrop.model.limits import Limits
 from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.operations import OPERATIONS
+from nodrop.protocol.times import Duration
 from nodrop.relay.batch import Batch
 from nodrop.relay.shows import Caller
 
@@ -65,6 +66,7 @@ _NOT_SAID: Final = frozenset(
     {"command_id", "traceparent", "signature", "turn_based", "wait", "brief"}
 )
 """Fields that a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
+_SMALL: Final = (str, int, bool, str | None, int | None, Duration | None)
 _DIGEST_BYTES: Final = 16
 _REQUESTS: Final = frozenset(operation.request for operation in OPERATIONS.values())
 
@@ -78,15 +80,26 @@ def request_digest(request: requests.Command, name: str | None = None) -> bytes:
             it may be referred to in several ways, and is compared by itself.
     """
     content = _content_of(type(request))
+    values = content.of(request)
+    if content.bulky:
+        return _digest(content, name, *values)
+    return _digest_of_few(content, name, *values)
+
+
+def _digest(content: "_Content", name: str | None, *values: Any) -> bytes:
     said: list[Any] = [content.kind, name]
-    for field, value, default in zip(content.fields, content.of(request), content.defaults):  # noqa: B905  # of one length
+    for field, value, default in zip(content.fields, values, content.defaults):  # noqa: B905  # of one length
         if value is not default and value != default:
             said += (field, _plain(value) if type(value) is msgspec.Raw else value)
     written = canonical.dumps(said)
     return hashlib.blake2b(written, digest_size=_DIGEST_BYTES).digest()
 
 
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
+_digest_of_few: Final = functools.lru_cache(maxsize=1_024, typed=True)(_digest)
+"""Most acknowledgements and settlements say the same as others. By type: 1 and 1.0 are equal keys."""
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The fields that a repeat must have as the first time.
 
     What has its default is left out: a field that is added later makes no repeat another request.
@@ -96,6 +109,8 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...]
     defaults: tuple[Any, ...]
     of: Callable[[requests.Command], tuple[Any, ...]]
+    bulky: bool
+    """Whether it may hold data, which is long and no key of a cache."""
 
 
 @functools.cache
@@ -106,10 +121,11 @@ def _content_of(read_as: type[requests.Command]) -> _Content:
     return _Content(
         kind=kind.__name__,
         fields=names,
+        bulky=not all(field.type in _SMALL for field in fields),
         defaults=tuple(field.default for field in fields),
         of=operator.attrgetter(*names)
         if len(names) > 1
-        else lambda r: (*(getattr(r, n) for n in names),),
+        else lambda r: tuple([getattr(r, n) for n in names]),
     )
 
 

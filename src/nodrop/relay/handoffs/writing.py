@@ -6,7 +6,7 @@ the same batch (`chains`).
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -159,7 +159,7 @@ class Writing:
                 self._signing.recheck(batch, caller.team, proved)
                 body = with_signature(getattr(command, "body", None), proved.kept)
                 command = msgspec.structs.replace(command, body=body)
-            around = self._around(handoff, moving=isinstance(command, commands.Reject))
+            around = self._around(handoff, command)
             if _takes_directly(command, handoff, caller):
                 binding = self._binder.cached(batch, handoff)
                 around = msgspec.structs.replace(around, binding=binding)
@@ -247,13 +247,13 @@ class Writing:
                 case requests.Decline():
                     body = self._intake.reason(request.reason)
                     command = commands.Decline(question=question, body=body)
-            around = self._around(handoff, moving=isinstance(command, commands.Decline))
+            around = self._around(handoff, command)
             done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
             return self._followed(batch, handoff, done, getattr(command, "body", None))
 
-        entries = frozenset({(caller.team, request.seq)})
+        entries = ((caller.team, request.seq),)
         return await self._about(caller, handoff_id, request, decide, entries=entries)
 
     async def reassign(
@@ -357,8 +357,8 @@ class Writing:
                 late_result=late,
             )
 
-        keys = frozenset({(dead.team, dead.sender, dead.key)}) if dead.key else frozenset[Any]()
-        legs = frozenset((dead.team, leg.id) for leg in dead.legs_done)
+        keys = ((dead.team, dead.sender, dead.key),) if dead.key else ()
+        legs = [(dead.team, leg.id) for leg in dead.legs_done]
         return await self._about(caller, dead.id, request, decide, keys=keys, others=legs)
 
     def _succeed(
@@ -441,7 +441,11 @@ class Writing:
             return DoneBefore(places=tuple(places)) if places else None
 
         return await self._engine.submit(
-            Job(Wanted(commands=_commands(caller, command_id)), run, by=_by(caller))
+            Job(
+                Wanted(commands=_commands(caller, command_id)),
+                run,
+                by=(caller.team, caller.agent),
+            )
         )
 
     # --- shared ---
@@ -453,9 +457,9 @@ class Writing:
         request: requests.Command | None,
         decide: Callable[[Batch, Handoff], Handoff],
         *,
-        entries: frozenset[tuple[str, int]] = frozenset(),
-        keys: frozenset[tuple[str, str, str]] = frozenset(),
-        others: frozenset[Key] = frozenset(),
+        entries: Collection[tuple[str, int]] = (),
+        keys: Collection[tuple[str, str, str]] = (),
+        others: Collection[Key] = (),
     ) -> Done | DoneBefore:
         job = self._job_about(
             caller, handoff_id, request, decide, entries=entries, keys=keys, others=others
@@ -469,9 +473,9 @@ class Writing:
         request: requests.Command | None,
         decide: Callable[[Batch, Handoff], Handoff],
         *,
-        entries: frozenset[tuple[str, int]] = frozenset(),
-        keys: frozenset[tuple[str, str, str]] = frozenset(),
-        others: frozenset[Key] = frozenset(),
+        entries: Collection[tuple[str, int]] = (),
+        keys: Collection[tuple[str, str, str]] = (),
+        others: Collection[Key] = (),
     ) -> Job[Done | DoneBefore]:
         command_id = request.command_id if request else None
         asked = request_digest(request) if request and command_id is not None else None
@@ -485,12 +489,12 @@ class Writing:
             return Done(handoff=decide(batch, handoff))
 
         wanted = Wanted(
-            handoffs=frozenset({(caller.team, handoff_id), *others}),
+            handoffs=((caller.team, handoff_id), *others),
             keys=keys,
             commands=_commands(caller, command_id),
             entries=entries,
         )
-        return Job(wanted, run, by=_by(caller))
+        return Job(wanted, run, by=(caller.team, caller.agent))
 
     def _apply(
         self,
@@ -511,24 +515,26 @@ class Writing:
             command_id=command_id,
         )
 
-    def _around(self, handoff: Handoff, *, moving: bool) -> Surroundings:
-        """Return what a decision depends on; `moving` may ask somebody else."""
-        candidates: tuple[Candidate, ...] = ()
-        if moving and handoff.routed:
+    def _around(self, handoff: Handoff, command: commands.Command) -> Surroundings:
+        """Return what the decision on a command depends on."""
+        if isinstance(command, commands.Acknowledge | commands.Update):
+            line = self._queues.line(handoff.team, handoff.recipient)
+            if line is None:
+                return self._engine.surroundings()
+            return self._engine.surroundings(
+                position=line.position(handoff),
+                place=line.place(handoff),
+                queued_acks=line.queued,
+            )
+        if isinstance(command, commands.Reject | commands.Decline) and handoff.routed:
             team, capability = handoff.team, handoff.capability
             others = self._register.candidates(
                 team, capability, sender=handoff.sender, asked=handoff.asked
             )
             payload = self._payload(handoff)
             able = self._register.who_take(team, others, capability, payload)
-            candidates = self._room.fullest_last(team, able)
-        line = self._queues.line(handoff.team, handoff.recipient)
-        return self._engine.surroundings(
-            candidates=candidates,
-            position=1 if line is None else line.position(handoff),
-            place=1 if line is None else line.place(handoff),
-            queued_acks=0 if line is None else line.queued,
-        )
+            return self._engine.surroundings(candidates=self._room.fullest_last(team, able))
+        return self._engine.surroundings()
 
     def _payload(self, handoff: Handoff) -> Any:
         content = decode_content(self._bodies.cached((handoff.team, handoff.id, 1)))
@@ -564,17 +570,11 @@ def _name_of(kind: type[requests.Command]) -> str:
     return kind.__name__.lower()
 
 
-def _by(caller: Caller) -> Key:
-    return (caller.team, caller.agent)
-
-
 def _had_no_match(dead: Handoff) -> bool:
     """Whether no agent offered its capability. A leg that found none has its sender as recipient."""
     return dead.outcome is not None and dead.outcome.code == NoMatchError.code
 
 
-def _commands(caller: Caller, command_id: str | None) -> frozenset[tuple[str, str, str]]:
+def _commands(caller: Caller, command_id: str | None) -> Collection[tuple[str, str, str]]:
     """Return what the command must be looked up by: it may have been carried out before."""
-    if command_id is None:
-        return frozenset()
-    return frozenset({(caller.team, caller.agent, command_id)})
+    return () if command_id is None else ((caller.team, caller.agent, command_id),)
