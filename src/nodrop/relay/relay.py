@@ -598,9 +598,10 @@ class Relay:
         heartbeat_seconds: float | None,
         deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn = at_once,
+        has_room: Callable[[], bool] = lambda: True,
         offered: Callable[[Sequence[views.WaitingView]], None] | None = None,
     ) -> Subscription:
-        """Push deliveries to a connection, as many as it has credit for, when it has room.
+        """Push deliveries to a connection, as many as it has credit for, when it `has_room`, or in its `turn`.
 
         `offered` is told, once each, what waits for the agent without credit.
         """
@@ -611,6 +612,7 @@ class Relay:
             heartbeat_seconds=heartbeat_seconds,
             deliver=deliver,
             turn=turn,
+            has_room=has_room,
             offered=offered,
         )
 

@@ -182,15 +182,36 @@ class Taking:
         heartbeat_seconds: float | None,
         deliver: Callable[[Sequence[views.PushView]], None],
         turn: Turn = at_once,
+        has_room: Callable[[], bool] = lambda: True,
         offered: Callable[[Sequence[views.WaitingView]], None] | None = None,
     ) -> Subscription:
-        """Push deliveries to a connection, as many as it has credit for, when it has room."""
+        """Push deliveries to a connection, as many as it has credit for, when it has room.
+
+        `deliver` does not raise. Small deliveries reach it as soon as they are committed, while the connection
+        `has_room`; the others when it is their `turn`.
+        """
         heartbeat_ms = self._intake.heartbeat_ms(heartbeat_seconds)
         name = process_id(caller, self._intake.process(process, caller.agent))
         in_order = asyncio.Lock()
+        waiting = 0
 
         def push(handoffs: Sequence[Handoff]) -> None:
-            self._spawn(self._push(handoffs, deliver, turn, in_order))
+            nonlocal waiting
+            shown = None
+            if not waiting and has_room():
+                shown = self._shows.pushes_cached(handoffs)
+            if shown is not None:
+                deliver(shown)
+            else:
+                waiting += 1
+                self._spawn(push_later(handoffs))
+
+        async def push_later(handoffs: Sequence[Handoff]) -> None:
+            nonlocal waiting
+            try:
+                await self._push(handoffs, deliver, turn, in_order)
+            finally:
+                waiting -= 1
 
         taker = Taker(
             team=caller.team,

@@ -356,6 +356,7 @@ class Connection:
                 heartbeat_seconds=self._hello.heartbeat_seconds,
                 deliver=self._push_deliveries,
                 turn=self._outbox.turn,
+                has_room=lambda: self._outbox.has_room,
                 offered=self._push_offered,
             )
             if not await self._resumed(self._subscription):
