@@ -129,7 +129,7 @@ def _changes(
         case events.Blocked():
             return _blocked(h, event, version, at)
         case events.Parked():
-            return _detached(h)
+            return dict(_DETACHED)
         case events.Answered():
             return {"answers": (*h.answers, _answer(event.question, version, event.by))}
         case events.Agreed():
@@ -339,12 +339,15 @@ def _blocked(h: Handoff, event: events.Blocked, version: int, at: int) -> dict[s
         "timeout_left_ms": _timeout_left(h, at),
         "timers": steps_armed(armed(timers, answer), h.escalation, When.BLOCKED, since=at),
     }
-    return changes | _detached(h) if event.parked else changes
+    return changes | _DETACHED if event.parked else changes
 
 
-def _detached(h: Handoff) -> dict[str, Any]:
-    del h
-    return {"live": False, "revivable": False, "process": None, "heartbeat_ms": None}
+_DETACHED: Final[dict[str, Any]] = {
+    "live": False,
+    "revivable": False,
+    "process": None,
+    "heartbeat_ms": None,
+}
 
 
 def _answer(question: int, version: int, by: str) -> Answer:
@@ -461,7 +464,7 @@ def _reassigned(h: Handoff, event: events.Reassigned, at: int) -> dict[str, Any]
         timers = steps_armed(timers, h.escalation, When.UNACKNOWLEDGED, since=at)
     asked = h.asked if event.recipient in h.asked else (*h.asked, event.recipient)
     return {
-        **_detached(h),
+        **_DETACHED,
         "recipient": event.recipient,
         "capability": event.capability,
         "manifest_version": event.manifest_version,
@@ -561,7 +564,7 @@ def _ended(
         timers = steps_armed(timers, h.escalation, When.DEAD, since=at)
     exhausted = code == EXHAUSTED and h.tries < h.terms.attempts_max
     return {
-        **_detached(h),
+        **_DETACHED,
         "queued": None,
         "question": None,
         "withdrawn": h.question,

@@ -132,4 +132,6 @@ def _withdrawn(after: Handoff) -> tuple[Item, ...]:
 
 
 def _notices(after: Handoff) -> tuple[Item, ...]:
+    if not after.watchers:
+        return ()
     return tuple(Item(reader=watcher, kind=Kind.NOTICE) for watcher in after.watchers)

@@ -14,7 +14,6 @@ RESERVED: Final = frozenset(
 """Names that no agent gets: the relay's own, and those that a reader takes for a role or for all."""
 
 _AGENT_ID: Final = re.compile(AGENT_ID)
-_NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 def is_agent_id(value: str) -> bool:
@@ -29,4 +28,9 @@ def folded(agent_id: str) -> str:
 
 def is_name(value: str, *, chars_max: int) -> bool:
     """Whether `value` is printable ASCII, with no blank at either end, and no longer than that."""
-    return len(value) <= chars_max and _NAME.fullmatch(value) is not None
+    return (
+        0 < len(value) <= chars_max
+        and value.isascii()
+        and value.isprintable()
+        and value[0] != " " != value[-1]
+    )

@@ -246,7 +246,6 @@ class Relay:
             contracts=contracts,
             intake=intake,
             people=self._people,
-            standings=self._standings,
             reaches=self.reaches,
             membership=Membership(
                 self._engine,
@@ -316,7 +315,7 @@ class Relay:
             await relay._know(team)
         await relay._identity.load()
         await relay._room.load(store)
-        await relay._standings.load(teams)
+        await relay._standings.load()
         await relay._coordination.load()
         await relay.reaches.load()
         nodes = relay._nodes

@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager, contextmanager
 from types import coroutine
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from nodrop.log.port import LARGE_BODY_BYTES, Key, Store
+from nodrop.log.port import LARGE_BODY_BYTES, Key, Page, Store
 from nodrop.model import budget
 from nodrop.model.budget import Bucket
 from nodrop.model.commands import Candidate
 from nodrop.model.errors import QueueFullError, RateLimitedError, UnavailableError
-from nodrop.model.handoff import Handoff
+from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import Limits
 from nodrop.model.names import ANONYMOUS
 from nodrop.protocol.entries import Draft
@@ -35,6 +35,9 @@ DEBT_SECONDS_MAX: Final = 2.0
 """The longest that an agent waits for its share, whatever it spent."""
 SLICE_SECONDS: Final = 0.01
 """Time for one agent's requests in one turn of the event loop; the rest of them waits for the next."""
+HELD_READ_MAX: Final = 10_000
+"""Handoffs in one state that a start reads to know who is at work."""
+_WITH_A_PROCESS: Final = (State.DELIVERED, State.ACCEPTED, State.BLOCKED)
 LARGE_BYTES: Final = 65_536
 """A request larger than this takes a millisecond or more to read: it is read aside."""
 
@@ -76,6 +79,8 @@ class Room:
         self._limits = limits
         self._asked: Counter[Key] = Counter()
         self._inboxes: Counter[Key] = Counter()
+        self._held: Counter[Key] = Counter()
+        """How many of an inbox are with a process of the agent."""
         self._sizes: dict[Key, int] = {}
         """Bytes of each unfinished handoff that came with a large body since this node started."""
         self._bytes = _Bytes(
@@ -91,11 +96,16 @@ class Room:
         Where several engines write, it is counted again and again, and right to within what they
         wrote meanwhile.
         """
-        asked, inboxes = Counter[Key](), Counter[Key]()
+        asked, inboxes, held = Counter[Key](), Counter[Key](), Counter[Key]()
         for team, origin, recipient, count in await store.unfinished():
             asked[team, origin] += count
             inboxes[team, recipient] += count
-        self._asked, self._inboxes = asked, inboxes
+        for team in await store.teams():
+            for state in _WITH_A_PROCESS:
+                page = Page(team=team.id, state=state.value, limit=HELD_READ_MAX)
+                listed = await store.list_handoffs(page)
+                held.update((h.team, h.recipient) for h in listed if h.live)
+        self._asked, self._inboxes, self._held = asked, inboxes, held
 
     def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff would be too many; None if it is not."""
@@ -135,6 +145,10 @@ class Room:
     def queued(self, team: str, agent: str) -> int:
         """Return how many unfinished handoffs an agent has, with offers on their way to a commit."""
         return self._inboxes[team, agent]
+
+    def holds(self, team: str, agent: str) -> bool:
+        """Whether a process of an agent has something."""
+        return (team, agent) in self._held
 
     def waiting(self, team: str) -> dict[str, int]:
         """Return how many unfinished handoffs each agent of a team is the recipient of."""
@@ -178,15 +192,22 @@ class Room:
         for before, after in changed:
             if large or self._sizes:
                 self._note_size(after, large.get((after.team, after.id)))
-            was, is_ = before is not None and before.outcome is None, after.outcome is None
-            if was == is_ and (before is None or before.recipient == after.recipient):
-                continue
-            if was and before is not None:
+            if before is not None and before.outcome is None:
+                if (
+                    after.outcome is None
+                    and after.live is before.live
+                    and after.recipient == before.recipient
+                ):
+                    continue
                 self._less(self._asked, (before.team, before.origin))
                 self._less(self._inboxes, (before.team, before.recipient))
-            if is_:
+                if before.live:
+                    self._less(self._held, (before.team, before.recipient))
+            if after.outcome is None:
                 self._asked[after.team, after.origin] += 1
                 self._inboxes[after.team, after.recipient] += 1
+                if after.live:
+                    self._held[after.team, after.recipient] += 1
 
     def _note_size(self, handoff: Handoff, size: int | None) -> None:
         key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)

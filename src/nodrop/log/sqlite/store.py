@@ -340,7 +340,7 @@ class SQLiteStore(JournaledStore):
         connection in the middle of something.
         """
         try:
-            if self._pace.quick and not self._closed and self._thread_is_free():
+            if self._pace.quick and not self._closed and not self._on_thread_still():
                 return self._pace.measured(call, *args)
             return await self._submit(self._pace.measured, call, *args)
         except apsw.Error as error:
@@ -381,9 +381,11 @@ class SQLiteStore(JournaledStore):
         if self._damage is not None:
             raise StoreCorruptError(self._damage)
 
-    def _thread_is_free(self) -> bool:
-        self._forget_finished()
-        return not self._on_thread
+    def _on_thread_still(self) -> bool:
+        """Whether the thread has a visit to make."""
+        if self._on_thread:
+            self._forget_finished()
+        return bool(self._on_thread)
 
     def _forget_finished(self) -> None:
         # A visit whose caller was cancelled is done only once the thread has really finished it.

@@ -24,16 +24,20 @@ def write(connection: Connection, commit: Commit) -> None:
     if commit.journal:
         for each in commit.journal:
             _require_next(connection, each)
-        _write(connection, _INSERT_BATCH, [columns_of(each.batch) for each in commit.journal])
+            connection.execute(_INSERT_BATCH, columns_of(each.batch))
         large = [
             (each.batch.team, *columns_of(body)) for each in commit.journal for body in each.large
         ]
-        _write(connection, "insert into large_body values (?, ?, ?, ?)", large)
-        _write(connection, _UPSERT_COMMAND, commit.commands)
-        _write(connection, "insert into mention values (?, ?, ?)", commit.mentions)
+        _write(
+            connection,
+            (_UPSERT_COMMAND, commit.commands),
+            ("insert into large_body values (?, ?, ?, ?)", large),
+            ("insert into mention values (?, ?, ?)", commit.mentions),
+        )
     for changes in commit.changes:
         _write_kept(connection, changes)
-    write_behind(connection, commit.behind)
+    if commit.behind.rows or commit.behind.mail or commit.behind.watermarks:
+        write_behind(connection, commit.behind)
 
 
 def _require_next(connection: Connection, packed: Packed) -> None:
@@ -53,73 +57,68 @@ def _require_next(connection: Connection, packed: Packed) -> None:
 def write_behind(connection: Connection, behind: Slice) -> None:
     """Write rows and inbox items that earlier commits have left."""
     rows = behind.rows
-    _write(connection, _UPSERT_HANDOFF, [handoff_columns(row) for row in rows])
     _write(
         connection,
-        "insert or ignore into party values (?, ?, ?)",
-        [party for row in rows if row.parties for party in party_columns(row.handoff)],
+        (_UPSERT_HANDOFF, [handoff_columns(row) for row in rows]),
+        (
+            "insert or ignore into party values (?, ?, ?)",
+            [party for row in rows if row.parties for party in party_columns(row.handoff)],
+        ),
+        (
+            "insert or replace into trail values (?, ?, ?, ?)",
+            [
+                (row.handoff.team, row.handoff.id, first, packed(seqs))
+                for row in rows
+                for first, seqs in row.overflow
+            ],
+        ),
+        (
+            "insert or ignore into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(team, reader, *columns_of(item)) for team, reader, item in behind.mail],
+        ),
+        ("insert or replace into watermark values (?, ?)", behind.watermarks),
     )
-    _write(
-        connection,
-        "insert or replace into trail values (?, ?, ?, ?)",
-        [
-            (row.handoff.team, row.handoff.id, first, packed(seqs))
-            for row in rows
-            for first, seqs in row.overflow
-        ],
-    )
-    _write(
-        connection,
-        "insert or ignore into inbox values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(team, reader, *columns_of(item)) for team, reader, item in behind.mail],
-    )
-    _write(connection, "insert or replace into watermark values (?, ?)", behind.watermarks)
 
 
 def _write_kept(connection: Connection, changes: Changes) -> None:
     """Write what `changes` has besides entries and rows."""
     _write(
         connection,
-        "insert or replace into idempotency_key values (?, ?, ?, ?, ?)",
-        [columns_of(use) for use in changes.keys],
-    )
-    _write(
-        connection,
-        "insert or replace into process values (?, ?, ?, ?, ?)",
-        [columns_of(process) for process in changes.processes],
-    )
-    _write(connection, "delete from process where team = ? and id = ?", changes.processes_gone)
-    _write(
-        connection,
-        "insert or replace into agent values (?, ?, ?, ?)",
-        [agent_columns(agent) for agent, _ in changes.agents],
-    )
-    _write(
-        connection,
-        # A version is what was sent first under its number: it does not change afterwards.
-        "insert into manifest values (?, ?, ?, ?) on conflict do nothing",
-        [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents],
-    )
-    _write(
-        connection,
-        "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
-        [columns_of(token) for token in changes.tokens],
-    )
-    _write(
-        connection,
-        "insert or replace into record (team, kind, id, json) values (?, ?, ?, ?)",
-        [columns_of(record) for record in changes.records],
-    )
-    _write(
-        connection,
-        "delete from record where team = ? and kind = ? and id = ?",
-        changes.records_gone,
+        (
+            "insert or replace into idempotency_key values (?, ?, ?, ?, ?)",
+            [columns_of(use) for use in changes.keys],
+        ),
+        (
+            "insert or replace into process values (?, ?, ?, ?, ?)",
+            [columns_of(process) for process in changes.processes],
+        ),
+        ("delete from process where team = ? and id = ?", changes.processes_gone),
+        (
+            "insert or replace into agent values (?, ?, ?, ?)",
+            [agent_columns(agent) for agent, _ in changes.agents],
+        ),
+        (
+            # A version is what was sent first under its number: it does not change afterwards.
+            "insert into manifest values (?, ?, ?, ?) on conflict do nothing",
+            [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents],
+        ),
+        (
+            "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
+            [columns_of(token) for token in changes.tokens],
+        ),
+        (
+            "insert or replace into record (team, kind, id, json) values (?, ?, ?, ?)",
+            [columns_of(record) for record in changes.records],
+        ),
+        ("delete from record where team = ? and kind = ? and id = ?", changes.records_gone),
     )
 
 
-def _write(connection: Connection, statement: str, rows: Sequence[Columns]) -> None:
-    if rows:
-        connection.executemany(statement, rows)
+def _write(connection: Connection, *writes: tuple[str, Sequence[Columns]]) -> None:
+    """Run each statement for each of its rows."""
+    for statement, rows in writes:
+        if rows:
+            connection.executemany(statement, rows)
 
 
 _INSERT_BATCH: Final = "insert into journal values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

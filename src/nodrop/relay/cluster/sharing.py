@@ -170,4 +170,3 @@ class Sharing:
     async def recount(self) -> None:
         """Count anew what is only counted."""
         await self._room.load(self._store)
-        await self._standings.recount()

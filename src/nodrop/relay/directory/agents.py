@@ -11,7 +11,6 @@ from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.discovery import Discovery
 from nodrop.relay.directory.reach import Reaches
 from nodrop.relay.directory.register import Register
-from nodrop.relay.directory.standings import Standings
 from nodrop.relay.identity.membership import Membership
 from nodrop.relay.identity.people import People
 from nodrop.relay.identity.signing_in import SigningIn
@@ -34,7 +33,6 @@ class Agents:
         discovery: Discovery,
         contracts: Contracts,
         people: People,
-        standings: Standings,
         reaches: Reaches,
         membership: Membership,
         signing_in: SigningIn,
@@ -45,7 +43,6 @@ class Agents:
         self._discovery = discovery
         self._contracts = contracts
         self._people = people
-        self._standings = standings
         self._reaches = reaches
         self._membership = membership
         self._signing_in = signing_in
@@ -82,7 +79,6 @@ class Agents:
         caller, request = asking.caller, asking.request
         agent = asking.name or request.agent
         await self._people.register(caller, agent, bytes(request.manifest), request.command_id)
-        await self._standings.joined(caller.team, agent)
         return self._shown(caller.team, agent)
 
     async def _remove(self, asking: Asking) -> Reply:

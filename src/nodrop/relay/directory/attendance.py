@@ -13,7 +13,7 @@ from nodrop.model.limits import Limits
 from nodrop.model.standing import Expectation, Presence
 from nodrop.relay.delivery.waiters import Takers
 from nodrop.relay.directory.manifests import expectation
-from nodrop.relay.directory.workloads import Workloads
+from nodrop.relay.room import Room
 
 
 class Present(Value, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class Present(Value, frozen=True, kw_only=True):
 class Attendance:
     """Tells who is there."""
 
-    def __init__(self, takers: Takers, workloads: Workloads, limits: Limits) -> None:
+    def __init__(self, takers: Takers, room: Room, limits: Limits) -> None:
         self._takers = takers
-        self._workloads = workloads
+        self._room = room
         self._limits = limits
         self._up_since = 0
         self._seen: dict[Key, int] = {}
@@ -74,7 +74,7 @@ class Attendance:
 
     def state(self, agent: Agent, now: int) -> Presence:
         """Return whether an agent is there."""
-        holds = self._workloads.holds(agent.team, agent.id)
+        holds = self._room.holds(agent.team, agent.id)
         if self.connected(agent):
             return Presence.WORKING if holds else Presence.IDLE
         last = max(self._last_seen(agent) or 0, self._up_since, agent.registered_at)

@@ -298,7 +298,7 @@ class Discovery:
             offering=offering,
             record=record,
             presence=presence,
-            queued=self._standings.workloads.queued(agent.team, agent.id),
+            queued=self._standings.queued(agent.team, agent.id),
             input=given,
             output=got,
         )
@@ -312,7 +312,7 @@ class Discovery:
             self._standings.attendance.state(agent, now).place,
             -round(record.score(self._limits), 2),
             seconds(record.duration_ms),
-            self._standings.workloads.queued(agent.team, agent.id),
+            self._standings.queued(agent.team, agent.id),
             agent.id,
             offering.capability.name,
         )
@@ -357,7 +357,7 @@ class Discovery:
             presence=present.state.value,
             until=None if present.until is None else format_time(present.until),
             seen_at=None if present.seen_at is None else format_time(present.seen_at),
-            queued=self._standings.workloads.queued(agent.team, agent.id),
+            queued=self._standings.queued(agent.team, agent.id),
             registered_at=format_time(agent.registered_at),
             offers=offers,
         )

@@ -16,7 +16,6 @@ from nodrop.model.standing import TrackRecord, cost, seconds
 from nodrop.relay.directory.attendance import Attendance
 from nodrop.relay.directory.observations import KIND, OUTCOMES, Observations
 from nodrop.relay.directory.register import Offering, Register
-from nodrop.relay.directory.workloads import Workloads
 from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Committed, Job
 from nodrop.relay.ports import Clock
@@ -44,44 +43,34 @@ class Standings:
         self._room = room
         self._clock = clock
         self._limits = limits
-        self.workloads = Workloads()
-        self.attendance = Attendance(engine.takers, self.workloads, limits)
+        self.attendance = Attendance(engine.takers, room, limits)
         self._observations = Observations(limits)
         self._shortlists: dict[Key, tuple[int, list[Offering]]] = {}
         self._writing = False
 
     # --- learning ---
 
-    async def load(self, teams: Iterable[str]) -> None:
+    async def load(self) -> None:
         """Begin with what the store remembers."""
         self.attendance.open(self._clock.now())
         self._observations.restore(await self._store.records(KIND))
-        for team in teams:
-            agents = [agent.id for agent, _ in self._register.all(team)]
-            await self.workloads.load(self._store, team, agents)
 
-    async def joined(self, team: str, agent: str) -> None:
-        """Know an agent that has just joined."""
-        await self.workloads.recount(self._store, team, agent)
+    def queued(self, team: str, agent: str) -> int:
+        """Return how many unfinished handoffs an agent is the recipient of."""
+        return self._room.queued(team, agent)
 
     def observe(self, handoff: Handoff, types: set[str]) -> None:
         """Learn from what another engine wrote about a handoff: entries of these types."""
         if types & OUTCOMES and self._offers(handoff.team, handoff.capability, handoff.recipient):
             self._observations.observe(handoff, self._clock.now())
 
-    async def recount(self) -> None:
-        """Count anew what other engines have changed."""
-        await self.workloads.recount_all(self._store)
-
     def note(self, committed: Committed) -> bool:
         """Learn from a commit; return whether what was learnt should be written down."""
         for happened in committed.happened:
-            handoff = happened.handoff
-            self.workloads.move(happened.before, handoff)
-            if happened.type in OUTCOMES and self._offers(
-                handoff.team, handoff.capability, handoff.recipient
-            ):
-                self._observations.observe(handoff, committed.at)
+            if happened.type in OUTCOMES:
+                handoff = happened.handoff
+                if self._offers(handoff.team, handoff.capability, handoff.recipient):
+                    self._observations.observe(handoff, committed.at)
         return not self._writing and bool(self._observations.to_write(committed.at))
 
     def _offers(self, team: str, capability: str | None, agent: str) -> bool:

@@ -171,9 +171,10 @@ class Writing:
             done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
-            self._queues.note(done)
-            if isinstance(command, commands.Acknowledge) and done.queued is not None:
-                self._engine.expect_life(batch, caller.team, caller.agent)
+            if isinstance(command, commands.Acknowledge):
+                self._queues.note(done)  # the next acknowledgement of this batch comes after it
+                if done.queued is not None:
+                    self._engine.expect_life(batch, caller.team, caller.agent)
             self._engine.retries.note(handoff, done, now=batch.now)
             if isinstance(command, commands.Erase):
                 batch.keep_record(erasing.intended(done))
