@@ -104,7 +104,9 @@ class Relay:
         signer: Signer,
         limits: Limits,
         tell: Callable[[Refusal], None] = lambda _: None,
+        alone: bool = True,
     ) -> None:
+        """Serve `store`; `alone`: no other relay does. See `start`."""
         self.limits = limits
         self.refusals = Refusals(limits, now=clock.now, tell=tell)
         self._store, self._tasks = store, Tasks()
@@ -112,7 +114,6 @@ class Relay:
         self._ids, self._signer = ids, signer
         self._backups = Backups(store, clock=clock, ids=ids, signer=signer)
         identity = self._identity = Identity(store, clock=clock, limits=limits)
-        self._register = Register(limits, Rules(identity.policies.get))
         self._bodies = Bodies(store)
         self._queues = Queues(store, queued_max=limits.queued_acks_max)
         self._room = Room(limits)
@@ -126,17 +127,13 @@ class Relay:
         self._reads = Turns(max(limits.reads_per_agent_max // 2, 1))
         intake = self._intake = Intake(limits)
         self._engine = Engine(store, clock=clock, limits=limits)
+        self._standings = Standings(
+            self._engine, store, room=self._room, clock=clock, limits=limits
+        )
+        rules = Rules(identity.policies.get)
+        self._register = Register(limits, rules, order=self._standings.order)
         self._shows = Shows(store, self._bodies, self._engine.leases, self._queues, limits)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)
-        self._standings = Standings(
-            self._engine,
-            store,
-            register=self._register,
-            room=self._room,
-            clock=clock,
-            limits=limits,
-        )
-        self._register.order = self._standings.order
         discovery = Discovery(
             self._register, self._standings, intake=intake, clock=clock, limits=limits
         )
@@ -151,6 +148,7 @@ class Relay:
             intake=intake,
             spawn=self._tasks.spawn,
             waits_max=limits.waits_per_agent_max,
+            alone=alone,
         )
         self._reading = Reading(store, clock=clock, alarms=alarms, intake=intake)
         self._listeners = Listeners(self._shows, self._reading.inboxes, spawn=self._tasks.spawn)
@@ -308,7 +306,15 @@ class Relay:
         `tell` hears of refusals (`relay.identity.refusals`). `fleet` are the other relays on the same
         store; None: there are none, and never will be.
         """
-        relay = cls(store, clock=clock, ids=ids, signer=signer, limits=limits, tell=tell)
+        relay = cls(
+            store,
+            clock=clock,
+            ids=ids,
+            signer=signer,
+            limits=limits,
+            tell=tell,
+            alone=fleet is None,
+        )
         up_since = await relay._join(fleet) if fleet is not None else None
         teams = [team.id for team in await store.teams()]
         for team in teams:
@@ -651,7 +657,7 @@ class Relay:
         for agent, manifest in committed.changes.agents:
             self._register.put(agent, manifest)
         self._identity.committed(committed.changes)
-        if self._standings.note(committed):
+        if self._standings.note(committed, self._register):
             self._tasks.spawn(self._standings.write())
         for handoff in committed.handoffs:
             self._queues.note(handoff)

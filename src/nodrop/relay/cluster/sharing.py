@@ -66,7 +66,6 @@ class Sharing:
         self._room = room
         self._standings = standings
         self._following = following
-        self._following.alone = False
         self._webhooks = webhooks
         self._also = also
         self._tell = tell
@@ -123,7 +122,7 @@ class Sharing:
         for handoff in news.handoffs:
             self._queues.note(handoff)
             self._waiting.note(handoff)
-            self._standings.observe(handoff, types[handoff.id])
+            self._standings.observe(handoff, types[handoff.id], self._register)
             self._following.committed(handoff)
             self._reading.handoffs.wake((handoff.team, handoff.id))
         if news.entries:

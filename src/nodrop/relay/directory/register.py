@@ -73,11 +73,13 @@ Order = Callable[[str, str, Mapping[str, Offering], Collection[str]], Iterable[O
 class Register:
     """The agents of every team, and their schemas ready to check with."""
 
-    def __init__(self, limits: Limits, rules: Rules | None = None) -> None:
+    def __init__(
+        self, limits: Limits, rules: Rules | None = None, *, order: Order | None = None
+    ) -> None:
+        """Put candidates in this `order`; None: by name."""
         self._limits = limits
         self.rules = rules or Rules()
-        self.order: Order = _by_name
-        """How candidates are put in order."""
+        self._order = order or _by_name
         self._offerings: defaultdict[str, dict[str, dict[str, Offering]]] = defaultdict(dict)
         """By team, capability and agent."""
         self._agents: defaultdict[str, dict[str, tuple[Agent, bytes]]] = defaultdict(dict)
@@ -229,7 +231,7 @@ class Register:
         if not offered or capability is None:
             return ()
         offered = self.rules.admitted(team, sender, offered, capability)
-        return tuple(o.candidate for o in self.order(team, capability, offered, asked))
+        return tuple(o.candidate for o in self._order(team, capability, offered, asked))
 
     def only_capability(self, team: str, agent: str) -> str | None:
         """Return the one capability of an agent; None if it has none, or several."""

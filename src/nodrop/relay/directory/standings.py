@@ -32,14 +32,12 @@ class Standings:
         engine: Engine,
         store: Store,
         *,
-        register: Register,
         room: Room,
         clock: Clock,
         limits: Limits,
     ) -> None:
         self._engine = engine
         self._store = store
-        self._register = register
         self._room = room
         self._clock = clock
         self._limits = limits
@@ -59,25 +57,17 @@ class Standings:
         """Return how many unfinished handoffs an agent is the recipient of."""
         return self._room.queued(team, agent)
 
-    def observe(self, handoff: Handoff, types: set[str]) -> None:
+    def observe(self, handoff: Handoff, types: set[str], register: Register) -> None:
         """Learn from what another engine wrote about a handoff: entries of these types."""
-        if types & OUTCOMES and self._offers(handoff.team, handoff.capability, handoff.recipient):
+        if types & OUTCOMES and _is_declared(handoff, register):
             self._observations.observe(handoff, self._clock.now())
 
-    def note(self, committed: Committed) -> bool:
+    def note(self, committed: Committed, register: Register) -> bool:
         """Learn from a commit; return whether what was learnt should be written down."""
         for happened in committed.happened:
-            if happened.type in OUTCOMES:
-                handoff = happened.handoff
-                if self._offers(handoff.team, handoff.capability, handoff.recipient):
-                    self._observations.observe(handoff, committed.at)
+            if happened.type in OUTCOMES and _is_declared(happened.handoff, register):
+                self._observations.observe(happened.handoff, committed.at)
         return not self._writing and bool(self._observations.to_write(committed.at))
-
-    def _offers(self, team: str, capability: str | None, agent: str) -> bool:
-        # Names that nobody declared are not worth remembering.
-        return capability is not None and (
-            self._register.offering(team, capability, agent) is not None
-        )
 
     async def write(self, *, everything: bool = False) -> None:
         """Write down what was learnt. What cannot be written now will be later."""
@@ -142,3 +132,10 @@ class Standings:
             seconds(record.duration_ms),
             agent.id,
         )
+
+
+def _is_declared(handoff: Handoff, register: Register) -> bool:
+    """Whether its recipient offers its capability: other names are not worth remembering."""
+    if handoff.capability is None:
+        return False
+    return register.offering(handoff.team, handoff.capability, handoff.recipient) is not None

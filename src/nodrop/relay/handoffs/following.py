@@ -90,14 +90,15 @@ class Following:
         intake: Intake,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         waits_max: int,
+        alone: bool = True,
     ) -> None:
+        """Follow handoffs of `store`; `alone`: no other engine writes to it, so its cache is the truth."""
         self._store = store
         self._clock = clock
         self._alarms = alarms
         self._intake = intake
         self._spawn = spawn
-        self.alone = True
-        """There are no other engines on the store: what is at hand there is the truth."""
+        self._alone = alone
         self._followers: dict[Key, dict[Follower, None]] = {}
         """In the order in which they came; a dict, so that thousands leave as quickly as one."""
         self._waits = Waits(waits_max)
@@ -226,7 +227,7 @@ class Following:
         Who `waits` is shown what other engines do as it becomes known here; who looks once is not.
         """
         self._followers.setdefault(follower.key, {})[follower] = None
-        handoff = self._store.cached(follower.key) if waits or self.alone else None
+        handoff = self._store.cached(follower.key) if waits or self._alone else None
         if handoff is None:
             self._spawn(self._fetch(follower))
         return handoff
