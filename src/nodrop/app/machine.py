@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,12 @@ _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 
 _SALT_BYTES: Final = 16
 _SALTS: Final = 64
+
+
+if sys.platform == "linux":
+    _passing_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+else:
+    _passing_ns = time.monotonic_ns
 
 
 class SystemClock:
@@ -82,12 +89,6 @@ class SteeredClock(SystemClock):
     def steer(self, by_ms: int) -> None:
         """Go on so much later, or earlier: then the time stands still for as long."""
         self._wall_ns += by_ms * 1_000_000
-
-
-def _passing_ns() -> int:
-    if sys.platform == "linux":
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return time.monotonic_ns()
 
 
 class SystemIds:

@@ -543,7 +543,7 @@ def stub_of(row: Row) -> Stub:
         process=handoff.process if row.held else None,
         due_at=row.due_at,
         rank=row.rank,
-        ended=handoff.final,
+        ended=handoff.outcome is not None,
     )
 
 

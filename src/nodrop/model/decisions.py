@@ -192,9 +192,14 @@ def _deliver(handoff: Handoff, command: commands.Deliver, binding: Binding | Non
     return (Fact(event=bound),)
 
 
+def _delivered(entered: Facts) -> bool:
+    """Whether what was merely offered is taken directly."""
+    return bool(entered) and any(isinstance(fact.event, events.Delivered) for fact in entered)
+
+
 def _refused(entered: Facts) -> bool:
     """Whether a direct take ended the handoff, because the recipient's contract does not hold."""
-    return any(isinstance(fact.event, events.Rejected) for fact in entered)
+    return bool(entered) and any(isinstance(fact.event, events.Rejected) for fact in entered)
 
 
 # --- who may act --------------------------------------------------------------------------------
@@ -271,7 +276,7 @@ def _acknowledge_or_update(
         entered = _fence(handoff, command.attempt, by)
     if _refused(entered):
         return entered
-    directly = any(isinstance(fact.event, events.Delivered) for fact in entered)
+    directly = _delivered(entered)
     acknowledged = handoff.ack is not None and not directly
     # A second ack is an update, which nothing is before the first. Terms under discussion are not
     # to be acknowledged: agreeing to them is the acceptance.
@@ -358,7 +363,7 @@ def _counter(handoff: Handoff, command: commands.Counter, by: Actor, around: Sur
         raise AlreadyBlockedError
     if len(handoff.answers) >= around.limits.answers_max:
         raise LimitReachedError(f"{around.limits.answers_max} questions were asked already")
-    directly = any(isinstance(fact.event, events.Delivered) for fact in entered)
+    directly = _delivered(entered)
     blocked = events.Blocked(
         attempt=handoff.attempt + 1 if directly else handoff.attempt,
         kind=QuestionKind.TERMS,

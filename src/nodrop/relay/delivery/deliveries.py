@@ -39,7 +39,8 @@ class Deliveries:
         """
         rejected = False
         for handoff in batch.touched:
-            self._engine.note_lapsed(handoff)
+            if handoff.revivable:
+                self._engine.note_lapsed(handoff)
         fresh = batch.takeable_by_recipient()
         looked_through = dict.fromkeys(to_check)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:

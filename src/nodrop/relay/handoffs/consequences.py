@@ -53,7 +53,7 @@ class Consequences:
 
     def follow(self, batch: Batch, ended: Handoff, outcome: bytes | None) -> Handoff:
         """Open what follows from an outcome, if anything does, and settle what ended."""
-        if not ended.final or ended.next_leg is not None or next_leg(ended) is None:
+        if not ended.legs or ended.next_leg is not None or next_leg(ended) is None:
             return ended
         content = decode_content(self._cached(batch, ended))
         leg = chains.next_leg(
@@ -379,7 +379,7 @@ def _is_below(handoff: Handoff, above: Handoff, line: Mapping[str, Handoff]) -> 
 
 def _matters(before: Handoff | None, after: Handoff) -> bool:
     """Whether anything may follow from what this batch did to a handoff."""
-    if after.final and (before is None or not before.final):
+    if after.outcome is not None and (before is None or before.outcome is None):
         return after.state is not State.COMPLETED or bool(after.legs) or after.member_of is not None
     if after.member_of is not None:
         return before is None and bool(after.redrive_of or after.legs_done)

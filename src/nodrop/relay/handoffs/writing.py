@@ -545,7 +545,7 @@ class Writing:
         self, batch: Batch, before: Handoff, after: Handoff, outcome: bytes | None
     ) -> Handoff:
         """Open what follows from an outcome that a command has just brought about."""
-        if before.final or not after.final:
+        if after.outcome is None or before.outcome is not None:
             return after
         return self._consequences.follow(batch, after, outcome)
 
