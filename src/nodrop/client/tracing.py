@@ -1,14 +1,14 @@
 """The trace a handoff is part of (W3C trace context), where the process has OpenTelemetry.
 
-It is no dependency of ours. Where it is installed, work on a delivery is a span in the trace that
-the handoff came with, and spans begun within are part of it. What is handed off from there says so in
-any case. Whether spans are exported depends on how the process configured OpenTelemetry.
+It is no dependency of ours. Where the process has set a tracer provider, work on a delivery is a span
+in the trace that the handoff came with, and spans begun within are part of it. What is handed off from
+there says so in any case. Whether spans are exported depends on how the process configured OpenTelemetry.
 """
 
 import functools
 from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
 from importlib import import_module
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ SCOPE: Final = "nodrop"
 SYSTEM: Final = "nodrop"
 
 _handled_in: Final[ContextVar[str | None]] = ContextVar("nodrop_traceparent", default=None)
-"""Where in its trace the delivery is that is being worked on, without OpenTelemetry."""
+"""Where in its trace the delivery is that is being worked on, where nobody records spans."""
 
 
 class _OpenTelemetry:
@@ -31,6 +31,11 @@ class _OpenTelemetry:
         self.context: Any = import_module("opentelemetry.context")
         propagation: Any = import_module("opentelemetry.trace.propagation.tracecontext")
         self.propagator: Any = propagation.TraceContextTextMapPropagator()
+
+    def tracer(self) -> Any | None:
+        """Return what makes spans; None: the process has not set a tracer provider."""
+        tracer: Any = self.trace.get_tracer(SCOPE)
+        return None if isinstance(tracer, self.trace.ProxyTracer) else tracer
 
 
 @functools.cache
@@ -44,25 +49,44 @@ def _installed() -> _OpenTelemetry | None:
 def current_traceparent() -> str | None:
     """Return where in a trace this code is; None: nowhere, or nobody here knows."""
     otel = _installed()
-    carrier: dict[str, str] = {}
-    if otel is not None:
+    if otel is not None and otel.trace.get_current_span() is not otel.trace.INVALID_SPAN:
+        carrier: dict[str, str] = {}
         otel.propagator.inject(carrier)
-    return carrier.get(_FIELD) or _handled_in.get()
+        if _FIELD in carrier:
+            return carrier[_FIELD]
+    return _handled_in.get()
+
+
+def handling(task: HandoffShown) -> AbstractContextManager[None]:
+    """Have the work on a delivery be a span, and what is begun within part of its trace."""
+    otel = _installed()
+    tracer = None if otel is None else otel.tracer()
+    if otel is None or tracer is None:
+        return _Named(task.traceparent)
+    return _span(otel, tracer, task)
+
+
+class _Named:
+    """Has what is handed off within name the trace, without a span."""
+
+    __slots__ = ("_before", "_traceparent")
+
+    def __init__(self, traceparent: str | None) -> None:
+        self._traceparent = traceparent
+        self._before: Token[str | None] | None = None
+
+    def __enter__(self) -> None:
+        self._before = _handled_in.set(self._traceparent)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._before is not None, "entered"
+        _handled_in.reset(self._before)
 
 
 @contextmanager
-def handling(task: HandoffShown) -> Generator[None]:
-    """Have the work on a delivery be a span, and what is begun within part of its trace."""
-    otel = _installed()
-    if otel is None:
-        within = _handled_in.set(task.traceparent)
-        try:
-            yield
-        finally:
-            _handled_in.reset(within)
-        return
+def _span(otel: _OpenTelemetry, tracer: Any, task: HandoffShown) -> Generator[None]:
     above = otel.propagator.extract({_FIELD: task.traceparent or ""})
-    span: Any = otel.trace.get_tracer(SCOPE).start_span(
+    span: Any = tracer.start_span(
         f"process {task.view.get('to', '')}".strip(),
         context=above,
         kind=otel.trace.SpanKind.CONSUMER,
