@@ -86,7 +86,16 @@ class Calls:
         Raises:
             NodropError: the relay refused, or cannot be reached.
         """
-        return await self._through(self.transport.call, operation, fields, handoff, name)
+        try:
+            sent = self._complete(operation, fields, handoff, name)
+            if self.signer is not None and self.signer.signs(operation):
+                return await self._send_signed(
+                    self.transport.call, self.signer, operation, sent, handoff=handoff, name=name
+                )
+            return await self.transport.call(operation, sent, handoff=handoff, name=name)
+        except NodropError as error:
+            _annotate(error)
+            raise
 
     async def _offer(self, fields: Mapping[str, Any]) -> dict[str, Any] | Stored:
         """Make an offer; return the handoff, or the answer whose outcome will be pushed.
@@ -94,37 +103,40 @@ class Calls:
         Raises:
             NodropError: the relay refused, or cannot be reached.
         """
-        sent = {**fields, "brief": True}
-        if self._pushing is not None:
-            return await self._through(self._pushing.call_followed, "offer", sent, None, None)
-        return (await self.call("offer", sent))["handoff"]
+        if self._pushing is None:
+            return (await self.call("offer", {**fields, "brief": True}))["handoff"]
+        try:
+            sent = self._complete("offer", fields, None, None)
+            sent["brief"] = True
+            if self.signer is not None and self.signer.signs("offer"):
+                return await self._send_signed(
+                    self._pushing.call_followed, self.signer, "offer", sent, handoff=None, name=None
+                )
+            return await self._pushing.call_followed("offer", sent)
+        except NodropError as error:
+            _annotate(error)
+            raise
 
-    async def _through(
+    def _complete(
         self,
-        send: Send[T],
         operation: str,
         fields: Mapping[str, Any] | None,
         handoff: str | None,
         name: str | None,
-    ) -> T:
-        try:
-            if operation not in OPERATIONS:
-                raise InvalidRequestError(f"there is no operation {operation}")
-            self.require_its_loop()
-            # Such as a handoff in the place of its id: neither can stand in a path.
-            require("handoff_id", "" if handoff is None else handoff, str)
-            require("name", "" if name is None else name, str)
-            sent = dict(fields or {})
-            if operation in _COMMANDS and sent.get("command_id") is None:
-                sent["command_id"] = self.new_id()
-            if self.signer is None or not self.signer.signs(operation):
-                return await send(operation, sent, handoff=handoff, name=name)
-            return await self._send_signed(
-                send, self.signer, operation, sent, handoff=handoff, name=name
-            )
-        except NodropError as error:
-            _annotate(error)
-            raise
+    ) -> dict[str, Any]:
+        """Return the fields to send: a command's with its id."""
+        if operation not in OPERATIONS:
+            raise InvalidRequestError(f"there is no operation {operation}")
+        self.require_its_loop()
+        # Such as a handoff in the place of its id: neither can stand in a path.
+        if handoff is not None:
+            require("handoff_id", handoff, str)
+        if name is not None:
+            require("name", name, str)
+        sent = dict(fields or {})
+        if operation in _COMMANDS and sent.get("command_id") is None:
+            sent["command_id"] = self.new_id()
+        return sent
 
     async def _send_signed(
         self,

@@ -60,6 +60,8 @@ class Channel:
         self.closed = False
         """Whether this end closed it."""
         self._outgoing: list[bytes] = []
+        self._credit: int | None = None
+        """Granted since frames were last sent."""
         self._something = asyncio.Event()
         self._writer = asyncio.create_task(self._write())
 
@@ -100,6 +102,11 @@ class Channel:
         self._outgoing.append(frame)
         self._something.set()
 
+    def grant(self, n: int) -> None:
+        """Grant credit for `n` more deliveries at the end of this turn of the loop, in one frame."""
+        self._credit = n if self._credit is None else self._credit + n
+        self._something.set()
+
     async def read(self, take: Callable[[Message], None]) -> int | None:
         """Hand every message to `take` until the connection ends; return its close code."""
         while True:
@@ -123,6 +130,9 @@ class Channel:
             await self._something.wait()
             self._something.clear()
             frames, self._outgoing = self._outgoing, []
+            if self._credit is not None:
+                frames.append(b'{"op":"credit","n":%d}' % self._credit)
+                self._credit = None
             try:
                 for batch in _batches(frames):
                     await self._socket.send_frame(batch, aiohttp.WSMsgType.TEXT)

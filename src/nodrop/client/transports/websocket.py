@@ -57,12 +57,15 @@ _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
 """What may be different a moment later. A refusal that is the caller's fault is not among them."""
 
 
+_Answer = asyncio.Future[Message]
+
+
 class _Call:
     """A frame, kept until it is answered."""
 
     __slots__ = ("answer", "frame", "lost", "waits")
 
-    def __init__(self, frame: bytes, answer: asyncio.Future[Message], *, waits: bool) -> None:
+    def __init__(self, frame: bytes, answer: _Answer, waits: bool) -> None:  # noqa: FBT001  # private, and called often
         self.frame = frame
         self.answer = answer
         self.waits = waits
@@ -214,7 +217,7 @@ class WebSocketTransport:
             self._process, self._heartbeat_seconds = process, heartbeat_seconds
             await self.hello_again()  # which process this is belongs into the hello
         elif self._channel is not None:
-            self.send_credit(credit)
+            self.grant(credit)
         await self.open()
         return self._stream
 
@@ -239,23 +242,26 @@ class WebSocketTransport:
         if self._channel is not None:
             self._channel.send(_SIGN_OF_LIFE)
 
-    def send_credit(self, n: int) -> None:
+    def grant(self, n: int) -> None:
         """Tell the relay that `n` more deliveries may come. Lost with the connection."""
         if self._channel is not None:
-            self._channel.send(msgspec.json.encode({"op": "credit", "n": n}))
+            self._channel.grant(n)
 
     async def _answered(
         self, operation: str, fields: Mapping[str, Any], call_id: int, frame: bytes
     ) -> Message:
-        waits = bool(fields.get("wait"))
+        if self._ended is not None:
+            raise self._ended
+        waits = "wait" in fields and bool(fields["wait"])
         try:
-            return await self._ask(call_id, frame, waits=waits)
-        except UnansweredError:
-            raise
-        except UnavailableError:
+            return await self._send(call_id, frame, waits=waits)
+        except UnavailableError as error:
             # A command without an id might be carried out twice.
-            if "command_id" not in fields and OPERATIONS[operation].changes:
+            repeatable = "command_id" in fields or not OPERATIONS[operation].changes
+            if isinstance(error, UnansweredError) or not repeatable:
                 raise
+        finally:
+            self._calls.pop(call_id, None)  # where the caller was cancelled, nobody waits for it
         return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
 
     async def _ask(self, call_id: int, frame: bytes, *, waits: bool = False) -> Message:
@@ -263,21 +269,20 @@ class WebSocketTransport:
             raise self._ended
         try:
             return await self._send(call_id, frame, waits=waits)
-        except BaseException:  # nobody waits for it any more
+        finally:
             self._calls.pop(call_id, None)
-            raise
 
-    def _send(self, call_id: int, frame: bytes, *, waits: bool = False) -> asyncio.Future[Message]:
+    def _send(self, call_id: int, frame: bytes, *, waits: bool = False) -> _Answer:
         """Send a frame, over the next connection too until it is answered."""
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = _Call(frame, answer, waits=waits)
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = _Call(frame, answer, waits)
         if self._channel is not None:
             self._channel.send(frame)
         return answer
 
     # --- quiet commands -------------------------------------------------------------------------
 
-    def _begin_flush(self) -> asyncio.Future[Message]:
+    def _begin_flush(self) -> _Answer:
         """Ask whether the quiet commands so far are durable."""
         self._flushing = True
         call_id = next(self._ids)
@@ -402,7 +407,7 @@ class WebSocketTransport:
         if self._stream is not None:
             credit = self._stream.resumed()
             if credit is not None:  # also none: what waits for a busy process is told to it
-                self.send_credit(credit)
+                self.grant(credit)
 
     def _take(self, message: Message) -> None:
         """Hand a message to whoever waits for it."""
@@ -507,8 +512,6 @@ class _Pushed:
         self._unspent = credit
         self._owed = 0
         """Pushed beyond the credit before the connection broke; kept back from what comes next."""
-        self._granting = 0
-        """Free since this turn of the loop began."""
         self._waiting: deque[dict[str, Any]] = deque()
         self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._listens = False
@@ -548,24 +551,15 @@ class _Pushed:
         kept = min(self._owed, n)
         self._owed -= kept
         if n > kept:
-            if not self._granting:
-                asyncio.get_running_loop().call_soon(self._grant_together)
-            self._granting += n - kept
+            self._transport.grant(n - kept)
 
     def show_life(self) -> None:
         """Tell the relay that this process is alive."""
         self._transport.send_sign_of_life()
 
-    def _grant_together(self) -> None:
-        """Grant at once what became free in one turn of the loop."""
-        granting, self._granting = self._granting, 0
-        if granting:
-            self._transport.send_credit(granting)
-
     def resumed(self) -> int | None:
         """Return the credit to begin a new connection with; None: nothing is taken any more."""
         self.breaks += 1
-        self._granting = 0  # it is among what was not used
         self._owed = max(-self._unspent, 0)
         return None if self._closed else max(self._unspent, 0)
 
