@@ -15,21 +15,6 @@ if TYPE_CHECKING:
     from conftest import FakeTransport, Fields
 
 
-class Lost:
-    """Whether the task was told that it is no longer ours."""
-
-    def __init__(self) -> None:
-        self.told = False
-
-    def __call__(self) -> None:
-        self.told = True
-
-
-@pytest.fixture
-def lost() -> Lost:
-    return Lost()
-
-
 def view(state: str = "accepted", **more: Any) -> "Fields":
     return {"id": "h1", "ref": "a/1", "state": state, "attempt": 2, **more}
 
@@ -50,13 +35,13 @@ def a_lease() -> Lease:
 
 
 @pytest.fixture
-def task(relay: "FakeTransport", lost: Lost) -> Task:
-    return make(relay, lost)
+def task(relay: "FakeTransport") -> Task:
+    return make(relay)
 
 
-def make(relay: "FakeTransport", lost: Lost, **left: Any) -> Task:
+def make(relay: "FakeTransport", **left: Any) -> Task:
     delivery = {"handoff": view(payload={"n": 1}), "attempt": 2, "checkpoint": None, **left}
-    return Task(delivery, Client(relay, agent="code_agent"), a_lease(), lost)
+    return Task(delivery, Client(relay, agent="code_agent"), a_lease())
 
 
 def blocked_then(relay: "FakeTransport", *views: "Fields") -> None:
@@ -88,10 +73,8 @@ async def test_a_step_is_done_once_and_recorded(relay: "FakeTransport", task: Ta
     assert relay.said() == ["step"]
 
 
-async def test_a_step_of_an_earlier_attempt_is_not_repeated(
-    relay: "FakeTransport", lost: Lost
-) -> None:
-    task = make(relay, lost, steps={"open-ticket": None})
+async def test_a_step_of_an_earlier_attempt_is_not_repeated(relay: "FakeTransport") -> None:
+    task = make(relay, steps={"open-ticket": None})
 
     def never() -> None:
         pytest.fail("it was done before")
@@ -154,9 +137,9 @@ async def test_a_step_that_cannot_be_recorded_is_not_tried_again(
 
 @pytest.mark.parametrize("name", [None, "version"])
 async def test_a_question_answered_before_is_not_asked_again(
-    relay: "FakeTransport", lost: Lost, name: str | None
+    relay: "FakeTransport", name: str | None
 ) -> None:
-    task = make(relay, lost, answers={name or "Which version?": "1.2"})
+    task = make(relay, answers={name or "Which version?": "1.2"})
     assert await task.ask("Which version?", name=name) == "1.2"
     assert relay.calls == []
 
@@ -228,12 +211,12 @@ async def test_questions_of_one_task_wait_for_each_other(
     ],
 )
 async def test_a_task_that_went_on_without_us_ends(
-    relay: "FakeTransport", task: Task, lost: Lost, gone: "Fields"
+    relay: "FakeTransport", task: Task, gone: "Fields"
 ) -> None:
     blocked_then(relay, gone)
     with pytest.raises(StaleAttemptError):
         await task.ask("Which version?")
-    assert lost.told
+    assert task.lease.lost
 
 
 async def test_countered_terms_are_waited_for(relay: "FakeTransport", task: Task) -> None:
@@ -246,16 +229,16 @@ async def test_countered_terms_are_waited_for(relay: "FakeTransport", task: Task
     assert (said["deadline"], said["reason"], said["attempt"]) == ("8h", "big", 2)
 
 
-async def test_declined_terms_end_the_task(relay: "FakeTransport", task: Task, lost: Lost) -> None:
+async def test_declined_terms_end_the_task(relay: "FakeTransport", task: Task) -> None:
     relay.answer("counter", {"handoff": view("blocked", question=question())})
     relay.answer("get_handoff", {"handoff": view("rejected")})
     with pytest.raises(StaleAttemptError):
         await task.counter(deadline="8h")
-    assert lost.told
+    assert task.lease.lost
 
 
-async def test_a_checkpoint_is_left_and_found(relay: "FakeTransport", lost: Lost) -> None:
-    task = make(relay, lost, checkpoint={"page": 3})
+async def test_a_checkpoint_is_left_and_found(relay: "FakeTransport") -> None:
+    task = make(relay, checkpoint={"page": 3})
     assert task.last_checkpoint == {"page": 3}
     await task.checkpoint({"page": 4})
     assert task.last_checkpoint == {"page": 4}
@@ -277,21 +260,21 @@ async def test_a_note_is_about_the_handoff(relay: "FakeTransport", task: Task) -
     assert (operation, fields["text"], handoff) == ("note", "looks like the cache", "h1")
 
 
-async def test_a_stale_task_is_told_so(relay: "FakeTransport", task: Task, lost: Lost) -> None:
+async def test_a_stale_task_is_told_so(relay: "FakeTransport", task: Task) -> None:
     relay.refuse("update", StaleAttemptError())
     with pytest.raises(StaleAttemptError):
         await task.update("going on")
-    assert lost.told
+    assert task.lease.lost
 
 
-async def test_a_task_shows_its_handoff(relay: "FakeTransport", lost: Lost) -> None:
+async def test_a_task_shows_its_handoff(relay: "FakeTransport") -> None:
     shown = view(
         title="Login button", trigger="Bug report", priority="high", deadline="d",
         correlation_id="c", payload=[1], **{"from": "inbox_monitor"},
         chain={"origin": "inbox_monitor", "done": [], "here": 0, "next": ["support_agent"]},
     )  # fmt: skip
     delivered = {"handoff": shown, "attempt": 2}
-    task = Task(delivered, Client(relay, agent="code_agent"), a_lease(), lost)
+    task = Task(delivered, Client(relay, agent="code_agent"), a_lease())
     assert (task.id, task.ref, task.attempt, task.title) == ("h1", "a/1", 2, "Login button")
     assert (task.trigger, task.priority, task.deadline) == ("Bug report", "high", "d")
     assert (task.sender, task.origin, task.payload) == ("inbox_monitor", "inbox_monitor", [1])

@@ -486,6 +486,40 @@ async def test_a_handler_that_is_stopped_can_clean_up_however_often_it_hears_of_
     assert swept == ["h1"]
 
 
+async def test_a_handler_that_was_cancelled_and_goes_on_completes(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> str:
+        itself = asyncio.current_task()
+        assert itself is not None
+        itself.cancel()  # as a library does that ends what takes too long
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "in time"
+        return "unreachable"
+
+    async with working(agent):
+        relay.deliver()
+        assert (await relay.next("complete"))["result"] == "in time"
+
+
+async def test_a_handler_that_waits_for_what_was_cancelled_fails(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> None:
+        other = asyncio.ensure_future(asyncio.Event().wait())
+        other.cancel()
+        await other
+
+    async with working(agent):
+        relay.deliver()
+        fields = await relay.next("fail")
+    assert (fields["reason"], fields["retryable"]) == ("CancelledError", True)
+
+
 @pytest.mark.parametrize("error", [StaleAttemptError(), AlreadyFinishedError()])
 async def test_no_work_is_begun_on_a_delivery_that_cannot_be_acknowledged(
     relay: "FakeTransport",
@@ -589,6 +623,24 @@ async def test_each_capability_has_its_own_bound(
         assert most == 2
         assert relay.said("register", "complete") == ["ack"] * 5
     assert relay.stream.granted == [5, 1, 1, 1, 1, 1]
+
+
+async def test_the_next_delivery_may_come_before_a_report_is_answered(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working", ticks: "Ticks"
+) -> None:
+    @agent.capability("triage")
+    async def triage() -> None: ...
+
+    relay.refuse("complete", StoreFullError(), StoreFullError())
+    async with working(agent):
+        relay.deliver()
+        await relay.next("complete")
+        assert relay.stream.granted == [8, 1]
+        await relay.next("complete")
+        await ticks.tick()
+        await ticks.tick()
+        await relay.next("complete")
+    assert relay.stream.granted == [8, 1]
 
 
 def test_the_agents_own_bound_is_over_all_capabilities() -> None:

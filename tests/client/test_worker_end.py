@@ -111,6 +111,27 @@ async def test_what_is_unfinished_at_the_end_is_given_back(
     assert sorted(released, key=str) == [("h1", 1), ("never-arrived", 4)]
 
 
+async def test_a_handler_that_goes_on_when_the_worker_stops_reports_nothing(
+    relay: "FakeTransport", agent: nodrop.Agent, working: "Working", soon: "Soon"
+) -> None:
+    started = asyncio.Event()
+
+    @agent.capability("triage")
+    async def triage() -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "all the same"
+        return "unreachable"
+
+    relay.held = [("h1", 1)]
+    async with working(agent, grace=0):
+        relay.deliver()
+        await soon(started)
+    assert relay.said("register", "heartbeat") == ["ack", "release"]
+
+
 async def test_a_cancelled_serve_gives_back_and_closes(
     relay: "FakeTransport", agent: nodrop.Agent, endless: "Endless", soon: "Soon"
 ) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from nodrop.model.errors import StaleAttemptError
 from nodrop.model.limits import Limits
@@ -32,12 +32,12 @@ def seconds_since_boot() -> float:
 class ActiveTime:
     """How long an attempt has been worked on: since it arrived, without waiting for answers."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], since: float) -> None:
         self.runs = asyncio.Event()
         """Cleared while the attempt waits for an answer."""
         self.runs.set()
         self._now = now
-        self._since = now()
+        self._since = since
         """When it would have begun, had it never waited."""
 
     @property
@@ -60,6 +60,18 @@ class ActiveTime:
 class Lease:
     """A delivery's lease. Confirmed by an answered ack, and by every answered heartbeat."""
 
+    __slots__ = (
+        "_active",
+        "_arrived_at",
+        "_confirmed_at",
+        "_renew",
+        "_renewing",
+        "_sure_seconds",
+        "handling",
+        "lost",
+        "now",
+    )
+
     def __init__(
         self,
         *,
@@ -79,12 +91,31 @@ class Lease:
         """
         self.lost = False
         """The relay said that the delivery is no longer this process's."""
+        self.handling: asyncio.Task[Any] | None = None
+        """The task that runs the handler, while it does."""
         self.now = now
-        self.active = ActiveTime(now)
+        self._arrived_at = now()
+        self._active: ActiveTime | None = None
         self._sure_seconds = _SURE_HEARTBEATS * heartbeat_seconds
         self._confirmed_at = float("-inf")
         self._renew = renew
         self._renewing = renewing
+
+    @property
+    def active(self) -> ActiveTime:
+        """How long the attempt has been worked on."""
+        if self._active is None:  # few ask: those with a timeout, or a question
+            self._active = ActiveTime(self.now, self._arrived_at)
+        return self._active
+
+    def lose(self) -> None:
+        """Cancel the handler: another process has the delivery, or the handoff has ended.
+
+        Once: a handler that is cancelled a second time cannot clean up.
+        """
+        if not self.lost and self.handling is not None:
+            self.handling.cancel()
+        self.lost = True
 
     def confirmed(self, asked_at: float) -> None:
         """Count the lease from when its confirmation was asked for, not from the answer.

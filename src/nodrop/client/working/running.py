@@ -1,13 +1,14 @@
 """One delivery being worked on: acknowledge it, run its handler, report how it ended.
 
-Everything said about a delivery carries its attempt, so a delivery that went on to somebody else
-cannot be changed from here; it is dropped without a word.
+Everything said about a delivery carries its attempt, so a delivery that another process has by now
+cannot be changed from here; it is dropped without a report.
 """
 
 import asyncio
 import functools
 import inspect
 import logging
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
@@ -52,7 +53,26 @@ def key_of(delivery: dict[str, Any]) -> Key:
 
 
 class Running:
-    """A delivery and the work on it."""
+    """A delivery and the work on it.
+
+    One task does all of it: the acknowledgement, the handler and the report. Cancelling that task while
+    the handler runs cancels the handler.
+    """
+
+    __slots__ = (
+        "_began",
+        "_client",
+        "_free",
+        "_handler",
+        "_policy",
+        "_slot",
+        "_stopped",
+        "_working",
+        "key",
+        "lease",
+        "reporting",
+        "task",
+    )
 
     def __init__(
         self,
@@ -62,52 +82,69 @@ class Running:
         *,
         lease: Lease,
         slot: AbstractAsyncContextManager[Any],
+        free: Callable[[], None],
         policy: Retrying = retrying.DEFAULT,
     ) -> None:
-        """Prepare the work; `run` does it.
+        """Prepare the work; `start` begins it.
 
         Args:
             delivery: the delivery as it came.
             client: the worker's connection.
-            handler: who does it; None: nobody here can.
+            handler: does the work; None: this agent has no handler for it.
             lease: the delivery's.
             slot: entered while the handler runs: the capability's bound on how many do.
+            free: lets another delivery come; called once.
             policy: how to report again what the relay could not take.
         """
         self.key = key_of(delivery)
         self.lease = lease
-        self.task = Task(delivery, client, lease, self.lose)
+        self.task = Task(delivery, client, lease)
         self.reporting = False
         """The relay is being told something that may end it: its answer counts, nothing else."""
+        self._client = client
         self._handler = handler
         self._slot = slot
+        self._free: Callable[[], None] | None = free
         self._policy = policy
-        self._work: asyncio.Task[Any] | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._stopped = False
         self._began = lease.now()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin: `work` awaits `run`."""
+        self._working = asyncio.create_task(work)
+
+    @property
+    def working(self) -> "asyncio.Task[None]":
+        """The task that does the work."""
+        assert self._working is not None, "it was started"
+        return self._working
 
     @property
     def lost(self) -> bool:
         """Whether it is no longer ours."""
         return self.lease.lost
 
-    def lose(self) -> None:
-        """Stop the work: somebody else has it, or nobody wants it any more.
+    def stop(self) -> None:
+        """Cancel the work because the worker stops: it is given back, and nothing is reported."""
+        self._stopped = True
+        self.working.cancel()
 
-        Once: whoever is cancelled a second time cannot clean up.
-        """
-        if not self.lost and self._work is not None:
-            self._work.cancel()
-        self.lease.lost = True
+    def free(self) -> None:
+        """Let another delivery come. Harmless if that was done."""
+        free, self._free = self._free, None
+        if free is not None:
+            free()
 
     async def run(self) -> None:
         """Do the work and report it. Raises nothing but its own cancellation."""
         if self._handler is None:
             capability = self.task.capability
             what = f"the capability {capability}" if capability else "handoffs without a capability"
-            await self._report("reject", reason=f"no handler for {what}")
+            await self._report("reject", {"reason": f"no handler for {what}"})
             return
         asked_at = self.lease.now()
-        if not await self._report("ack"):
+        if not await self._report("ack", {}):
             return
         self.lease.confirmed(asked_at)
         self.reporting = False
@@ -117,32 +154,42 @@ class Running:
             self._began = self.lease.now()
             _LOG.info("%s started: attempt %d", self.task.ref, self.task.attempt)
             operation, fields = await self._handled(self._handler)
-        if operation is None:
+        if operation is None:  # and nothing may be awaited: a cancellation may be under way
             return
-        await self._report(operation, **fields)
+        self.free()  # the next delivery may share a commit with this report
+        await self._report(operation, fields)
 
     async def _handled(self, handler: Handler) -> tuple[str | None, dict[str, Any]]:
         """Run the handler; return how it ended as a command, or none if there is nothing to say."""
-        self._work = asyncio.ensure_future(self._call(handler))
-        self._work.add_done_callback(_retrieve)  # though nobody may ask any more
-        timing = asyncio.ensure_future(self._time_out())
-        timing.add_done_callback(_retrieve)
+        timing = None if self.task.view.get("timeout") is None else self._begin_timing()
+        result, raised = None, None
+        self.lease.handling = self.working
         try:
-            await _ended(self._work)
-        except asyncio.CancelledError:
-            self._work.cancel()
-            try:
-                await asyncio.wait([self._work])
-            finally:
-                self._work.cancel()
+            result = await self._call(handler)
+        except (KeyboardInterrupt, GeneratorExit):
             raise
+        except asyncio.CancelledError as error:
+            if not self.lost and self.working.cancelling():
+                raise
+            raised = error
+        except BaseException as error:  # noqa: BLE001  # reported
+            raised = error
         finally:
-            timing.cancel()
-        ending = self._ending(self._work)
+            self.lease.handling = None
+            if timing is not None:
+                timing.cancel()
+        if self._stopped:
+            raise asyncio.CancelledError
+        ending = self._ending(result, raised)
         if self.lost:
             _LOG.info("%s stopped: this process no longer holds it", self.task.ref)
             return None, {}
         return ending
+
+    def _begin_timing(self) -> "asyncio.Task[None]":
+        timing = asyncio.create_task(self._time_out())
+        timing.add_done_callback(_retrieve)
+        return timing
 
     async def _time_out(self) -> None:
         """Stop the handler at its timeout, which the relay has counted too and takes back itself.
@@ -187,13 +234,14 @@ class Running:
         result = await threads.run(work, name=f"nodrop {self.task.ref}", cancel=twin.cancel)
         return await result if inspect.isawaitable(result) else result
 
-    def _ending(self, work: asyncio.Task[Any]) -> tuple[str | None, dict[str, Any]]:
-        if work.cancelled():
-            return "fail", {"code": "exception", "reason": "CancelledError", "retryable": True}
-        raised = work.exception()
+    def _ending(
+        self, result: Any, raised: BaseException | None
+    ) -> tuple[str | None, dict[str, Any]]:
+        if raised is None:
+            return "complete", {"result": result}
         match _meant(raised):
-            case None:
-                return "complete", {"result": work.result()}
+            case asyncio.CancelledError():
+                return "fail", {"code": "exception", "reason": "CancelledError", "retryable": True}
             case Parked():
                 _LOG.info("%s parked: it goes on when its question is answered", self.task.ref)
                 return None, {}
@@ -210,11 +258,11 @@ class Running:
                 reason = _words(": ".join(filter(None, (type(error).__name__, _words(error)))))
                 return "fail", {"code": "exception", "reason": reason, "retryable": True}
 
-    async def _report(self, operation: str, **fields: Any) -> bool:
+    async def _report(self, operation: str, fields: dict[str, Any]) -> bool:
         """Tell the relay, for as long as it takes; return whether it was still ours to tell."""
         self.reporting = True
         try:
-            await self._told(operation, fields)
+            await self._tell(operation, fields)
         except _GONE as error:
             _LOG.info("%s: %s came too late: %s", self.task.ref, operation, error)
             self.lease.lost = True
@@ -228,15 +276,16 @@ class Running:
                 said = given(reason=fields.get("reason")).values()
                 reason = _words("; ".join((*said, error.detail, *error.particulars)))
                 retryable = fields.get("retryable", False) or error.retryable
-                return await self._report(
-                    "fail", code=error.code, reason=reason, retryable=retryable
-                )
+                failed = {"code": error.code, "reason": reason, "retryable": retryable}
+                return await self._report("fail", failed)
         else:
             self._log_ending(operation, fields)
         return not self.lost
 
     def _log_ending(self, operation: str, fields: dict[str, Any]) -> None:
         """Tell how the work ended, without its result: that is nobody's who reads the log."""
+        if operation == "ack" or not _LOG.isEnabledFor(logging.INFO):
+            return
         took = self.lease.now() - self._began
         match operation:
             case "complete":
@@ -247,34 +296,27 @@ class Running:
                 )
                 then = "the relay may try it again" if fields["retryable"] else "it stays failed"
                 _LOG.info("%s failed in %.1f s (%s); %s", self.task.ref, took, said, then)
-            case "reject":
-                _LOG.info("%s rejected (%s)", self.task.ref, fields.get("reason", "no reason"))
             case _:
-                _LOG.debug("%s: %s told", self.task.ref, operation)
+                _LOG.info("%s rejected (%s)", self.task.ref, fields.get("reason", "no reason"))
 
-    async def _told(self, operation: str, fields: dict[str, Any]) -> None:
-        # Made here, so that a repeat is known as one.
-        said = {**fields, "command_id": self.task.client.new_id(), "brief": True}
+    async def _tell(self, operation: str, fields: dict[str, Any]) -> None:
+        # The command id is made here, so that a repeat is known as one.
+        said = {
+            "attempt": self.key[1],
+            **fields,
+            "command_id": self._client.new_id(),
+            "brief": True,
+        }
         try:
-            await self.task.command(operation, **said)
+            await self._client.call(operation, said, handoff=self.key[0])
         except UnansweredError:
             raise
         except UnavailableError as error:
             what = f"{operation} of {self.task.ref}"
             _LOG.warning("%s will be repeated: %s", what, error)
-            await self._policy.endlessly(lambda: self.task.command(operation, **said), what=what)
-
-
-async def _ended(work: asyncio.Task[Any]) -> None:
-    """Return when `work` has ended. Being cancelled leaves it alone, as `asyncio.wait` does."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wake(_: object) -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    work.add_done_callback(wake)
-    await ended
+            await self._policy.endlessly(
+                lambda: self._client.call(operation, said, handoff=self.key[0]), what=what
+            )
 
 
 def _retrieve(work: asyncio.Task[Any]) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import inspect
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -72,16 +71,13 @@ class Task(TaskShown):
     the handoff ended), every call raises and the handler is cancelled.
     """
 
-    def __init__(
-        self, delivery: dict[str, Any], client: Client, lease: Lease, lose: Callable[[], None]
-    ) -> None:
+    def __init__(self, delivery: dict[str, Any], client: Client, lease: Lease) -> None:
         super().__init__(delivery)
         self.lease = lease
         self.client = client
         """The worker's own connection: to hand off further, pass `parent_id=task.id`."""
-        self._lose = lose
-        self._asking = asyncio.Lock()
-        self._stepping: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: dict[str | None, asyncio.Lock] = {}
+        """Of the steps by name, and of what is asked."""
 
     async def update(
         self,
@@ -113,7 +109,7 @@ class Task(TaskShown):
         Raises:
             StaleAttemptError: the delivery is no longer this process's; `fn` was not called.
         """
-        async with self._stepping[name]:
+        async with self._lock(name):
             if name not in self.steps:
                 action = bound(fn, self.step_key(name))
                 await self.lease.require()
@@ -160,7 +156,7 @@ class Task(TaskShown):
             WaitElapsed: no answer yet. The question stays open; asking it again waits again.
         """
         key = name or question
-        async with self._asking:
+        async with self._lock(None):
             if key not in self.answers:
                 with self.lease.active.paused():
                     await self._block(question, to=to, name=name)
@@ -190,7 +186,7 @@ class Task(TaskShown):
             timeout=spelled_if(timeout),
             reason=reason,
         )
-        async with self._asking:
+        async with self._lock(None):
             with self.lease.active.paused():
                 answer = await self.command("counter", **fields)
                 self._view = answer["handoff"]
@@ -243,8 +239,14 @@ class Task(TaskShown):
         try:
             return await self.client.call(operation, said, handoff=self.id, name=name)
         except (StaleAttemptError, AlreadyFinishedError):
-            self._lose()
+            self.lease.lose()
             raise
+
+    def _lock(self, name: str | None) -> asyncio.Lock:
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        return lock
 
     async def _block(self, question: str, *, to: str | None, name: str | None) -> None:
         try:
@@ -272,7 +274,7 @@ class Task(TaskShown):
         view = await self.client.about(self.id, "get_handoff", **until)
         mine = view["id"] == self.id and view["attempt"] == self.attempt
         if not mine or view["state"] not in {_GOES_ON, State.BLOCKED.value}:
-            self._lose()
+            self.lease.lose()
             raise StaleAttemptError(f"the handoff is {view['state']} by now")
         self._view = view
 

@@ -4,6 +4,7 @@ What is done with one delivery is `running`; what an agent can do is `agent`.
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
@@ -67,7 +68,6 @@ class Worker:
         self._running: dict[Key, Running] = {}
         self._latest: dict[str, Running] = {}
         """The last delivery of each handoff that is being worked on."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._stream: DeliveryStream | None = None
         self._slots: dict[Capability | None, asyncio.Semaphore] = {}
         self._queueing = Queueing(
@@ -101,8 +101,9 @@ class Worker:
                 taking.cancel()
                 await self._wind_up()
             finally:
-                for task in (taking, beating, told, *self._tasks):
+                for task in (taking, beating, told):
                     task.cancel()
+                self._stop_all()
 
     async def _take(self) -> None:
         published = await self._pace.policy.endlessly(
@@ -123,8 +124,9 @@ class Worker:
         self._breaks = stream.breaks
         queueing = asyncio.create_task(self._queueing.run(stream))
         try:
+            free = functools.partial(stream.grant, 1)
             async for delivery in stream:
-                self._begin(delivery, lambda: stream.grant(1))
+                self._begin(delivery, free)
         finally:
             queueing.cancel()
         raise AssertionError("a stream of deliveries ends only after us")
@@ -137,7 +139,7 @@ class Worker:
         self._queueing.begun(key[0])
         earlier = self._latest.get(key[0])
         if earlier is not None:
-            earlier.lose()
+            earlier.lease.lose()
         asked = self._able.find(delivery["handoff"].get("capability"))
         running = Running(
             delivery,
@@ -150,20 +152,22 @@ class Worker:
                 renewing=self._renewing,
             ),
             slot=self._slot(asked),
+            free=free,
             policy=self._pace.policy,
         )
         self._running[key] = self._latest[key[0]] = running
         self._stirred = True
-        task = asyncio.create_task(self._work(running, free))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        running.start(self._work(running))
 
     def _slot(self, asked: Capability | None) -> asyncio.Semaphore:
         """Return what bounds how many handlers of a capability run at once."""
-        slots = asked.concurrency if asked else None
-        return self._slots.setdefault(asked, asyncio.Semaphore(slots or self._able.slots))
+        slot = self._slots.get(asked)
+        if slot is None:
+            slots = asked.concurrency if asked else None
+            slot = self._slots[asked] = asyncio.Semaphore(slots or self._able.slots)
+        return slot
 
-    async def _work(self, running: Running, free: Callable[[], None]) -> None:
+    async def _work(self, running: Running) -> None:
         begun_at = self._pace.now()
         try:
             await running.run()
@@ -173,7 +177,7 @@ class Worker:
             self._stirred = True  # the next heartbeat tells if the relay has it as ours still
             if self._latest.get(running.key[0]) is running:
                 del self._latest[running.key[0]]
-            free()
+            running.free()
 
     # --- signs of life --------------------------------------------------------------------------
 
@@ -218,7 +222,7 @@ class Worker:
                     running.task.ref,
                     running.task.attempt,
                 )
-                running.lose()
+                running.lease.lose()
         return held
 
     async def _heartbeat(self) -> set[Key]:
@@ -260,18 +264,24 @@ class Worker:
         if self._stream is None:
             return
         await self._stream.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._pace.grace_seconds)
+        if working := self._working():
+            await asyncio.wait(working, timeout=self._pace.grace_seconds)
         for timeout in (CANCEL_SECONDS_MAX, 0):  # the second time leaves threads behind
-            if self._tasks:
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.wait(self._tasks, timeout=timeout)
+            if working := self._working():
+                self._stop_all()
+                await asyncio.wait(working, timeout=timeout)
         try:
             async with asyncio.timeout(RELEASE_SECONDS_MAX):
                 await self._release()
         except (NodropError, TimeoutError) as error:
             _LOG.warning("not everything was given back; its leases will lapse: %r", error)
+
+    def _working(self) -> "set[asyncio.Task[None]]":
+        return {running.working for running in self._running.values()}
+
+    def _stop_all(self) -> None:
+        for running in self._running.values():
+            running.stop()
 
     async def _release(self) -> None:
         """Give back whatever the relay says this process still holds, arrived or not."""
