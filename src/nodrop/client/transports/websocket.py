@@ -160,7 +160,13 @@ class WebSocketTransport:
             message["handoff_id"] = handoff
         if name is not None:
             message["name"] = name
-        answer = await self._answered(operation, fields, call_id, encode_strict(message))
+        frame = encode_strict(message)
+        try:
+            answer = await self._send(call_id, frame, waits=bool(fields.get("wait")))
+        except UnavailableError as error:
+            answer = await self._again(error, operation, fields, call_id, frame)
+        finally:
+            self._calls.pop(call_id, None)  # of a caller that was cancelled
         return _ANY.decode(answer.ok)
 
     async def call_followed(
@@ -180,8 +186,12 @@ class WebSocketTransport:
         followed: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
         self._followed[call_id] = followed
         try:
-            answer = await self._answered(operation, fields, call_id, frame)
+            try:
+                answer = await self._send(call_id, frame)
+            except UnavailableError as error:
+                answer = await self._again(error, operation, fields, call_id, frame)
         except BaseException:
+            self._calls.pop(call_id, None)
             self._followed.pop(call_id, None)
             raise
         if not answer.follows:
@@ -247,26 +257,23 @@ class WebSocketTransport:
         if self._channel is not None:
             self._channel.grant(n)
 
-    async def _answered(
-        self, operation: str, fields: Mapping[str, Any], call_id: int, frame: bytes
+    async def _again(
+        self,
+        error: UnavailableError,
+        operation: str,
+        fields: Mapping[str, Any],
+        call_id: int,
+        frame: bytes,
     ) -> Message:
-        if self._ended is not None:
-            raise self._ended
-        waits = "wait" in fields and bool(fields["wait"])
-        try:
-            return await self._send(call_id, frame, waits=waits)
-        except UnavailableError as error:
-            # A command without an id might be carried out twice.
-            repeatable = "command_id" in fields or not OPERATIONS[operation].changes
-            if isinstance(error, UnansweredError) or not repeatable:
-                raise
-        finally:
-            self._calls.pop(call_id, None)  # where the caller was cancelled, nobody waits for it
+        """Send a frame again that the relay could not take; raise `error` where that is not safe."""
+        # A command without an id might be carried out twice.
+        repeatable = "command_id" in fields or not OPERATIONS[operation].changes
+        if isinstance(error, UnansweredError) or not repeatable:
+            raise error
+        waits = bool(fields.get("wait"))
         return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
 
     async def _ask(self, call_id: int, frame: bytes, *, waits: bool = False) -> Message:
-        if self._ended is not None:
-            raise self._ended
         try:
             return await self._send(call_id, frame, waits=waits)
         finally:
@@ -274,6 +281,8 @@ class WebSocketTransport:
 
     def _send(self, call_id: int, frame: bytes, *, waits: bool = False) -> _Answer:
         """Send a frame, over the next connection too until it is answered."""
+        if self._ended is not None:
+            raise self._ended
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._calls[call_id] = _Call(frame, answer, waits)
         if self._channel is not None:

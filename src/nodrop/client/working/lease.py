@@ -62,11 +62,11 @@ class Lease:
 
     __slots__ = (
         "_active",
-        "_arrived_at",
         "_confirmed_at",
         "_renew",
         "_renewing",
         "_sure_seconds",
+        "arrived_at",
         "handling",
         "lost",
         "now",
@@ -94,7 +94,7 @@ class Lease:
         self.handling: asyncio.Task[Any] | None = None
         """The task that runs the handler, while it does."""
         self.now = now
-        self._arrived_at = now()
+        self.arrived_at = now()
         self._active: ActiveTime | None = None
         self._sure_seconds = _SURE_HEARTBEATS * heartbeat_seconds
         self._confirmed_at = float("-inf")
@@ -105,7 +105,7 @@ class Lease:
     def active(self) -> ActiveTime:
         """How long the attempt has been worked on."""
         if self._active is None:  # few ask: those with a timeout, or a question
-            self._active = ActiveTime(self.now, self._arrived_at)
+            self._active = ActiveTime(self.now, self.arrived_at)
         return self._active
 
     def lose(self) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
@@ -62,6 +62,7 @@ class Running:
     __slots__ = (
         "_began",
         "_client",
+        "_ended",
         "_free",
         "_handler",
         "_policy",
@@ -83,6 +84,7 @@ class Running:
         lease: Lease,
         slot: AbstractAsyncContextManager[Any],
         free: Callable[[], None],
+        ended: Callable[["Running"], None],
         policy: Retrying = retrying.DEFAULT,
     ) -> None:
         """Prepare the work; `start` begins it.
@@ -94,6 +96,7 @@ class Running:
             lease: the delivery's.
             slot: entered while the handler runs: the capability's bound on how many do.
             free: lets another delivery come; called once.
+            ended: takes this when nothing is left to do.
             policy: how to report again what the relay could not take.
         """
         self.key = key_of(delivery)
@@ -105,20 +108,26 @@ class Running:
         self._handler = handler
         self._slot = slot
         self._free: Callable[[], None] | None = free
+        self._ended = ended
         self._policy = policy
         self._working: asyncio.Task[None] | None = None
         self._stopped = False
         self._began = lease.now()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin: `work` awaits `run`."""
-        self._working = asyncio.create_task(work)
+    def start(self) -> None:
+        """Begin."""
+        self._working = asyncio.create_task(self._run())
 
     @property
     def working(self) -> "asyncio.Task[None]":
         """The task that does the work."""
         assert self._working is not None, "it was started"
         return self._working
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been here."""
+        return self.lease.now() - self.lease.arrived_at
 
     @property
     def lost(self) -> bool:
@@ -130,34 +139,39 @@ class Running:
         self._stopped = True
         self.working.cancel()
 
-    def free(self) -> None:
-        """Let another delivery come. Harmless if that was done."""
+    async def _run(self) -> None:
+        """Do the work and report it. Raises nothing but its own cancellation."""
+        try:
+            if self._handler is None:
+                await self._report("reject", {"reason": f"no handler for {self._asked()}"})
+                return
+            asked_at = self.lease.now()
+            if not await self._report("ack", {}):
+                return
+            self.lease.confirmed(asked_at)
+            self.reporting = False
+            async with self._slot:
+                if self.lost:
+                    return
+                self._began = self.lease.now()
+                _LOG.info("%s started: attempt %d", self.task.ref, self.task.attempt)
+                operation, fields = await self._handled(self._handler)
+            if operation is None:  # and nothing may be awaited: a cancellation may be under way
+                return
+            self._let_another_come()  # the next delivery may share a commit with this report
+            await self._report(operation, fields)
+        finally:
+            self._let_another_come()
+            self._ended(self)
+
+    def _let_another_come(self) -> None:
         free, self._free = self._free, None
         if free is not None:
             free()
 
-    async def run(self) -> None:
-        """Do the work and report it. Raises nothing but its own cancellation."""
-        if self._handler is None:
-            capability = self.task.capability
-            what = f"the capability {capability}" if capability else "handoffs without a capability"
-            await self._report("reject", {"reason": f"no handler for {what}"})
-            return
-        asked_at = self.lease.now()
-        if not await self._report("ack", {}):
-            return
-        self.lease.confirmed(asked_at)
-        self.reporting = False
-        async with self._slot:
-            if self.lost:
-                return
-            self._began = self.lease.now()
-            _LOG.info("%s started: attempt %d", self.task.ref, self.task.attempt)
-            operation, fields = await self._handled(self._handler)
-        if operation is None:  # and nothing may be awaited: a cancellation may be under way
-            return
-        self.free()  # the next delivery may share a commit with this report
-        await self._report(operation, fields)
+    def _asked(self) -> str:
+        capability = self.task.capability
+        return f"the capability {capability}" if capability else "handoffs without a capability"
 
     async def _handled(self, handler: Handler) -> tuple[str | None, dict[str, Any]]:
         """Run the handler; return how it ended as a command, or none if there is nothing to say."""
@@ -181,6 +195,7 @@ class Running:
         if self._stopped:
             raise asyncio.CancelledError
         ending = self._ending(result, raised)
+        del raised  # its traceback holds this frame
         if self.lost:
             _LOG.info("%s stopped: this process no longer holds it", self.task.ref)
             return None, {}
@@ -261,8 +276,18 @@ class Running:
     async def _report(self, operation: str, fields: dict[str, Any]) -> bool:
         """Tell the relay, for as long as it takes; return whether it was still ours to tell."""
         self.reporting = True
+        # The command id is made here, so that a repeat is known as one.
+        said = {
+            "attempt": self.key[1],
+            **fields,
+            "command_id": self._client.new_id(),
+            "brief": True,
+        }
         try:
-            await self._tell(operation, fields)
+            try:
+                await self._client.call(operation, said, handoff=self.key[0])
+            except UnavailableError as error:
+                await self._repeat(operation, said, error)
         except _GONE as error:
             _LOG.info("%s: %s came too late: %s", self.task.ref, operation, error)
             self.lease.lost = True
@@ -299,24 +324,14 @@ class Running:
             case _:
                 _LOG.info("%s rejected (%s)", self.task.ref, fields.get("reason", "no reason"))
 
-    async def _tell(self, operation: str, fields: dict[str, Any]) -> None:
-        # The command id is made here, so that a repeat is known as one.
-        said = {
-            "attempt": self.key[1],
-            **fields,
-            "command_id": self._client.new_id(),
-            "brief": True,
-        }
-        try:
-            await self._client.call(operation, said, handoff=self.key[0])
-        except UnansweredError:
-            raise
-        except UnavailableError as error:
-            what = f"{operation} of {self.task.ref}"
-            _LOG.warning("%s will be repeated: %s", what, error)
-            await self._policy.endlessly(
-                lambda: self._client.call(operation, said, handoff=self.key[0]), what=what
-            )
+    async def _repeat(self, operation: str, said: dict[str, Any], error: UnavailableError) -> None:
+        if isinstance(error, UnansweredError):
+            raise error
+        what = f"{operation} of {self.task.ref}"
+        _LOG.warning("%s will be repeated: %s", what, error)
+        await self._policy.endlessly(
+            lambda: self._client.call(operation, said, handoff=self.key[0]), what=what
+        )
 
 
 def _retrieve(work: asyncio.Task[Any]) -> None:

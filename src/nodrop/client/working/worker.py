@@ -153,11 +153,12 @@ class Worker:
             ),
             slot=self._slot(asked),
             free=free,
+            ended=self._ended,
             policy=self._pace.policy,
         )
         self._running[key] = self._latest[key[0]] = running
         self._stirred = True
-        running.start(self._work(running))
+        running.start()
 
     def _slot(self, asked: Capability | None) -> asyncio.Semaphore:
         """Return what bounds how many handlers of a capability run at once."""
@@ -167,17 +168,13 @@ class Worker:
             slot = self._slots[asked] = asyncio.Semaphore(slots or self._able.slots)
         return slot
 
-    async def _work(self, running: Running) -> None:
-        begun_at = self._pace.now()
-        try:
-            await running.run()
-        finally:
-            self._queueing.observe(running.task.capability, self._pace.now() - begun_at)
-            del self._running[running.key]
-            self._stirred = True  # the next heartbeat tells if the relay has it as ours still
-            if self._latest.get(running.key[0]) is running:
-                del self._latest[running.key[0]]
-            running.free()
+    def _ended(self, running: Running) -> None:
+        handoff_id = running.key[0]
+        self._queueing.observe(running.task.capability, running.seconds)
+        del self._running[running.key]
+        self._stirred = True  # the next heartbeat tells if the relay has it as ours still
+        if self._latest.get(handoff_id) is running:
+            del self._latest[handoff_id]
 
     # --- signs of life --------------------------------------------------------------------------
 
