@@ -1,6 +1,7 @@
 """How a worker runs plain functions, and how it ends."""
 
 import asyncio
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ import pytest
 from aiohttp.test_utils import unused_port
 
 import nodrop
+from nodrop.client.working import threads
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
 async def test_a_plain_function_runs_in_a_thread_with_a_blocking_task(
     relay: "FakeTransport", agent: nodrop.Agent, working: "Working"
 ) -> None:
-    threads: list[threading.Thread] = []
+    ran_in: list[threading.Thread] = []
 
     async def soon_nine() -> int:
         return 9
 
     @agent.capability("triage")
     def triage(task: nodrop.BlockingTask) -> dict[str, Any]:
-        threads.append(threading.current_thread())
+        ran_in.append(threading.current_thread())
         task.update("reproducing", eta="2h")
         keys: list[str] = []
         first = task.once("ticket", lambda key: keys.append(key) or 7)
@@ -44,7 +46,7 @@ async def test_a_plain_function_runs_in_a_thread_with_a_blocking_task(
         "third": 9,
         "keys": ["h1:ticket"],
     }
-    assert threads[0] is not threading.main_thread()
+    assert ran_in[0] is not threading.main_thread()
     assert relay.said("register", "heartbeat") == ["ack", "update", "step", "step", "complete"]
 
 
@@ -67,6 +69,26 @@ async def test_a_thread_is_told_when_its_work_is_no_longer_wanted(
         await ticks.tick()
         await soon(told)
     assert relay.said("register", "heartbeat") == ["ack"]
+
+
+async def test_what_a_thread_raises_after_it_was_cancelled_is_not_taken_for_lost() -> None:
+    troubles: list[Any] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    cancelled = threading.Event()
+
+    def work() -> None:
+        cancelled.wait(WAIT_SECONDS_MAX)
+        raise ValueError
+
+    running = asyncio.create_task(threads.run(work, name="work", cancel=cancelled.set))
+    await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await asyncio.wait([running])
+    del running
+    gc.collect()
+    assert troubles == []
 
 
 # --- the end -------------------------------------------------------------------------------------

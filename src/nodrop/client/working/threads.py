@@ -24,6 +24,7 @@ async def run(work: Callable[[], T], *, name: str, cancel: Callable[[], None]) -
             return
         if error is not None:
             done.set_exception(error)
+            done.exception()  # after a cancellation nobody looks at it
         else:
             done.set_result(result)  # pyright: ignore[reportArgumentType]  # None is T's own here
 
