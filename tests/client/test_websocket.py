@@ -13,7 +13,6 @@ from aiohttp.test_utils import TestServer, unused_port
 
 from nodrop.client.auth.tokens import FixedToken
 from nodrop.client.transports.retrying import Retrying
-from nodrop.client.transports.transport import Ended
 from nodrop.client.transports.websocket import TOLD_MAX, WebSocketTransport
 from nodrop.model.errors import (
     ForbiddenError,
@@ -27,6 +26,7 @@ from nodrop.model.errors import (
     UnreachableError,
 )
 from nodrop.protocol.errors import document
+from nodrop.protocol.pushed import Ended
 
 WAIT_SECONDS_MAX = 30.0
 

@@ -2,10 +2,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kit.asgi import WAIT_SECONDS_MAX
-from nodrop.client.transports.transport import DeliveryStream, Transport
+from nodrop.client.transports.transport import DeliveryStream, Pushing, Transport
 from nodrop.model.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -14,6 +15,7 @@ from nodrop.model.errors import (
 )
 from nodrop.model.limits import DEFAULT
 from nodrop.relay.relay import Caller, Relay
+from nodrop.servers import inprocess
 from nodrop.servers.inprocess import InProcessDeliveries, InProcessTransport
 
 Waits = Callable[[int], Awaitable[None]]
@@ -45,6 +47,7 @@ async def arrived(deliveries: Any) -> dict[str, Any]:
 
 async def test_it_has_the_shape_of_the_clients_transport(relay: Relay) -> None:
     transport: Transport = InProcessTransport(relay, Caller(team="default", agent="a"))
+    assert isinstance(transport, Pushing)
     stream: DeliveryStream = InProcessDeliveries(waiting_max=1)
     assert transport is not stream
 
@@ -171,3 +174,93 @@ async def test_a_caller_that_gives_up_takes_nothing(
     handoff = await offered(mine)
     taken = await theirs.call("take", {})
     assert [(d["handoff"]["id"], d["attempt"]) for d in taken["deliveries"]] == [(handoff, 1)]
+
+
+# --- outcomes that are pushed, commands that nobody waits for -------------------------------------
+
+
+async def followed(transport: InProcessTransport, **fields: Any) -> tuple[str, Any]:
+    offer = {"to": "code_agent", "payload": {"n": 1}, "brief": True, **fields}
+    stored = await transport.call_followed("offer", offer)
+    return msgspec.json.decode(stored.ok)["handoff"]["id"], stored.followed
+
+
+async def done(transport: InProcessTransport, handoff: str, result: Any) -> None:
+    await transport.call("ack", {"brief": True}, handoff=handoff)
+    fields = {"attempt": 1, "result": result, "brief": True}
+    await transport.call("complete", fields, handoff=handoff)
+
+
+async def rungs(transport: InProcessTransport, handoff: str) -> list[str]:
+    shown = await transport.call("get_handoff", {}, handoff=handoff)
+    return [receipt["rung"] for receipt in shown["handoff"]["receipts"]]
+
+
+async def test_the_outcome_of_an_offer_is_pushed(
+    mine: InProcessTransport, theirs: InProcessTransport
+) -> None:
+    handoff, outcome = await followed(mine)
+    await done(theirs, handoff, {"fixed": [1, None]})
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        ended = await outcome
+    assert (ended.outcome.state, ended.outcome.by) == ("completed", "code_agent")
+    assert ended.outcome.result == {"fixed": [1, None]}
+    assert msgspec.json.decode(ended.handoff)["id"] == handoff
+    assert "outcome_delivered" in await rungs(mine, handoff)
+
+
+async def test_an_outcome_without_a_result_is_pushed_too(
+    mine: InProcessTransport, theirs: InProcessTransport
+) -> None:
+    handoff, outcome = await followed(mine)
+    await theirs.call("reject", {"reason": "not mine"}, handoff=handoff)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        ended = await outcome
+    assert (ended.outcome.state, ended.outcome.reason) == ("rejected", "not mine")
+    assert ended.outcome.result is None
+
+
+async def test_closing_leaves_nobody_waiting_for_an_outcome(
+    mine: InProcessTransport, theirs: InProcessTransport
+) -> None:
+    handoff, outcome = await followed(mine)
+    await mine.close()
+    assert await outcome is None
+    await done(theirs, handoff, 1)
+    assert "outcome_delivered" not in await rungs(theirs, handoff)
+
+
+async def test_outcomes_beyond_the_bound_have_to_be_asked_for(
+    mine: InProcessTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inprocess, "FOLLOWED_MAX", 1)
+    assert [(await followed(mine))[1] is None for _ in range(2)] == [False, True]
+
+
+async def test_a_quiet_command_is_durable_once_it_is_flushed(
+    mine: InProcessTransport, theirs: InProcessTransport
+) -> None:
+    handoff = await offered(mine)
+    await done(theirs, handoff, 1)
+    mine.tell("settle", {"command_id": "c1"}, handoff=handoff)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await mine.flush()
+    shown = await theirs.call("get_handoff", {}, handoff=handoff)
+    assert shown["handoff"]["settled_at"] is not None
+    await mine.flush()  # there is nothing to wait for
+
+
+async def test_the_log_tells_of_a_quiet_command_that_is_refused(
+    mine: InProcessTransport, theirs: InProcessTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    handoff = await offered(mine)
+    await done(theirs, handoff, 1)
+    theirs.tell("settle", {"command_id": "c1"}, handoff=handoff)  # which is the requester's to say
+    await theirs.flush()
+    assert not caplog.records
+    mine.tell("note", {"text": 1}, handoff=handoff)
+    assert "note of" in caplog.text
+    theirs.tell("complete", {"attempt": 1}, handoff=handoff)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await theirs.flush()
+    assert "refused a quiet complete" in caplog.text

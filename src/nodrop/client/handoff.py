@@ -11,13 +11,13 @@ from nodrop.client.durations import Duration, Wait
 from nodrop.client.endings import HandoffFailed, WaitElapsed
 from nodrop.client.shown import Ack, HandoffShown, Outcome, outcome_of
 from nodrop.client.transports.calls import Calls
-from nodrop.client.transports.transport import Ended, Stored
-from nodrop.client.transports.transport import Outcome as Pushed
 from nodrop.client.values import given
 from nodrop.model.errors import ForbiddenError, NodropError, SignatureInvalidError
 from nodrop.model.handoff import FINAL, State
 from nodrop.protocol.identity import signatures
 from nodrop.protocol.identity.keys import PublicKey
+from nodrop.protocol.pushed import Ended, Stored
+from nodrop.protocol.pushed import Outcome as Pushed
 
 Of = Literal["handoff", "chain"]
 

@@ -1,17 +1,20 @@
-"""The in-process door: a relay for callers in the same process, exactly as strict as a wire.
+"""The in-process server: a relay for callers in the same process, exactly as strict as a wire.
 
-`InProcessTransport` has the shape of the client's `Transport` and knows nothing of the client.
-Requests go through the same reader as the bytes of the other doors, so the same request is refused
-with the same words; answers come back as the plain values that JSON would give.
+`InProcessTransport` has the shape of the client's `Transport` and `Pushing`, and knows nothing of the
+client. Requests go through the same reader as the bytes of the other servers, so the same request is
+refused with the same words; answers come back as the plain values that JSON would give. Commands are
+asked for as a WebSocket connection does: without a task, answered by the commit.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from nodrop.model.errors import (
+    ForbiddenError,
     InvalidRequestError,
     NodropError,
     NotFoundError,
@@ -19,9 +22,111 @@ from nodrop.model.errors import (
     TooLargeError,
 )
 from nodrop.protocol.decoding import encode_strict
+from nodrop.protocol.pushed import Ended, Outcome, Stored
+from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES
-from nodrop.protocol.views import PushView, View, WaitingView
-from nodrop.relay.relay import Caller, Relay, Reply, Subscription
+from nodrop.protocol.views import (
+    EndedAnswer,
+    HandoffAnswer,
+    OfferedAnswer,
+    PushView,
+    View,
+    WaitingView,
+)
+from nodrop.relay.relay import Asking, Caller, Relay, Reply, Subscription
+
+log = logging.getLogger(__name__)
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+_AT_ONCE: Final = frozenset(
+    {"offer", "ack", "update", "complete", "fail", "settle", "checkpoint", "note"}
+)
+"""Commands that the relay carries out without a task."""
+FOLLOWED_MAX: Final = 4_096
+"""Offers of one connection whose outcomes are pushed; those of more have to be asked for."""
+
+
+class _Call(Asking):
+    """A command whose answer a coroutine awaits."""
+
+    __slots__ = ("answer",)
+
+    def __init__(
+        self, caller: Caller, operation: str, request: Request, *, reference: str | None
+    ) -> None:
+        super().__init__(caller, operation, request, reference=reference)
+        self.answer: asyncio.Future[View] = asyncio.get_running_loop().create_future()
+
+    def tell(self, reply: Reply) -> None:
+        """Take the answer."""
+        if not self.answer.done():  # else the caller was cancelled
+            self.answer.set_result(reply.answer)
+
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is none."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class _Following(Asking):
+    """An offer whose outcome is pushed."""
+
+    __slots__ = ("_transport", "ended")
+
+    def __init__(self, transport: "InProcessTransport", offer: Asking) -> None:
+        super().__init__(offer.caller, offer.operation, offer.request)
+        self._transport = transport
+        self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
+
+    def tell(self, reply: Reply) -> None:
+        """Take the outcome."""
+        assert isinstance(reply.answer, EndedAnswer), "it is told of nothing else"
+        self.end(_ended(reply.answer))
+
+    def refuse(self, error: NodropError) -> None:  # noqa: ARG002  # who asks is told why
+        """Have the outcome asked for."""
+        self.end(None)
+
+    def end(self, ended: Ended | None) -> None:
+        """Push the outcome; None: it has to be asked for."""
+        self._transport.followed.discard(self)
+        if not self.ended.done():
+            self.ended.set_result(ended)
+
+
+class _Quiet(Asking):
+    """A command that nobody waits for, unless with `flush`."""
+
+    __slots__ = ("_done", "_transport")
+
+    def __init__(
+        self, transport: "InProcessTransport", operation: str, request: Request, handoff: str
+    ) -> None:
+        super().__init__(transport.caller, operation, request, reference=handoff, quiet=True)
+        self._transport = transport
+        self._done: asyncio.Future[None] | None = None
+
+    def tell(self, reply: Reply) -> None:  # noqa: ARG002  # only a refusal is of interest
+        """Note that it is durable."""
+        self._end()
+
+    def refuse(self, error: NodropError) -> None:
+        """Note that it will not be carried out."""
+        if not isinstance(error, ForbiddenError):  # it was not ours to say
+            log.warning("the relay refused a quiet %s: %s", self.operation, error.detail)
+        self._end()
+
+    def done(self) -> "asyncio.Future[None]":
+        """Return what is done when it is durable, or was refused."""
+        if self._done is None:
+            self._done = asyncio.get_running_loop().create_future()
+        return self._done
+
+    def _end(self) -> None:
+        self._transport.quiet.discard(self)
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
 
 
 class InProcessTransport:
@@ -35,16 +140,20 @@ class InProcessTransport:
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._relay = relay
-        self._caller = caller
+        self.caller = caller
         self._on_close = on_close
         self._waiting: set[asyncio.Task[Reply]] = set()
+        self.followed: set[_Following] = set()
+        """Offers whose outcomes are still to come."""
+        self.quiet: set[_Quiet] = set()
+        """Quiet commands that are being carried out."""
         self._streams: set[InProcessDeliveries] = set()
         self._closed = False
 
     @property
     def agent(self) -> str:
         """Who is asking."""
-        return self._caller.agent
+        return self.caller.agent
 
     async def call(
         self,
@@ -59,6 +168,60 @@ class InProcessTransport:
         Raises:
             NodropError: the relay refused.
         """
+        request, name = self._read(operation, fields, handoff, name)
+        if operation in _AT_ONCE:
+            asking = _Call(self.caller, operation, request, reference=handoff)
+            return _plain(await self._answered(asking))
+        call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
+        reply = await (self._park(call) if getattr(request, "wait", 0) else call)
+        return _plain(reply.answer)
+
+    async def call_followed(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> Stored:
+        """Make an offer and have its outcome pushed.
+
+        Raises:
+            NodropError: the relay refused.
+        """
+        request, _ = self._read(operation, fields, handoff, name)
+        asking = _Call(self.caller, operation, request, reference=None)
+        answer = await self._answered(asking)
+        assert isinstance(answer, OfferedAnswer | HandoffAnswer), "only offers are followed"
+        following = None
+        if len(self.followed) < FOLLOWED_MAX and not self._closed:
+            following = _Following(self, asking)
+            self.followed.add(following)
+            self._relay.follow(following, answer.handoff.id)
+        return Stored(
+            ok=_ENCODER.encode(answer), followed=None if following is None else following.ended
+        )
+
+    def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
+        """Have a command carried out that nobody waits for."""
+        try:
+            request, _ = self._read(operation, fields, handoff, None)
+        except NodropError as error:
+            log.warning("%s of %s cannot be told: %s", operation, handoff, error)
+            return
+        quiet = _Quiet(self, operation, request, handoff)
+        self.quiet.add(quiet)
+        self._relay.ask(quiet)
+
+    async def flush(self) -> None:
+        """Return when all that was told is durable, or was refused."""
+        if self.quiet:
+            await asyncio.wait([quiet.done() for quiet in self.quiet])
+
+    def _read(
+        self, operation: str, fields: Mapping[str, Any], handoff: str | None, name: str | None
+    ) -> tuple[Request, str | None]:
+        """Return the request that `fields` are, and the name that it is about."""
         if self._closed:
             raise _closed()
         route = ROUTES.get(operation)
@@ -71,11 +234,14 @@ class InProcessTransport:
         request = route.from_fields(data, name=name, limits=limits)
         name = name or route.name_in(request)
         route.check_address(reference=handoff, name=name)
-        call = self._relay.call(
-            self._caller, operation, request, reference=handoff, name=name if route.named else None
-        )
-        reply = await (self._park(call) if getattr(request, "wait", 0) else call)
-        return _plain(reply.answer)
+        return request, name if route.named else None
+
+    async def _answered(self, asking: _Call) -> View:
+        self._relay.ask(asking)
+        try:
+            return await asking.answer
+        finally:
+            self._relay.leave(asking)
 
     async def _park(self, call: Coroutine[Any, Any, Reply]) -> Reply:
         """Return what `call` returns, unless this end is closed before."""
@@ -100,7 +266,7 @@ class InProcessTransport:
         stream = InProcessDeliveries(waiting_max=self._relay.limits.credit_max)
         await stream.open(
             self._relay.subscribe(
-                self._caller,
+                self.caller,
                 process=process,
                 heartbeat_seconds=heartbeat_seconds,
                 deliver=stream.put,
@@ -118,6 +284,9 @@ class InProcessTransport:
         self._closed = True
         for task in self._waiting:
             task.cancel()
+        for following in tuple(self.followed):
+            self._relay.leave(following)
+            following.end(None)
         for stream in self._streams:
             await stream.close()
         if self._on_close is not None:
@@ -204,4 +373,19 @@ def _closed() -> InvalidRequestError:
 
 def _plain(view: View) -> dict[str, Any]:
     """Return a view as JSON would give it back, payloads that are kept as bytes included."""
-    return msgspec.json.decode(msgspec.json.encode(view))
+    return msgspec.json.decode(_ENCODER.encode(view))
+
+
+def _ended(answer: EndedAnswer) -> Ended:
+    """Return an outcome as it is pushed."""
+    said = answer.outcome
+    outcome = Outcome(
+        state=said.state,
+        at=said.at,
+        by=said.by,
+        code=said.code,
+        reason=said.reason,
+        result=None if said.result is msgspec.UNSET else msgspec.json.decode(said.result),
+        verified=said.verified,
+    )
+    return Ended(handoff=_ENCODER.encode(answer.handoff), outcome=outcome)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from nodrop.client.ids import new_id
-from nodrop.client.transports.transport import Pushing, Stored, Transport
+from nodrop.client.transports.transport import Pushing, Transport
 from nodrop.client.values import require
 from nodrop.model.errors import InvalidRequestError, NodropError, SignatureStaleError
 from nodrop.protocol.operations import OPERATIONS
+from nodrop.protocol.pushed import Stored
 from nodrop.protocol.requests import Command
 
 _COMMANDS: Final = frozenset(

@@ -12,8 +12,8 @@ import aiohttp
 import msgspec
 
 from nodrop.client.statuses import refusal
-from nodrop.client.transports.transport import Outcome
 from nodrop.protocol.errors import from_json
+from nodrop.protocol.pushed import Outcome
 
 HELLO_ID: Final = 0
 PING_SECONDS: Final = 10.0

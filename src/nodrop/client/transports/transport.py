@@ -1,10 +1,9 @@
 """PORT: how the SDK reaches a relay. Only the address decides which implementation it is."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-import msgspec
+from nodrop.protocol.pushed import Stored
 
 
 class DeliveryStream(Protocol):
@@ -40,35 +39,6 @@ class DeliveryStream(Protocol):
     async def close(self) -> None:
         """Stop taking. What was delivered stays leased to the process."""
         ...
-
-
-class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The answer to an offer that is followed."""
-
-    ok: bytes
-    """As it came."""
-    followed: "asyncio.Future[Ended | None] | None"
-    """The outcome, once the relay has pushed it; None: it has to be asked for."""
-
-
-class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An outcome as it was pushed."""
-
-    handoff: bytes
-    """The handoff that ended, briefly, as it came."""
-    outcome: "Outcome"
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How a handoff ended."""
-
-    state: str
-    at: str
-    by: str
-    code: str | None = None
-    reason: str | None = None
-    result: Any = None
-    verified: bool = False
 
 
 class Transport(Protocol):

@@ -22,7 +22,6 @@ from nodrop.client.transports import retrying, trust
 from nodrop.client.transports.channel import TOO_BIG, Channel, Message, pings_every
 from nodrop.client.transports.connection_log import ConnectionLog
 from nodrop.client.transports.retrying import Retrying
-from nodrop.client.transports.transport import Ended, Stored
 from nodrop.model.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -36,6 +35,7 @@ from nodrop.model.errors import (
 from nodrop.protocol.decoding import encode_strict
 from nodrop.protocol.errors import from_json
 from nodrop.protocol.operations import OPERATIONS
+from nodrop.protocol.pushed import Ended, Stored
 
 _LOG: Final = logging.getLogger("nodrop.client")
 
@@ -72,6 +72,11 @@ class _Call:
         """Whether no answer is expected before something happens."""
         self.lost = 0
         """How many connections ended after it was sent and before it was answered."""
+
+    def refuse(self, error: NodropError) -> None:
+        """Have the caller told why there is no answer."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class WebSocketTransport:
@@ -441,7 +446,7 @@ class WebSocketTransport:
             if message.error is None:
                 call.answer.set_result(message)
             else:
-                call.answer.set_exception(from_json(message.error))
+                call.refuse(from_json(message.error))
 
     def _take_refusal(self, call_id: int, error: dict[str, Any]) -> None:
         """Take a refusal of what nobody waits for."""
@@ -476,7 +481,7 @@ class WebSocketTransport:
             lost = max(lost, call.lost)
             if call.lost >= most:
                 error = UnansweredError(f"{most} connections ended before the relay answered")
-                call.answer.set_exception(error)
+                call.refuse(error)
         return lost
 
     def _refuse_largest(self) -> None:
@@ -484,9 +489,7 @@ class WebSocketTransport:
         if not self._calls:
             return
         largest = max(self._calls.values(), key=lambda call: len(call.frame))
-        if not largest.answer.done():
-            error = TooLargeError(f"{len(largest.frame)} bytes are more than the relay takes")
-            largest.answer.set_exception(error)
+        largest.refuse(TooLargeError(f"{len(largest.frame)} bytes are more than the relay takes"))
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -502,8 +505,7 @@ class WebSocketTransport:
         refusal = error if isinstance(error, NodropError) else UnreachableError(repr(error))
         self._ended = self._ended or refusal
         for call in self._calls.values():
-            if not call.answer.done():
-                call.answer.set_exception(refusal)
+            call.refuse(refusal)
         self._follow_no_more()
         if self._stream is not None:
             self._stream.end(refusal)
