@@ -24,6 +24,16 @@ PER_CLIENT = {
     *("Parking.park", "Relay.call", "Shares.measured", "Watch", "WebSocketDoor._read"),
     *("_Asking", "_Following", "_Http", "_Parting", "_WebSocket", "CursorUnknownError"),
     *("RequestResponseCycle", "Revocations.unless_revoked"),
+    *(
+        "Awaited",
+        "Batch",
+        "HTTPDoor._answer",
+        "Job",
+        "NoMatchError",
+        "PayloadInvalidError",
+        "Taker",
+    ),
+    *("ForbiddenError", "InvalidRequestError", "Shares.aside"),
 }
 """Values that are made for each client, and frames of functions that serve one."""
 
@@ -135,6 +145,32 @@ async def test_requests_that_are_left_while_they_wait_or_refused(
         assert await has_left.get() == "request"
         streaming.close()
         assert await has_left.get() == "request"
+    assert uncollected() == set()
+
+
+ADDS = {
+    "agent_id": "code_agent",
+    "capabilities": [{"name": "add", "input_schema": {"type": "integer"}}],
+}
+
+
+@pytest.mark.parametrize("asked", [{"op": "credit", "n": 1}], ids=["credit"])
+async def test_a_channel_that_is_left_after(
+    relay: Relay,
+    has_left: asyncio.Queue[str],
+    uncollected: Callable[[], set[str]],
+    asked: dict[str, Any],
+) -> None:
+    async with asyncio.timeout(SECONDS_MAX), listening(relay) as url:
+        async with aiohttp.ClientSession(url, headers=AUTHORIZED) as client:
+            async with client.put("/v1/agents/code_agent", json=ADDS) as published:
+                assert published.status == 200
+            async with client.ws_connect("/v1/channel") as channel:
+                await channel.send_json(HELLO)
+                await channel.receive_json()
+                await channel.send_json({"id": 1, **asked})
+                assert (await channel.receive_json())["id"] == 1
+        assert await has_left.get() == "connection"
     assert uncollected() == set()
 
 

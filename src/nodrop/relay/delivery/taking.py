@@ -141,7 +141,7 @@ class Taking:
             process=process_id(caller, process),
             heartbeat_ms=heartbeat_ms,
             deliver=partial(_set, taken),
-            doubt=partial(_set, taken, None),
+            doubt=lambda _: _set(taken, None),
             command_id=request.command_id,
             request=asked,
             once=True,
@@ -219,7 +219,7 @@ class Taking:
             process=name,
             heartbeat_ms=heartbeat_ms,
             deliver=push,
-            doubt=lambda: self._spawn(self._clear_up(taker)),
+            doubt=lambda taker: self._spawn(self._clear_up(taker)),
             offered=offered,
         )
         self._engine.join(taker, free=0)

@@ -28,7 +28,7 @@ class Taker:
         process: str,
         heartbeat_ms: int | None,
         deliver: Callable[[Sequence[Handoff]], None],
-        doubt: Callable[[], object],
+        doubt: Callable[["Taker"], object],
         command_id: str | None = None,
         request: bytes | None = None,
         once: bool = False,
@@ -40,7 +40,7 @@ class Taker:
         self.heartbeat_ms = heartbeat_ms
         self.deliver = deliver
         self.doubt = doubt
-        """Called when a commit with deliveries to it failed: they may have been kept all the same."""
+        """Called with it when a commit with deliveries to it failed: they may have been kept all the same."""
         self.command_id = command_id
         self.request = request
         """The digest of what it asked for under that id."""
@@ -219,7 +219,7 @@ class Takers:
         """Tell `taker` that nobody knows whether it was handed something over."""
         if taker.once:
             self.leave(taker)
-        taker.doubt()
+        taker.doubt(taker)
 
 
 class Watch(Generic[K]):

@@ -340,7 +340,9 @@ class _Http(HttpToolsProtocol):
         """Go on as a WebSocket, unless its head was refused."""
         if not self._parting:
             super().handle_websocket_upgrade()
-            self.parser = None  # as at the end of a connection
+            # As at the end of a connection: a request before this one would hold it.
+            self.parser = None
+            self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]  # as before the first request
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
