@@ -148,13 +148,51 @@ async def test_requests_that_are_left_while_they_wait_or_refused(
     assert uncollected() == set()
 
 
+MISFIT = {"to": "code_agent", "capability": "add", "payload": "x"}
 ADDS = {
     "agent_id": "code_agent",
     "capabilities": [{"name": "add", "input_schema": {"type": "integer"}}],
 }
+ITSELF = {"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
+ENDLESS = {"agent_id": "code_agent", "capabilities": [{"name": "add", "input_schema": ITSELF}]}
+REFUSED: dict[str, tuple[str, str, Any, int]] = {
+    "before the commit": ("POST", "/v1/handoffs", MISFIT, 422),
+    "with the commit": ("POST", "/v1/handoffs", {**MISFIT, "idempotency_key": "k"}, 422),
+    "for its state": ("POST", "/v1/handoffs/{about}/fail", {"attempt": 1, "reason": "x"}, 403),
+    "on the thread": ("POST", "/v1/handoffs", {"to": "x", "payload": "x" * 70_000, "what": 1}, 422),
+    "as a manifest": ("PUT", "/v1/agents/code_agent", ENDLESS, 422),
+}
 
 
-@pytest.mark.parametrize("asked", [{"op": "credit", "n": 1}], ids=["credit"])
+@pytest.mark.parametrize("why", REFUSED)
+async def test_requests_that_are_refused(
+    relay: Relay, uncollected: Callable[[], set[str]], why: str
+) -> None:
+    method, path, body, status = REFUSED[why]
+    async with (
+        asyncio.timeout(SECONDS_MAX),
+        listening(relay) as url,
+        aiohttp.ClientSession(url, headers=AUTHORIZED) as client,
+    ):
+        async with client.put("/v1/agents/code_agent", json=ADDS) as published:
+            assert published.status == 200
+        async with client.post("/v1/handoffs", json={"to": "inbox_monitor"}) as offered:
+            about = (await offered.json())["handoff"]["id"]
+        async with client.request(method, path.format(about=about), json=body) as refused:
+            assert refused.status == status
+    assert uncollected() == set()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"op": "credit", "n": 1},
+        {"op": "offer", **MISFIT},
+        {"op": "offer", **MISFIT, "capability": "none"},
+        {"op": "offer", **MISFIT, "what": 1},
+    ],
+    ids=["credit", "refused", "refused for its capability", "refused for its shape"],
+)
 async def test_a_channel_that_is_left_after(
     relay: Relay,
     has_left: asyncio.Queue[str],

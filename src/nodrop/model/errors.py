@@ -97,6 +97,18 @@ class NodropError(Exception):
         return [f"{p.path}: {p.message}" if p.path else p.message for p in said]
 
 
+def forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an error came through, and of those that its causes came through.
+
+    A frame that names the error and is held by it would be freed by the garbage collector alone, with the
+    request that it served.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+
+
 class CallerError(NodropError):
     """The request is at fault."""
 

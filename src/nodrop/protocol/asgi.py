@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from nodrop.model.errors import NodropError, UnauthenticatedError
+from nodrop.model.errors import NodropError, UnauthenticatedError, forget_frames
 from nodrop.protocol.errors import document, retry_after
 
 Header = tuple[bytes, bytes]
@@ -66,6 +66,7 @@ async def refuse(
     kind: Literal["http.response", "websocket.http.response"] = "http.response",
 ) -> None:
     """Send the problem document of `error`, under another status than its own if there is one."""
+    forget_frames(error)
     problem = document(error, status=status)
     body = msgspec.json.encode(problem)
     sent = [_PROBLEM, (b"content-length", b"%d" % len(body)), *headers]

@@ -154,6 +154,7 @@ class Loop:
             if self._engine.queue:
                 self._engine.wake.set()
             await self._commit(jobs)
+            del jobs  # they hold requests, and who asked, while this waits for more
 
     async def _commit(self, jobs: list[Job[Any]]) -> None:
         now = self._clock.now()

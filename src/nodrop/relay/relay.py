@@ -18,6 +18,7 @@ from nodrop.model.errors import (
     NotFoundError,
     RelayFaultError,
     UnauthenticatedError,
+    forget_frames,
 )
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.model.names import ANONYMOUS
@@ -476,6 +477,7 @@ class Relay:
             return await (reply() if self._nodes is None else self._nodes.surely(reply))
         except NodropError as error:
             self.refuse(caller, operation, error)
+            forget_frames(error)
             raise
         except Exception as error:
             log.exception("%s failed", operation)
@@ -551,6 +553,7 @@ class Relay:
         else:
             self.refuse(asking.caller, asking.operation, error)
             asking.refuse(error)
+            forget_frames(error)
 
     def refuse(self, caller: Caller, operation: str, error: NodropError) -> None:
         """Put a refusal into the security log, if it is about who asks."""

@@ -17,6 +17,7 @@ from nodrop.model.errors import (
     RelayFaultError,
     UnauthenticatedError,
     UnavailableError,
+    forget_frames,
 )
 from nodrop.protocol.decoding import decode_strict, peek
 from nodrop.protocol.requests import Heartbeat, Request, Take
@@ -203,7 +204,7 @@ class Connection:
         try:
             several = frames.split(data)
         except NodropError as error:
-            self._outbox.put(frames.refusal(None, error))
+            self._refuse(None, error)
             return
         began = self._used()
         for frame in several:
@@ -216,8 +217,7 @@ class Connection:
                     call = read()
                 self._begin(call)
             except NodropError as error:
-                frame_id = frames.read_id(frame, self._relay.limits)
-                self._outbox.put(frames.refusal(frame_id, error))
+                self._refuse(frames.read_id(frame, self._relay.limits), error)
             if (seconds := self._used() - began) >= COSTLY_SECONDS:
                 began = await self._pause(seconds)
         self._shares.spent(self._key, self._used() - began)
@@ -283,7 +283,7 @@ class Connection:
         if isinstance(error, UnauthenticatedError):
             self._shut_out()  # it may have a better one, and sends this again if so
         else:
-            self._outbox.put(frames.refusal(asking.id, error))
+            self._refuse(asking.id, error)
             if asking.quiet:
                 self._carried_out(asking)
 
@@ -297,10 +297,15 @@ class Connection:
         if not self._outbox.answer(message):
             self._outbox.put(frames.refusal(frame_id, unread(self.caller.agent)))
 
+    def _refuse(self, frame_id: Id, error: NodropError) -> None:
+        """Send why something is not done."""
+        self._outbox.put(frames.refusal(frame_id, error))
+        forget_frames(error)
+
     def not_followed(self, following: "_Following", error: NodropError) -> None:
         """Say that an outcome will not come over this connection."""
         self._followed.discard(following)
-        self._outbox.put(frames.refusal(following.id, error))
+        self._refuse(following.id, error)
 
     # --- quiet commands ---
 
