@@ -14,8 +14,8 @@ from nodrop.protocol.decoding import (
     decode_query,
     decode_strict,
     encode_strict,
+    is_plainly_sound,
     peek,
-    plainly_sound,
 )
 from nodrop.protocol.requests import Complete, GetInbox, Offer
 
@@ -84,12 +84,12 @@ def test_digits_in_a_text_are_no_integer() -> None:
     ],
 )
 def test_digits_in_texts_alone_need_no_closer_look(data: bytes) -> None:
-    assert plainly_sound(data)
+    assert is_plainly_sound(data, DEFAULT)
 
 
 def test_ids_that_look_like_large_exponents_need_no_closer_look() -> None:
     ids = [f"01a1ee13-2d96-7293-85bd-2e355e3{n:05}" for n in range(200)]
-    assert plainly_sound(msgspec.json.encode(ids))
+    assert is_plainly_sound(msgspec.json.encode(ids), DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_ids_that_look_like_large_exponents_need_no_closer_look() -> None:
     ],
 )
 def test_an_integer_over_64_bits_needs_one(data: bytes) -> None:
-    assert not plainly_sound(data)
+    assert not is_plainly_sound(data, DEFAULT)
 
 
 @pytest.mark.parametrize(("open_", "close"), [("[", "]"), ('{"a":', "}")])

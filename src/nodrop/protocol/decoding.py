@@ -35,6 +35,8 @@ _SHOWN_CHARS_MAX: Final = 200
 """How much of what the caller sent a problem repeats."""
 
 _ENCODER: Final = msgspec.json.Encoder()
+_PLAIN: Final = msgspec.json.Decoder(float_hook=float)
+"""Takes no longer over numbers near 1e308 than over others (`canonical.has_extremes`)."""
 _NOTHING: Final = object()
 
 
@@ -48,28 +50,33 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
     _check_depth(data, limits.json_levels_max)
     value = _decode(data, kind)
     plain = _decode(data, object)  # also looks into fields that `kind` keeps raw
-    if not _plainly_sound(data, plain):
+    if not _is_same_text(data, _ENCODER.encode(plain)) or _has_long_number(data):
         problem = examine(data)
         if problem is not None:
             raise _invalid(problem)
     return value
 
 
-def plainly_sound(data: bytes) -> bool:
-    """Whether `data` is JSON in which there is nothing that msgspec lets pass, nesting apart.
+def is_plainly_sound(data: bytes, limits: Limits) -> bool:
+    """Whether a cheap look at `data`, an object or an array of them, finds nothing that msgspec lets pass.
 
-    Cheap for many objects at once. False: each one is to be decoded strictly.
+    False: each object is to be decoded strictly, which may still find nothing wrong.
     """
     try:
-        careful = canonical.has_extremes(data)
-        return _plainly_sound(data, _decoder(object, careful=careful).decode(data))
+        value = _PLAIN.decode(data)
+        if not _is_same_text(data, _ENCODER.encode(value)) or _has_long_number(data):
+            return False
+        most = limits.json_levels_max + 1  # an object itself, and the levels of each of its fields
+        if not isinstance(value, list):
+            return _brackets(data) <= most
+        values = _elements(value)
+        if _brackets(data) <= most + len(
+            values
+        ):  # one for the array, and one for each other object
+            return True
+        return all(_brackets(_ENCODER.encode(each)) <= most for each in values)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-
-
-def is_shallow(data: bytes, limits: Limits) -> bool:
-    """Whether `data`, an object, cannot nest deeper than its fields may."""
-    return data.count(b"{") + data.count(b"[") <= limits.json_levels_max + 1
 
 
 def peek(data: bytes, kind: type[T], limits: Limits) -> T:
@@ -237,21 +244,25 @@ _DIGITS: Final = bytes(ord("0") if chr(byte).isdigit() else ord(" ") for byte in
 _LONG_NUMBER: Final = b"0" * (_INTEGER_DIGITS_SAFE + 1)
 
 
-def _plainly_sound(data: bytes, value: Any) -> bool:
-    r"""Whether `data` has no repeated key and no long number, as far as can be told cheaply.
+def _is_same_text(data: bytes, written: bytes) -> bool:
+    r"""Whether `written`, the value of `data` written again, is the same text, spaces apart.
 
-    A value written again holds every key once. If that gives the same text, spaces apart, so does
-    the text that came; other spellings of the same value (`1e3`, `\u00e9`) need a closer look.
+    What is written has every key once, and so has the text that came if it is the same. Other
+    spellings of a value (`1e3`, `\u00e9`) need a closer look.
     """
-    written = _ENCODER.encode(value)
-    if written != data and written != msgspec.json.format(data, indent=-1):
-        return False
-    # Keys and ids are full of digits, and only numbers count.
-    return not _has_long_number(data) or not _has_long_number(_STRINGS.sub(b"", data))
+    return written == data or written == msgspec.json.format(data, indent=-1)
+
+
+def _brackets(data: bytes) -> int:
+    """Return how deep `data` nests at most."""
+    return data.count(b"{") + data.count(b"[")
 
 
 def _has_long_number(data: bytes) -> bool:
-    return _LONG_NUMBER in data.translate(_DIGITS)
+    # Keys and ids are full of digits, and only numbers count.
+    return _LONG_NUMBER in data.translate(_DIGITS) and (
+        _LONG_NUMBER in _STRINGS.sub(b"", data).translate(_DIGITS)
+    )
 
 
 class _Wrong:
@@ -325,7 +336,7 @@ _LEVELS_USUAL: Final = 8
 
 def _check_depth(data: bytes, levels_max: int) -> None:
     most = levels_max + 1  # the object itself, and the levels of each of its fields
-    if data.count(b"{") + data.count(b"[") <= most or not _deeper(data, most):
+    if _brackets(data) <= most or not _deeper(data, most):
         return
     path = _deep_field(data, most)
     raise _too_deep(path, levels_max)

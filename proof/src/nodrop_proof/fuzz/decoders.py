@@ -14,6 +14,7 @@ from nodrop.model.errors import NodropError
 from nodrop.model.limits import DEFAULT
 from nodrop.protocol import canonical, requests, text
 from nodrop.protocol.decoding import decode_query, decode_strict, peek
+from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.routes import find, split_team
 from nodrop.protocol.times import (
     format_duration,
@@ -24,7 +25,7 @@ from nodrop.protocol.times import (
 )
 from nodrop.relay.intake import Intake
 from nodrop.servers.websocket import frames
-from nodrop.servers.websocket.frames import Credit, Frame, Hello
+from nodrop.servers.websocket.frames import Call, Credit, Flush, Frame, Hello
 
 Target = Callable[[bytes], None]
 
@@ -68,16 +69,37 @@ def path(data: bytes) -> None:
 
 
 def message(data: bytes) -> None:
-    """A WebSocket message: a hello, or frames of the calls after it."""
-    for raw in frames.split(data):
-        frame = peek(raw, Frame, DEFAULT)
-        frames.read_id(raw, DEFAULT)
-        if frame.op == "hello":
-            decode_strict(raw, Hello, DEFAULT)
-        elif frame.op == "credit":
-            decode_strict(raw, Credit, DEFAULT)
-        else:
-            frames.read_call(frame, raw, DEFAULT)
+    """A WebSocket message: a hello, or frames of the calls after it.
+
+    What is read at once must be what a closer look finds.
+    """
+    at_once = frames.read_at_once(data, DEFAULT)
+    if at_once is None:
+        for raw in frames.split(data):
+            _frame(raw)
+        return
+    try:
+        closely = [_frame(raw) for raw in frames.split(data)]
+    except REFUSALS as error:
+        raise AssertionError("read at once, and refused on a closer look") from error
+    assert list(map(_said, at_once)) == list(map(_said, closely)), "both say the same"
+
+
+def _frame(raw: bytes) -> Call | Credit | Flush | Hello:
+    frame = peek(raw, Frame, DEFAULT)
+    frames.read_id(raw, DEFAULT)
+    kinds = {"hello": Hello, "credit": Credit, "flush": Flush}
+    if (kind := kinds.get(frame.op)) is not None:
+        return decode_strict(raw, kind, DEFAULT)
+    return frames.read_call(frame, raw, DEFAULT)
+
+
+def _said(frame: Call | Credit | Flush | Hello) -> object:
+    if not isinstance(frame, Call):
+        return frame
+    fields = OPERATIONS[frame.operation].request.__struct_fields__
+    request = [getattr(frame.request, field) for field in fields]
+    return (frame.id, frame.operation, frame.reference, frame.follow, frame.quiet, request)
 
 
 def block(data: bytes) -> None:
@@ -167,6 +189,7 @@ SEEDS: Final[dict[str, tuple[bytes, ...]]] = {
     "message": (
         b'{"id":1,"op":"ack","handoff_id":"h","attempt":1}',
         b'[{"id":"a","op":"handoffs/h/ack"},{"op":"credit","n":1}]',
+        b'[{"id":1,"op":"offer","to":"b","payload":{"a":[1]},"follow":true},{"op":"flush"}]',
         b'{"id":0,"op":"hello","token":"t","resume":null,"heartbeat_seconds":10,"batch":true}',
     ),
     "block": (

@@ -6,7 +6,7 @@ any other, each frame is read first for what every frame has, then as the struct
 so that unknown fields are refused here as everywhere, and only with the frame that has them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Union, cast
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from nodrop.model.errors import InvalidRequestError, NodropError, NotFoundError, Problem
 from nodrop.model.limits import Limits
 from nodrop.protocol import routes
-from nodrop.protocol.decoding import decode_strict, is_shallow, peek, plainly_sound
+from nodrop.protocol.decoding import decode_strict, is_plainly_sound, peek
 from nodrop.protocol.errors import Document, document
 from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES, Route
@@ -85,7 +85,7 @@ class Flush(
     id: Id = None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """A frame that asks for an operation."""
 
     id: Id
@@ -150,35 +150,24 @@ _FRAMES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit | Flush] | None:
     """Return the frames in a WebSocket message; None if one of them needs a closer look."""
-    if not plainly_sound(data):
+    if not is_plainly_sound(data, limits):
         return None
-    frames = split(data)
-    read: list[Call | Credit | Flush] = []
     try:
-        for frame in frames:
-            said = _PLAIN.decode(frame)
-            if not is_shallow(frame, limits):
-                return None
-            if isinstance(said, Credit | Flush):
-                read.append(said)
-                continue
-            route = _PLAIN_KINDS[type(said)]
-            reference = said.handoff_id if route.operation.about_handoff else None
-            if reference == "" or (route.signs and said.signature is not None):
-                return None
-            name = route.operation.name
-            call = Call(
-                id=said.id,
-                operation=name,
-                request=said if name in _AS_READ else route.exact(said),
-                reference=reference,
-                name=None,
-                follow=name == _FOLLOWED and said.follow,
-                quiet=said.quiet,
-            )
-            read.append(call)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = _PLAIN.decode(data if data.startswith(b"[") else b"[%b]" % data)
+    except msgspec.DecodeError:
         return None
+    read: list[Call | Credit | Flush] = []
+    for frame in said:
+        kind = _PLAIN_KINDS.get(type(frame))
+        if kind is None:
+            read.append(frame)
+            continue
+        reference = frame.handoff_id if kind.about_handoff else None
+        if reference == "" or (kind.signs and frame.signature is not None):
+            return None
+        request = frame if kind.as_read else kind.exact(frame)
+        follow = kind.followed and frame.follow
+        read.append(Call(frame.id, kind.name, request, reference, None, follow, frame.quiet))
     return read
 
 
@@ -286,12 +275,33 @@ def _plain_kind(route: Route) -> Any:
     )
 
 
+class _Plain(msgspec.Struct, frozen=True):
+    """How a frame of one kind becomes a call."""
+
+    name: str
+    about_handoff: bool
+    signs: bool
+    followed: bool
+    as_read: bool
+    """What is asked for most is passed on as it was read; the rest as nothing but its own struct."""
+    exact: Callable[[Request], Request]
+
+
 _AS_READ: Final = frozenset({"offer", "ack", "complete", "settle", "get_handoff"})
-"""What is asked for most is passed on as it was read; the rest as nothing but its own struct."""
-_PLAIN_KINDS: Final[dict[Any, Route]] = {
-    _plain_kind(route): route for route in ROUTES.values() if not route.named
+_PLAIN_KINDS: Final[dict[Any, _Plain]] = {
+    _plain_kind(route): _Plain(
+        name=name,
+        about_handoff=route.operation.about_handoff,
+        signs=route.signs,
+        followed=name == _FOLLOWED,
+        as_read=name in _AS_READ,
+        exact=route.exact,
+    )
+    for name, route in ROUTES.items()
+    if not route.named
 }
-_PLAIN: Final = msgspec.json.Decoder(Union[(Credit, Flush, *_PLAIN_KINDS)])  # made from the table
+_FRAME: Final[Any] = Union[(Credit, Flush, *_PLAIN_KINDS)]  # made from the table
+_PLAIN: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
 
 
 # --- writing -------------------------------------------------------------------------------------
