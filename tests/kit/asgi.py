@@ -4,13 +4,15 @@ For tests of doors. Every wait is bounded, and nothing is buffered that a server
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
+
+from nodrop.protocol.asgi import CHANNEL
 
 WAIT_SECONDS_MAX: Final = 30.0
 
@@ -80,8 +82,8 @@ class Visitor:
         self, target: str = "/v1/channel", *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator["Channel"]:
         """Open a WebSocket; it is disconnected at the end."""
-        scope = self._scope("websocket", target, headers)
         channel = Channel()
+        scope = self.websocket_scope(channel, target, headers)
         task = asyncio.ensure_future(self._application(scope, channel.receive, channel.send))
         try:
             channel.say({"type": "websocket.connect"})
@@ -92,6 +94,12 @@ class Visitor:
             task.result()
         finally:
             await _cancel(task)
+
+    def websocket_scope(
+        self, channel: "Channel", target: str, headers: Mapping[str, str] | None = None
+    ) -> Scope:
+        """Return what a WebSocket begins with."""
+        return {**self._scope("websocket", target, headers), "extensions": {CHANNEL: channel}}
 
     def _scope(self, kind: str, target: str, headers: Mapping[str, str] | None) -> Scope:
         path, _, query = target.partition("?")
@@ -168,12 +176,40 @@ class Channel:
     """One WebSocket."""
 
     def __init__(self) -> None:
-        self.reading = asyncio.Event()
-        """Cleared, nothing is taken from the application: a reader that fell asleep."""
-        self.reading.set()
+        self.can_write = True
+        """False: the application has sent as much as a reader that fell asleep may leave unread."""
         self.close_code: int | None = None
         self._incoming: asyncio.Queue[Message] = asyncio.Queue()
         self._outgoing: asyncio.Queue[Message] = asyncio.Queue()
+        self._awaited = False
+        self._wakes = asyncio.Event()
+        self._wakes.set()
+        self.detach()
+
+    def attach(self, take: Callable[[bytes], bool], drained: Callable[[], None]) -> None:
+        """Have messages passed to `take` while the application waits in `receive`."""
+        self._take, self._drained = take, drained
+
+    def detach(self) -> None:
+        """Have every message passed to `receive`."""
+        self._take: Callable[[bytes], bool] = lambda _: False
+        self._drained: Callable[[], None] = lambda: None
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        """Be told something by the application, without ASGI."""
+        for message in messages:
+            self._outgoing.put_nowait({"type": "websocket.send", "text": message.decode()})
+
+    def sleep(self) -> None:
+        """Read nothing that the application sends."""
+        self.can_write = False
+        self._wakes.clear()
+
+    def wake(self) -> None:
+        """Read again."""
+        self.can_write = True
+        self._wakes.set()
+        self._drained()
 
     def say(self, message: Message) -> None:
         """Put an event before the application."""
@@ -182,11 +218,13 @@ class Channel:
     def tell(self, *frames: Any) -> None:
         """Send frames, each as JSON; bytes are sent as they are."""
         for frame in frames:
+            data = frame if isinstance(frame, bytes) else msgspec.json.encode(frame)
+            if self._awaited and self._incoming.empty() and self._take(data):
+                continue
             if isinstance(frame, bytes):
                 self.say({"type": "websocket.receive", "bytes": frame})
             else:
-                text = msgspec.json.encode(frame).decode()
-                self.say({"type": "websocket.receive", "text": text})
+                self.say({"type": "websocket.receive", "text": data.decode()})
 
     async def frame(self) -> Any:
         """Return the next frame of the application, decoded."""
@@ -210,13 +248,17 @@ class Channel:
 
     async def receive(self) -> Message:
         """Be asked for more by the application."""
-        message = await self._incoming.get()
+        self._awaited = True
+        try:
+            message = await self._incoming.get()
+        finally:
+            self._awaited = False
         self._incoming.task_done()
         return message
 
     async def send(self, message: Message) -> None:
         """Be told something by the application."""
-        await self.reading.wait()
+        await self._wakes.wait()
         self._outgoing.put_nowait(message)
 
 

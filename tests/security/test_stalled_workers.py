@@ -100,7 +100,7 @@ class Scene:
 
     async def worker(self, *, acknowledges: bool = True) -> tuple[Channel, Worker]:
         channel = Channel()
-        scope = Visitor(self._door)._scope("websocket", "/v1/channel", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        scope = Visitor(self._door).websocket_scope(channel, "/v1/channel")
         self._spawn(self._door(scope, channel.receive, channel.send))
         channel.say({"type": "websocket.connect"})
         channel.tell({"op": "hello", "token": "token", "heartbeat_seconds": BEAT_SECONDS})

@@ -386,11 +386,11 @@ async def test_a_reader_that_falls_asleep_is_cut_off(
     monkeypatch.setattr(relay, "limits", limits)
     door = WebSocketDoor(relay, new_id=ids())
     async with greeted(Visitor(door), token="token-code_agent") as channel:
-        channel.reading.clear()
+        channel.sleep()
         for i in range(100):
             channel.tell({"id": i, "op": "nothing"})
         await channel.taken()
-        channel.reading.set()
+        channel.wake()
         assert await channel.closed() == 1013
 
 

@@ -6,7 +6,7 @@ they are, and no framework.
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -19,11 +19,35 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PROVE: Final = "nodrop.prove"
 """The ASGI extension by which a listener is told whose token came over a connection."""
-DRAINED: Final = "nodrop.drained"
-"""The ASGI extension that waits until what was sent over a WebSocket is read, all but a little."""
+CHANNEL: Final = "nodrop.channel"
+"""The ASGI extension by which WebSocket messages come and go without a task: a `Channel`."""
 
 _PROBLEM: Final[Header] = (b"content-type", b"application/problem+json")
 _CHALLENGE: Final[Header] = (b"www-authenticate", b"Bearer")
+
+
+class Channel(Protocol):
+    """A WebSocket as its listener has it."""
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the client has read what was sent, all but a little."""
+        ...
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        """Send texts, each as one message. A connection that ended takes them and sends nothing."""
+        ...
+
+    def attach(self, take: Callable[[bytes], bool], drained: Callable[[], None]) -> None:
+        """Pass messages to `take` while the application waits in `receive`, which gets those refused.
+
+        `drained` is called when `can_write` becomes true again.
+        """
+        ...
+
+    def detach(self) -> None:
+        """Call neither any more."""
+        ...
 
 
 def bearer_in(headers: Mapping[bytes, bytes]) -> str | None:
@@ -51,10 +75,9 @@ def prove(scope: Mapping[str, Any], team: str, agent: str) -> None:
         told(team, agent)
 
 
-def drained_of(scope: Mapping[str, Any]) -> Callable[[], Awaitable[object]] | None:
-    """Return what waits until sent bytes are read; None: the listener cannot tell."""
-    extensions: Mapping[str, Any] = scope.get("extensions", {})
-    return extensions.get(DRAINED)
+def channel_of(scope: Mapping[str, Any]) -> Channel:
+    """Return the WebSocket that `scope` is about."""
+    return scope["extensions"][CHANNEL]
 
 
 async def refuse(

@@ -7,8 +7,9 @@ import asyncio
 import logging
 import socket
 import ssl
+import struct
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
@@ -19,13 +20,15 @@ from weakref import WeakSet
 import msgspec
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from nodrop.model.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
-from nodrop.protocol.asgi import DRAINED, PROVE
+from nodrop.protocol.asgi import CHANNEL, PROVE
 from nodrop.protocol.errors import document
 from nodrop.servers.listener.connections import Connections
 
@@ -417,7 +420,7 @@ class _Parting:
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket whose refusals arrive."""
+    """A WebSocket whose refusals arrive, and a `nodrop.protocol.asgi.Channel`."""
 
     config: _Config
 
@@ -426,21 +429,62 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self._parting = False
         self._unfinished = 0
         """Bytes that came since the last message was complete."""
+        self._awaited = False
+        """Whether the application waits in `receive`: then it is done with all messages before."""
+        self._extensions: dict[str, Any] = {}
+        self.detach()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
         self.config.open_connections.lost(self.transport)
         super().connection_lost(exc)
         self.config.lost.set()
+        self._extensions.clear()  # they hold this connection, which could not be freed
+
+    # --- the channel ---
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the client has read what was sent, all but a little."""
+        return self.writable.is_set()
+
+    def write(self, messages: Sequence[bytes]) -> None:
+        """Send texts, each as one message."""
+        if self.conn.state is State.OPEN and not self.transport.is_closing():
+            self.transport.write(b"".join([_head(len(text)) + text for text in messages]))
+
+    def attach(self, take: Callable[[bytes], bool], drained: Callable[[], None]) -> None:
+        """Pass messages to `take` while the application waits for one."""
+        self._take, self._drained = take, drained
+
+    def detach(self) -> None:
+        """Pass every message to the application."""
+        self._take: Callable[[bytes], bool] = _leave
+        self._drained: Callable[[], None] = _ignore
+
+    def resume_writing(self) -> None:
+        """Know that the client has read what was sent, all but a little."""
+        super().resume_writing()
+        self._drained()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next event to the application."""
+        self._awaited = True
+        try:
+            return await super().receive()
+        finally:
+            self._awaited = False
+
+    # --- what comes in ---
 
     def handle_connect(self, event: Request) -> None:
         """Have the connection served, and the listener told whose it is."""
         super().handle_connect(event)
         if not self.close_sent:
-            extensions: dict[str, Any] = {**(self.scope.get("extensions") or {})}
-            extensions[PROVE] = partial(self.config.open_connections.prove, self.transport)
-            extensions[DRAINED] = self.writable.wait
-            self.scope["extensions"] = extensions
+            self._extensions.update(self.scope.get("extensions") or {})
+            self._extensions[PROVE] = partial(self.config.open_connections.prove, self.transport)
+            self._extensions[CHANNEL] = self
+            self.scope["extensions"] = self._extensions
 
     def data_received(self, data: bytes) -> None:
         """Take what came, unless it was refused, or too much is on its way without becoming a message."""
@@ -459,14 +503,19 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if self._unfinished > _UNCOUNTED_BYTES:
             self.config.open_connections.hold(self.transport, 0)
         self._unfinished = 0
+        data = self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+        self.frames = [data]
         if self.curr_msg_data_type == "text" and not self.close_sent:
             try:
-                b"".join(self.frames).decode()
+                data.decode()
             except UnicodeDecodeError:
                 self.frames = []
                 self.conn.send_close(CloseCode.INVALID_DATA)
                 self.handle_parser_exception()
                 return
+        if self._awaited and self.queue.empty() and self._take(data):
+            self.frames = []
+            return
         super().send_receive_event_to_app()
 
     def handle_parser_exception(self) -> None:
@@ -485,6 +534,31 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(
             self.config.patience.parting_seconds, self.transport.close
         )
+
+
+def _head(size: int) -> bytes:
+    """Return the head of a frame that is a whole text, as RFC 6455 has it."""
+    if size < _LENGTH_16_BITS:
+        return bytes((_TEXT, size))
+    if size < _LENGTH_16_BITS_MAX:
+        return _HEAD_16_BITS.pack(_TEXT, _LENGTH_16_BITS, size)
+    return _HEAD_64_BITS.pack(_TEXT, _LENGTH_64_BITS, size)
+
+
+_TEXT: Final = 0x81
+"""A text, and its last frame."""
+_LENGTH_16_BITS: Final = 126
+_LENGTH_64_BITS: Final = 127
+_LENGTH_16_BITS_MAX: Final = 65_536
+_HEAD_16_BITS: Final = struct.Struct("!BBH")
+_HEAD_64_BITS: Final = struct.Struct("!BBQ")
+
+
+def _leave(_: bytes) -> bool:
+    return False
+
+
+def _ignore() -> None: ...
 
 
 def _bind(host: str, port: int) -> socket.socket:

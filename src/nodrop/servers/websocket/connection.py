@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 IN_FLIGHT_MAX: Final = 4_096
 """Commands of one connection that may wait for their answers."""
 
+FAULT: Final = 1011
 COME_BACK: Final = 1013
 UNAUTHENTICATED: Final = 4401
 
@@ -125,6 +126,8 @@ class Connection:
         """Quiet commands that are being carried out."""
         self._flushes: list[tuple[Id, set[_Asking]]] = []
         """Flushes, each with the quiet commands that it waits for."""
+        self._calls: list[Call | Credit | Flush] = []
+        """Calls of the last message that are not begun yet."""
         self._closed = False
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
@@ -146,37 +149,57 @@ class Connection:
         """Whether it is a worker's: it promised heartbeats."""
         return self._hello.heartbeat_seconds is not None
 
+    def take(self, data: bytes) -> bool:
+        """Begin what a WebSocket message asks for; False: `receive` has to go on with it."""
+        if len(data) > LARGE_BYTES or not self._shares.is_free(self._key):
+            return False
+        try:
+            used, began = self._used(), perf_counter()
+            calls = frames.read_at_once(data, self._relay.limits)
+            if calls is None:
+                return False
+            self._hear()
+            return self._begin_all(calls, used, began)
+        except Exception:
+            log.exception("a connection could not be served")
+            self._end(FAULT)
+            return True
+
     async def receive(self, data: bytes) -> None:
-        """Begin what a WebSocket message asks for. Whatever it is, its process is alive.
+        """Begin what a WebSocket message asks for that was not, or not wholly, taken.
 
         Pauses after what was costly, where the agent's share of the relay's time is used up.
         """
+        await self._shares.turn(self._key)
+        if not self._calls:
+            self._hear()
+            read = partial(frames.read_at_once, data, self._relay.limits)
+            large = len(data) > LARGE_BYTES
+            calls = await self._shares.aside(self._key, read) if large else read()
+            if calls is None:
+                await self._look_closer(data)
+                return
+            self._calls = calls
+        while not self._begin_all(self._calls, self._used(), perf_counter()):
+            await self._shares.turn(self._key)
+
+    def _hear(self) -> None:
+        """Note a sign of life: whatever a message says, its process is alive."""
         if self._subscription is not None:
             self._subscription.hear()
-        if not self._shares.is_free(self._key):
-            await self._shares.turn(self._key)
+
+    def _begin_all(self, calls: list[Call | Credit | Flush], used: float, began: float) -> bool:
+        """Begin calls until that was costly; False: some are left, in `_calls`."""
         # Processor time counts. It takes a system call to ask for it: only where time has passed.
-        used, began = self._used(), perf_counter()
-        read = partial(frames.read_at_once, data, self._relay.limits)
-        if len(data) > LARGE_BYTES:
-            calls = await self._shares.aside(self._key, read)
-            used, began = self._used(), perf_counter()
-        else:
-            calls = read()
-        if calls is None:
-            await self._look_closer(data)
-            return
-        for call in calls:
+        for number, call in enumerate(calls, 1):
             self._begin(call)
             if perf_counter() - began >= COSTLY_SECONDS:
-                used, began = await self._pause(self._used() - used), perf_counter()
+                self._shares.spent(self._key, self._used() - used)
+                self._calls = calls[number:]
+                return not self._calls
         self._shares.spent(self._key, perf_counter() - began)
-
-    async def _pause(self, seconds: float) -> float:
-        """Let others have their turn after something costly; return the time from then on."""
-        self._shares.spent(self._key, seconds)
-        await self._shares.turn(self._key)
-        return self._used()
+        self._calls = []
+        return True
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
@@ -219,7 +242,9 @@ class Connection:
             except NodropError as error:
                 self._refuse(frames.read_id(frame, self._relay.limits), error)
             if (seconds := self._used() - began) >= COSTLY_SECONDS:
-                began = await self._pause(seconds)
+                self._shares.spent(self._key, seconds)
+                await self._shares.turn(self._key)
+                began = self._used()
         self._shares.spent(self._key, self._used() - began)
 
     def _read_closely(self, data: bytes) -> Call | Credit | Flush:

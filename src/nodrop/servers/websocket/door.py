@@ -9,13 +9,14 @@ from typing import Final
 from starlette.types import Message, Receive, Scope, Send
 
 from nodrop.model.errors import NodropError, NotFoundError, UnauthenticatedError
-from nodrop.protocol.asgi import address_of, bearer_in, drained_of, prove, refuse
+from nodrop.protocol.asgi import Channel, address_of, bearer_in, channel_of, prove, refuse
 from nodrop.protocol.decoding import decode_strict, peek
 from nodrop.protocol.routes import split_team
 from nodrop.relay.relay import Relay
 from nodrop.servers.websocket import frames
 from nodrop.servers.websocket.connection import (
     COME_BACK,
+    FAULT,
     IN_FLIGHT_MAX,
     UNAUTHENTICATED,
     Connection,
@@ -30,7 +31,6 @@ HELLO_SECONDS_MAX: Final = 10.0
 _CLOSE_SECONDS_MAX: Final = 2.0
 
 TOO_BIG: Final = 1009
-FAULT: Final = 1011
 
 _CHANNEL: Final = "channel"
 
@@ -68,17 +68,16 @@ class WebSocketDoor:
             return
         await receive()  # websocket.connect
         await send({"type": "websocket.accept"})
-        limits = self._relay.limits
+        channel, limits = channel_of(scope), self._relay.limits
         outbox = Outbox(
-            send,
+            channel,
             bytes_max=limits.outgoing_bytes_max,
             frame_bytes_max=limits.frame_bytes_max,
-            drained=drained_of(scope),
         )
         try:
             connection, said = await self._greet(scope, receive, outbox, team)
             with _logged(connection, address_of(scope)):
-                code = await self._serve(connection, said, receive, outbox)
+                code = await self._serve(channel, connection, said, receive, outbox)
         except _EndedError as ended:
             code = ended.code
         if code is not None:
@@ -98,9 +97,9 @@ class WebSocketDoor:
                 connection = await self._welcome(first, scope, outbox, team)
         except TimeoutError:
             error = self._stranger(scope, f"no hello within {self._hello_seconds_max:g} s")
-            raise await self._turned_away(outbox, None, error) from None
+            raise self._turned_away(outbox, None, error) from None
         except NodropError as error:
-            raise await self._turned_away(outbox, frames.read_id(first, limits), error) from None
+            raise self._turned_away(outbox, frames.read_id(first, limits), error) from None
         return connection, rest
 
     async def _welcome(
@@ -138,39 +137,40 @@ class WebSocketDoor:
         self._relay.refusals.note(error, operation="hello", address=address_of(scope))
         return error
 
-    async def _turned_away(self, outbox: Outbox, frame_id: Id, error: NodropError) -> _EndedError:
+    @staticmethod
+    def _turned_away(outbox: Outbox, frame_id: Id, error: NodropError) -> _EndedError:
         outbox.put(frames.refusal(frame_id, error))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS_MAX):
-                await outbox.flush()
+        outbox.flush()
         return _EndedError(COME_BACK if error.retryable else UNAUTHENTICATED)
 
     # --- after it ---
 
     async def _serve(
-        self, connection: Connection, said: Iterable[bytes], receive: Receive, outbox: Outbox
+        self,
+        channel: Channel,
+        connection: Connection,
+        said: Iterable[bytes],
+        receive: Receive,
+        outbox: Outbox,
     ) -> int | None:
         """Serve a connection to its end; return the code to close it with, if there is to be one."""
         reader = asyncio.create_task(self._read(connection, said, receive))
-        sender = asyncio.create_task(outbox.run())
+        channel.attach(connection.take, outbox.drained)
         try:
             await asyncio.wait(
-                {reader, sender, outbox.overflowed, connection.failed},
+                {reader, outbox.overflowed, connection.failed},
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
+            channel.detach()
             reader.cancel()
-            sender.cancel()
-            await asyncio.gather(reader, sender, return_exceptions=True)
+            await asyncio.gather(reader, return_exceptions=True)
             await connection.close()
         if connection.failed.done():
             return connection.failed.result()
         if outbox.overflowed.done():
             return COME_BACK
-        if sender.cancelled() and not reader.cancelled():
-            return _why(reader)
-        log.debug("a connection was lost while sending")
-        return None
+        return _why(reader)
 
     async def _read(self, connection: Connection, said: Iterable[bytes], receive: Receive) -> None:
         for frame in said:

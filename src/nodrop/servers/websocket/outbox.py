@@ -7,10 +7,10 @@ refused when there are too many; pushes that find none end the connection, and t
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
-from starlette.types import Send
+from nodrop.protocol.asgi import Channel
 
 _BRACKETS_BYTES: Final = 2
 _ROOMY: Final = 8
@@ -22,21 +22,14 @@ TURNS_MAX: Final = 256
 class Outbox:
     """Messages on their way to one client."""
 
-    def __init__(
-        self,
-        send: Send,
-        *,
-        bytes_max: int,
-        frame_bytes_max: int,
-        drained: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
-        """Send with `send`; `drained` returns when the client has read all but a little of it."""
+    def __init__(self, channel: Channel, *, bytes_max: int, frame_bytes_max: int) -> None:
         self.batch = False
         """Whether several messages may share a frame."""
-        self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.overflowed: asyncio.Future[None] = loop.create_future()
         """Done once the reader turns out to be too slow."""
-        self._send = send
-        self._drained = drained
+        self._channel = channel
+        self._call_soon = loop.call_soon
         self._counted: Callable[[int], None] = lambda _: None
         self._fits: Callable[[int], bool] = lambda _: True
         self._bytes_max = bytes_max
@@ -44,10 +37,11 @@ class Outbox:
         self._waiting: list[bytes] = []
         self._bytes = 0
         """Of what waits, and of what was sent and not read."""
+        self._unread = 0
+        """Of what was sent and not read."""
         self._held: deque[bytes] = deque()
         """Answers held back until there is room."""
         self._held_bytes = 0
-        self._filled = asyncio.Event()
         self._roomy = asyncio.Event()
         self._line = asyncio.Lock()
         self._in_line = 0
@@ -90,6 +84,7 @@ class Outbox:
         self._counted(-self._bytes - self._held_bytes)
         self._counted = lambda _: None
         self._held.clear()
+        self._waiting.clear()
 
     def answer(self, message: bytes) -> bool:
         """Have an answer sent, now or when there is room; False: too many are held back."""
@@ -117,27 +112,28 @@ class Outbox:
         self._bytes += size
         self._counted(size)
         if not self._waiting:
-            self._filled.set()
+            self._call_soon(self.flush)  # in the next turn: the messages of this one gather
         self._waiting.append(message)
 
-    async def run(self) -> None:
-        """Send what there is, until cancelled."""
-        while True:
-            # Being woken takes one turn of the loop, in which the messages of this turn gather.
-            await self._filled.wait()
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Send what there is now."""
-        self._filled.clear()
+    def flush(self) -> None:
+        """Send what there is, unless the client has yet to read what it was sent before."""
+        if not self._waiting or not self._channel.can_write:
+            return
         messages, self._waiting = self._waiting, []
-        frames = self._gather(messages) if self.batch and len(messages) > 1 else messages
-        for frame in frames:
-            await self._send({"type": "websocket.send", "text": frame.decode()})
-        sent = sum(map(len, messages))
-        del messages, frames
-        if self._drained is not None:
-            await self._drained()
+        self._channel.write(
+            self._gather(messages) if self.batch and len(messages) > 1 else messages
+        )
+        self._unread += sum(map(len, messages))
+        if self._channel.can_write:
+            self._make_room()
+
+    def drained(self) -> None:
+        """Go on sending: the client has read what it was sent."""
+        self._make_room()
+        self.flush()
+
+    def _make_room(self) -> None:
+        sent, self._unread = self._unread, 0
         self._bytes -= sent
         self._counted(-sent)
         while self._held and self._bytes <= self._bytes_max // _ROOMY:
@@ -149,7 +145,6 @@ class Outbox:
 
     def _overflow(self) -> None:
         self.close()
-        self._waiting.clear()
         if not self.overflowed.done():
             self.overflowed.set_result(None)
 
