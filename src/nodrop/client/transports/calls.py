@@ -135,7 +135,9 @@ class Calls:
         if name is not None:
             require("name", name, str)
         sent = dict(fields or {})
-        if operation in _COMMANDS and sent.get("command_id") is None:
+        # An offer with a key is known by it when it is repeated. What is signed has an id in any case.
+        keyed = operation == "offer" and sent.get("idempotency_key") and self.signer is None
+        if operation in _COMMANDS and not keyed and sent.get("command_id") is None:
             sent["command_id"] = self.new_id()
         return sent
 
@@ -160,10 +162,13 @@ class Calls:
             return await send(operation, signed, handoff=handoff, name=name)
 
     def tell(self, operation: str, handoff: str) -> bool:
-        """Have a command carried out that nobody waits for; whether that can be done here."""
+        """Have a command carried out that nobody waits for; whether that can be done here.
+
+        It has no id, so only for what may be said twice: what is settled stays settled.
+        """
         if self._pushing is None:
             return False
-        self._pushing.tell(operation, {"command_id": self.new_id()}, handoff=handoff)
+        self._pushing.tell(operation, {}, handoff=handoff)
         return True
 
     def say_aside(self, saying: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

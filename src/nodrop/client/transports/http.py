@@ -110,8 +110,7 @@ class HttpTransport:
         except (UnansweredError, UnreachableError):
             raise
         except UnavailableError:
-            # A command without an id might be carried out twice.
-            if "command_id" not in fields and request.operation.changes:
+            if not retrying.is_repeatable(operation, fields):
                 raise
         return await self._policy.until_taken(lambda: self._answered(request))
 

@@ -1,15 +1,16 @@
-"""How long to wait before trying again, and for how long to go on. No knowledge of what is tried."""
+"""What may be tried again, how long to wait before that, and for how long to go on."""
 
 import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from nodrop.model.errors import UnansweredError, UnavailableError
+from nodrop.protocol.operations import OPERATIONS
 
 T = TypeVar("T")
 
@@ -77,3 +78,10 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT: Final = Retrying()
+
+
+def is_repeatable(operation: str, fields: Mapping[str, Any]) -> bool:
+    """Whether the relay carries out an operation once, however often it is sent."""
+    if "command_id" in fields or not OPERATIONS[operation].changes:
+        return True
+    return operation == "offer" and bool(fields.get("idempotency_key"))

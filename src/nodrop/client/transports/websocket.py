@@ -34,7 +34,6 @@ from nodrop.model.errors import (
 )
 from nodrop.protocol.decoding import encode_strict
 from nodrop.protocol.errors import from_json
-from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.pushed import Ended, Stored
 
 _LOG: Final = logging.getLogger("nodrop.client")
@@ -271,9 +270,7 @@ class WebSocketTransport:
         frame: bytes,
     ) -> Message:
         """Send a frame again that the relay could not take; raise `error` where that is not safe."""
-        # A command without an id might be carried out twice.
-        repeatable = "command_id" in fields or not OPERATIONS[operation].changes
-        if isinstance(error, UnansweredError) or not repeatable:
+        if isinstance(error, UnansweredError) or not retrying.is_repeatable(operation, fields):
             raise error
         waits = bool(fields.get("wait"))
         return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
