@@ -15,6 +15,8 @@ from nodrop.client.working.constraints import UNIONS, understood
 DEFS: Final = "$defs"
 _LOCAL: Final = f"#/{DEFS}/"
 Mode = Literal["validation", "serialization"]
+_EXACT: Final = (str, int, bool)
+"""Types whose values in plain JSON are what they are."""
 
 
 class Hint:
@@ -32,6 +34,7 @@ class Hint:
         """
         self.kind = Any if kind is object else understood(kind)
         self.anything = self.kind is Any
+        self._exact = self.kind if self.kind in _EXACT else None
         self._members = _members(self.kind, mode)
         self._mode: Mode = mode
         self._models: dict[str, Any] = {}
@@ -43,6 +46,8 @@ class Hint:
         Raises:
             msgspec.ValidationError: it does not fit; the message says where.
         """
+        if type(value) is self._exact:
+            return value
         if not self._members:
             return msgspec.convert(value, self.kind, dec_hook=_validated, str_keys=True)
         failure: msgspec.ValidationError | None = None
