@@ -1,6 +1,7 @@
 """The register of agents: what they can do, and who can be asked for what.
 
-A manifest is kept in every version, because a handoff is held to the one it was offered under.
+A handoff is held to the version of a manifest that it was offered under. The newest of each agent is here;
+older ones, and schemas that are ready to check with, are kept up to a bound and made again when needed.
 """
 
 import hashlib
@@ -29,6 +30,11 @@ from nodrop.relay.directory.schema_cost import SchemaCost
 from nodrop.relay.directory.schema_graph import ExpensiveSchemaError
 from nodrop.relay.identity.rules import SUSPECT, Rules
 
+OLDER_BYTES_MAX: Final = 1_048_576
+"""Older manifests that are kept, as long as they were when they were sent."""
+CHECKS_WEIGHT_MAX: Final = 131_072
+"""Schemas that are kept ready to check with, in units of about 100 bytes."""
+_EMPTY_WEIGHT: Final = 8
 _ERRORS_SHOWN_MAX: Final = 20
 _SIMPLER: Final = "send less at once, or name each group of alternatives once under $defs"
 _DOES_NOT_FIT: Final = "does not fit the schema; it is too large to say where"
@@ -85,8 +91,11 @@ class Register:
         self._agents: defaultdict[str, dict[str, tuple[Agent, bytes]]] = defaultdict(dict)
         self._folded: dict[tuple[str, str], str] = {}
         """The first name of a team among those that are much alike."""
-        self._manifests: dict[tuple[str, str, int], Manifest] = {}
+        self._older: dict[tuple[str, str, int], tuple[Manifest, int]] = {}
+        """Manifests that were replaced or recalled, and their lengths, the latest last."""
+        self._older_bytes = 0
         self._checks: dict[tuple[str, str, int, str, str], _Check] = {}
+        """Those lately used last. Also used on the thread that checks large payloads."""
 
     def put(self, agent: Agent, manifest: bytes) -> None:
         """Know `agent` by its newest manifest."""
@@ -104,11 +113,31 @@ class Register:
                 by_agent[agent.id] = _offering(agent, capability, sha256)
         self._agents[agent.team][agent.id] = (agent, manifest)
         self._folded.setdefault((agent.team, folded(agent.id)), agent.id)
-        self._manifests[agent.team, agent.id, agent.version] = agent.manifest
+        if before is not None and before[0].version != agent.version:
+            key = (agent.team, agent.id, before[0].version)
+            self._keep_older(key, before[0].manifest, len(before[1]))
 
     def recall(self, team: str, agent: str, version: int, manifest: bytes) -> None:
         """Know an older manifest again. It was checked when it came, by the rules of its day."""
-        self._manifests[team, agent, version] = msgspec.json.decode(manifest, type=Manifest)
+        decoded = msgspec.json.decode(manifest, type=Manifest)
+        self._keep_older((team, agent, version), decoded, len(manifest))
+
+    def _keep_older(self, key: tuple[str, str, int], manifest: Manifest, size: int) -> None:
+        _, replaced = self._older.pop(key, (None, 0))
+        self._older[key] = (manifest, size)
+        self._older_bytes += size - replaced
+        while self._older_bytes > OLDER_BYTES_MAX and len(self._older) > 1:
+            _, gone = self._older.pop(next(iter(self._older)))
+            self._older_bytes -= gone
+
+    def _manifest(self, team: str, agent: str, version: int) -> Manifest:
+        newest = self._agents[team].get(agent)
+        if newest is not None and newest[0].version == version:
+            return newest[0].manifest
+        older = self._older.get((team, agent, version))
+        if older is None:
+            raise MissingManifestError(team, agent, version)
+        return older[0]
 
     def get(self, team: str, agent: str) -> tuple[Agent, bytes] | None:
         """Return an agent that has joined and not left."""
@@ -282,16 +311,29 @@ class Register:
         if target.manifest_version is None or capability is None:
             return ()
         key = (team, target.agent, target.manifest_version, capability, side)
-        check = self._checks.get(key)
+        check, weight = self._checks.pop(key, None), 0
         if check is None:
-            manifest = self._manifests.get(key[:3])
-            if manifest is None:
-                raise MissingManifestError(*key[:3])
-            found = manifest.capability(capability)
+            found = self._manifest(*key[:3]).capability(capability)
             declared = found and (found.input_schema if side == "input" else found.output_schema)
-            check = self._checks[key] = _Check(declared, self._limits)
+            check = _Check(declared, self._limits)
+        else:
+            weight = check.weight
+        self._checks[key] = check
         root = "payload" if side == "input" else "result"
-        return tuple(check.problems(value, root))
+        problems = tuple(check.problems(value, root))
+        if check.weight > weight:
+            self._bound_checks()
+        return problems
+
+    def _bound_checks(self) -> None:
+        """Forget the checks that were used longest ago, where all weigh too much; never the last."""
+        kept = list(self._checks.items())
+        weight = sum(check.weight for _, check in kept)
+        for key, check in kept[:-1]:
+            if weight <= CHECKS_WEIGHT_MAX:
+                break
+            self._checks.pop(key, None)
+            weight -= check.weight
 
 
 class _Check:
@@ -309,6 +351,11 @@ class _Check:
             self._validator = compile_schema(declared, limits)
         except ExpensiveSchemaError as error:  # published before schemas were bounded
             self._expensive = f"the schema cannot be checked: {error}; it must be published anew"
+
+    @property
+    def weight(self) -> int:
+        """How much memory it takes, in units of about 100 bytes."""
+        return _EMPTY_WEIGHT + (self._cost.weight if self._cost else 0)
 
     def problems(self, value: Any, root: str) -> Iterator[Problem]:
         if self._expensive is not None:

@@ -27,8 +27,12 @@ _UNEVALUATED_MAX: Final = 256
 """Subschemas beside one `unevaluated…`: each is compared with each."""
 _GATHERED_MAX: Final = 50_000
 """Subschemas gathered for one value that were not gathered for values before it."""
-_STATES_MAX: Final = 4_096
-"""Gathered sets of subschemas that are kept for one schema."""
+_GATHERED_KEPT_MAX: Final = 32_768
+"""Gathered sets of subschemas, as they weigh, that are kept from one value of a schema to the next."""
+_NODE_WEIGHT: Final = 8
+"""A subschema, or a gathered set of them, beside what is in it. One is about 100 bytes."""
+_PATTERN_WEIGHT: Final = 512
+"""A pattern that the validator keeps compiled."""
 _ERROR_BYTES: Final = 16
 """The size of an error, apart from the value it is about."""
 _MANY: Final = 1 << 62
@@ -70,8 +74,15 @@ class SchemaCost:
         remember_loops(nodes, graph.references)
         order = cast("list[int]", in_order(nodes, lambda node: node.beside))
         self._rank = {index: place for place, index in enumerate(reversed(order))}
-        self._states = 0
+        patterns = sum(node.text > 0 or node.name_text > 0 for node in nodes)
+        self._own_weight = _NODE_WEIGHT * len(nodes) + _PATTERN_WEIGHT * patterns
+        self._gathered_weight = 0
         self._starts: dict[bool, _Applied] = {}
+
+    @property
+    def weight(self) -> int:
+        """How much memory it takes, in units of about 100 bytes; grows as values are checked."""
+        return self._own_weight + self._gathered_weight
 
     def steps(self, value: Any, data: bytes) -> int | None:
         """Return a bound on the steps of deciding whether `value`, as JSON `data`, fits.
@@ -110,9 +121,9 @@ class SchemaCost:
         self, value: Any, most: int, *, remembering: bool, explaining: bool = False
     ) -> int | None:
         walk = _Walk(self, most, explaining=explaining)
-        if self._states > _STATES_MAX:
+        if self._gathered_weight > _GATHERED_KEPT_MAX:
             self._starts.clear()
-            self._states = 0
+            self._gathered_weight = 0
         start = self._starts.get(remembering)
         if start is None:
             start = self._starts[remembering] = _Applied(((0, 1, 1),), remembering=remembering)
@@ -148,7 +159,7 @@ class SchemaCost:
         state = self._gathered(applied.counts, 1 + members if kind else 0, once=once)
         state.remembering = applied.remembering
         applied.states[kind, members] = state
-        self._states += 1
+        self._gathered_weight += _NODE_WEIGHT + len(state.applied)
         return state
 
     def _gathered(self, counts: _Counts, again: int, *, once: bool) -> "_State":

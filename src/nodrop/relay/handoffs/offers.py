@@ -22,6 +22,7 @@ from nodrop.model.errors import (
     NodropError,
     PayloadInvalidError,
     Problem,
+    UnavailableError,
 )
 from nodrop.model.handoff import Handoff, Leg, State, Terms
 from nodrop.model.surroundings import Surroundings
@@ -29,7 +30,7 @@ from nodrop.protocol import events as wire_events
 from nodrop.protocol import requests, traces
 from nodrop.relay.batch import Batch
 from nodrop.relay.directory.contracts import Contracts
-from nodrop.relay.directory.register import Register, Target
+from nodrop.relay.directory.register import MissingManifestError, Register, Target
 from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.repeats import (
@@ -196,7 +197,13 @@ class Offers:
         draft = self._drafted(team, sender, request, handoff_id, parent=parent, proved=proved)
         if len(draft.body) > LARGE_BYTES:
             with self._room.reserved(team, sender, draft.target.candidate.agent):
-                problems = await self._aside((team, sender), partial(self._problems, draft))
+                try:
+                    problems = await self._aside((team, sender), partial(self._problems, draft))
+                except (
+                    MissingManifestError
+                ):  # replaced and forgotten while this waited for its turn
+                    why = f"{draft.target.candidate.agent} has published another manifest"
+                    raise UnavailableError(why) from None
         else:
             problems = self._problems(draft)
         return self._meant(draft, problems)
