@@ -226,3 +226,55 @@ async def test_the_collector_frees_what_only_holds_itself(
     async with asyncio.timeout(SECONDS_MAX):
         await freed.wait()
     giving.cancel()
+
+
+class _Interpreter:
+    """An interpreter with so much memory in use, whose collections take 40 ms for each 1,000 blocks."""
+
+    def __init__(self) -> None:
+        self.blocks = 1_000
+        self.used = 0.0
+        self.collections = 0
+        self.asked: asyncio.Queue[int] = asyncio.Queue()
+        """How often it had collected, each time that it was asked what is in use."""
+
+    def getallocatedblocks(self) -> int:
+        self.asked.put_nowait(self.collections)
+        return self.blocks
+
+    def collect(self) -> int:
+        self.collections += 1
+        self.used += 0.04 * self.blocks / 1_000
+        return 0
+
+    async def collects(self, wanted: int) -> None:
+        """Return when it has collected so often."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while await self.asked.get() != wanted:
+                pass
+
+
+async def test_a_collection_that_would_take_long_waits_until_less_is_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interpreter = _Interpreter()
+    monkeypatch.setattr(machine, "_GIVE_BACK_SECONDS", 0)
+    monkeypatch.setattr(machine, "_LOOKS_MAX", 1)
+    monkeypatch.setattr(machine, "_COLLECTING_MAX", 0)
+    monkeypatch.setattr(machine.sys, "getallocatedblocks", interpreter.getallocatedblocks)
+    monkeypatch.setattr(machine.gc, "collect", interpreter.collect)
+    monkeypatch.setattr(machine.time, "thread_time", lambda: interpreter.used)
+    giving = asyncio.create_task(machine.Memory().give_back())
+    await interpreter.collects(2)
+    interpreter.blocks = 2_000
+    while not interpreter.asked.empty():
+        interpreter.asked.get_nowait()
+    before = interpreter.collections
+    async with asyncio.timeout(SECONDS_MAX):
+        assert [await interpreter.asked.get() for _ in range(5)] == [before] * 5
+    interpreter.blocks = 1_000
+    await interpreter.collects(before + 1)
+    monkeypatch.setattr(machine, "_PUT_OFF_SECONDS_MAX", -1.0)
+    interpreter.blocks = 2_000
+    await interpreter.collects(interpreter.collections + 2)
+    giving.cancel()

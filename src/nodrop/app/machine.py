@@ -32,6 +32,9 @@ _LOOKS_MAX: Final = 6
 """And every so many times in any case: what is freed inside the process does not show from outside."""
 _COLLECTING_MAX: Final = 1_000
 """The collector runs for at most one part in so many of the time."""
+_COLLECT_SECONDS_MAX: Final = 0.05
+"""A collection that would take longer is put off: it takes as long as there is much in use."""
+_PUT_OFF_SECONDS_MAX: Final = 3_600.0
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
@@ -147,6 +150,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._collect_at = 0.0
+        self._seconds_per_block = 0.0
+        """How long the last collection took, for each block of memory that was in use."""
         self._libc: Any = None
         if sys.platform == "linux":
             with suppress(OSError, AttributeError):
@@ -168,12 +173,22 @@ class Memory:
                 kept, looks = min(used, _resident_pages()), 0
 
     def _collect(self) -> None:
-        """Free what only holds itself. On the loop's thread, where connections must be freed."""
+        """Free what only holds itself. On the loop's thread, where connections must be freed.
+
+        There is hardly any: what is made for a client is freed without this. So it waits for a time when
+        less is in use, and others are not kept waiting.
+        """
         now = asyncio.get_running_loop().time()
-        if now >= self._collect_at:
-            began = time.thread_time()
-            gc.collect()
-            self._collect_at = now + (time.thread_time() - began) * _COLLECTING_MAX
+        if now < self._collect_at:
+            return
+        expected = self._seconds_per_block * sys.getallocatedblocks()
+        if expected > _COLLECT_SECONDS_MAX and now < self._collect_at + _PUT_OFF_SECONDS_MAX:
+            return
+        began = time.thread_time()
+        gc.collect()
+        took = time.thread_time() - began
+        self._seconds_per_block = took / sys.getallocatedblocks()
+        self._collect_at = now + took * _COLLECTING_MAX
 
 
 def _resident_pages() -> int:

@@ -19,6 +19,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     sys.setswitchinterval(SWITCH_SECONDS)
     # Values here are frozen and make no cycles: looking for some so often costs a sixth of the rate.
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    # Few of the young ones together, so that no pause is long: each is looked at as often as before.
+    gc.set_threshold(50_000, 5, 200)
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         return runner.run(main)
