@@ -1,10 +1,18 @@
 """Speaks ASGI to an application in this process: HTTP requests and WebSockets without a server.
 
-For tests of doors. Every wait is bounded, and nothing is buffered that a server would not buffer.
+Like the listener, it first gives an application that has `take_exchange` a request without ASGI. For tests of doors. Every wait is bounded, and nothing is buffered that a server would not buffer.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import unquote
@@ -12,7 +20,7 @@ from urllib.parse import unquote
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
-from nodrop.protocol.asgi import CHANNEL
+from nodrop.protocol import asgi
 
 WAIT_SECONDS_MAX: Final = 30.0
 
@@ -32,14 +40,23 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 class Visitor:
     """Somebody at the door: an application, and the headers this visitor always sends."""
 
-    def __init__(self, application: ASGIApp, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        application: ASGIApp,
+        headers: Mapping[str, str] | None = None,
+        *,
+        whole: bool = True,
+    ) -> None:
+        """Be at `application`; `whole`: give it requests without ASGI, where it has a way for that."""
         self._application = application
+        self._whole = whole
+        self._take: Callable[[Whole], bool] | None = getattr(application, "take_exchange", None)
         self._headers = {"host": "127.0.0.1:6377", **(headers or {})}
 
     def with_headers(self, **headers: str) -> "Visitor":
         """Return the same visitor with further headers; `_` stands for `-`."""
         more = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Visitor(self._application, self._headers | more)
+        return Visitor(self._application, self._headers | more, whole=self._whole)
 
     async def request(
         self,
@@ -70,12 +87,15 @@ class Visitor:
         pieces = [body] if isinstance(body, bytes) else body
         scope = {**self._scope("http", target, headers), "method": method}
         exchange = Exchange(pieces)
-        task = asyncio.ensure_future(self._application(scope, exchange.receive, exchange.send))
-        exchange.task = task
+        whole = None
+        if self._whole and isinstance(body, bytes) and _is_all(body, scope):
+            whole = Whole(scope, body, exchange)
+        if whole is None or self._take is None or not self._take(whole):
+            exchange.begin(self._application(scope, exchange.receive, exchange.send))
         try:
             yield exchange
         finally:
-            await _cancel(task)
+            await exchange.end()
 
     @asynccontextmanager
     async def channel(
@@ -99,7 +119,7 @@ class Visitor:
         self, channel: "Channel", target: str, headers: Mapping[str, str] | None = None
     ) -> Scope:
         """Return what a WebSocket begins with."""
-        return {**self._scope("websocket", target, headers), "extensions": {CHANNEL: channel}}
+        return {**self._scope("websocket", target, headers), "extensions": {asgi.CHANNEL: channel}}
 
     def _scope(self, kind: str, target: str, headers: Mapping[str, str] | None) -> Scope:
         path, _, query = target.partition("?")
@@ -123,10 +143,13 @@ class Exchange:
     """One HTTP request under way."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self.task: asyncio.Future[None]
+        self.task: asyncio.Future[None] | None = None
+        """The application, where it answers by ASGI."""
         self._pieces = iter(pieces)
         self._sent = 0
         self._gone = asyncio.Event()
+        self.left: Callable[[], None] = lambda: None
+        """Tells whoever took it without ASGI that the client is gone."""
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._next = next(self._pieces, None)
 
@@ -135,9 +158,30 @@ class Exchange:
         """How many pieces of the body the application took."""
         return self._sent
 
+    def begin(self, application: Awaitable[None]) -> None:
+        """Have it answered by ASGI."""
+        self.task = asyncio.ensure_future(application)
+
+    async def over(self) -> None:
+        """Return when the application has let go of it."""
+        if self.task is not None:
+            async with asyncio.timeout(WAIT_SECONDS_MAX):
+                await self.task
+
+    async def end(self) -> None:
+        """Cancel what is still under way."""
+        self.left()
+        if self.task is not None:
+            await _cancel(self.task)
+
     def leave(self) -> None:
         """Go away without waiting for the answer."""
         self._gone.set()
+        self.left()
+
+    def tell(self, message: Message) -> None:
+        """Be told something without ASGI."""
+        self._messages.put_nowait(message)
 
     async def receive(self) -> Message:
         """Be asked for more by the application."""
@@ -170,6 +214,51 @@ class Exchange:
         body = b"".join([chunk async for chunk in self.chunks()])
         headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
         return Response(status=start["status"], headers=headers, body=body)
+
+
+class Whole(asgi.Exchange):
+    """A request that is given to the application whole."""
+
+    def __init__(self, scope: Scope, body: bytes, exchange: Exchange) -> None:
+        super().__init__(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            scope["headers"],
+            body,
+            address=scope["client"][0],
+        )
+        self._exchange: Exchange | None = exchange
+        exchange.left = self._leave
+
+    def prove(self, team: str, agent: str) -> None:
+        """Hear whose token it carried."""
+
+    def answer(self, status: int, headers: Sequence[asgi.Header], body: bytes) -> None:
+        """Take the answer."""
+        exchange = self._end()
+        if exchange is not None:
+            length = (b"content-length", b"%d" % len(body))
+            start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+            exchange.tell(start)
+            exchange.tell({"type": "http.response.body", "body": body})
+            self.ended(status)
+
+    def answer_by(self, application: Any, status: int) -> None:
+        """Have the answer sent by ASGI."""
+        exchange = self._end()
+        if exchange is not None:
+            exchange.begin(application({}, exchange.receive, exchange.send))
+            self.ended(status)
+
+    def _leave(self) -> None:
+        if self._end() is not None:
+            self.left()
+            self.ended(0)
+
+    def _end(self) -> Exchange | None:
+        exchange, self._exchange = self._exchange, None
+        return exchange
 
 
 class Channel:
@@ -260,6 +349,12 @@ class Channel:
         """Be told something by the application."""
         await self._wakes.wait()
         self._outgoing.put_nowait(message)
+
+
+def _is_all(body: bytes, scope: Scope) -> bool:
+    """Whether nothing is missing of a body, by the account of its head."""
+    declared = dict[bytes, bytes](scope["headers"]).get(b"content-length")
+    return declared is None or declared == b"%d" % len(body)
 
 
 async def _next_of(

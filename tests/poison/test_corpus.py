@@ -125,12 +125,17 @@ async def test_a_relay_that_fails_is_found_out(
     async def raise_(*_: Any, **__: Any) -> Reply:
         raise RuntimeError("a defect")
 
-    call, head = victim.relay.call, await victim.head()
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    call, ask, head = victim.relay.call, victim.relay.ask, await victim.head()
     monkeypatch.setattr(victim, "head", lambda: at(head))
     monkeypatch.setattr(victim.relay, "call", raise_)
+    monkeypatch.setattr(victim.relay, "ask", fail)
     with pytest.raises(AssertionError, match="500"):
         await check(victim, poison)
     monkeypatch.setattr(victim.relay, "call", call)
+    monkeypatch.setattr(victim.relay, "ask", ask)
 
 
 async def at(head: int) -> int:

@@ -13,6 +13,7 @@ from starlette.types import Receive
 
 from nodrop.app import listening, machine
 from nodrop.relay.relay import Relay
+from nodrop.servers.http.direct import Direct
 from nodrop.servers.http.parking import Parking
 from nodrop.servers.websocket.connection import Connection
 
@@ -23,16 +24,8 @@ PER_CLIENT = {
     *("Alarm", "Alarms.until", "Awaited", "Connection", "Follower", "NotFoundError", "Outbox"),
     *("Parking.park", "Relay.call", "Shares.measured", "Watch", "WebSocketDoor._read"),
     *("_Asking", "_Following", "_Http", "_Parting", "_WebSocket", "CursorUnknownError"),
-    *("RequestResponseCycle", "Revocations.unless_revoked"),
-    *(
-        "Awaited",
-        "Batch",
-        "HTTPDoor._answer",
-        "Job",
-        "NoMatchError",
-        "PayloadInvalidError",
-        "Taker",
-    ),
+    *("Direct", "_Exchange", "RequestResponseCycle", "Revocations.unless_revoked"),
+    *("Batch", "HTTPDoor._answer", "Job", "NoMatchError", "PayloadInvalidError", "Taker"),
     *("ForbiddenError", "InvalidRequestError", "Shares.aside"),
 }
 """Values that are made for each client, and frames of functions that serve one."""
@@ -71,7 +64,7 @@ def _name(each: object) -> str:
 def has_left(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
     """Say when the relay has let go of a connection, or of a request that waits."""
     left: asyncio.Queue[str] = asyncio.Queue()
-    close, park = Connection.close, Parking.park
+    close, park, end = Connection.close, Parking.park, Direct.end
 
     async def closed(self: Connection) -> None:
         await close(self)
@@ -83,6 +76,11 @@ def has_left(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[str]:
         finally:
             left.put_nowait("request")
 
+    def ended(self: Direct) -> None:
+        end(self)
+        left.put_nowait("request")
+
+    monkeypatch.setattr(Direct, "end", ended)
     monkeypatch.setattr(Connection, "close", closed)
     monkeypatch.setattr(Parking, "park", parked)
     return left

@@ -5,15 +5,25 @@ from typing import Any
 import pytest
 
 from kit.asgi import WAIT_SECONDS_MAX, Visitor
+from nodrop.app import SystemIds
 from nodrop.model.errors import QueueFullError
 from nodrop.model.limits import DEFAULT
-from nodrop.relay.relay import Relay
+from nodrop.relay.relay import Asking, Relay
+from nodrop.servers.gate import Gate
 from nodrop.servers.http.answers import RefusedError
 from nodrop.servers.http.bodies import Bodies
 from nodrop.servers.http.door import HTTPDoor
+from nodrop.servers.websocket.door import WebSocketDoor
 from nodrop.testing.clock import FakeClock
 
 OFFER = {"to": "code_agent", "title": "Login button", "idempotency_key": "msg_123"}
+
+
+@pytest.fixture(params=[True, False], ids=["whole", "by ASGI"])
+def stranger(request: pytest.FixtureRequest, relay: Relay, http: HTTPDoor) -> Visitor:
+    """Somebody without a token, before the gate; every story is the same both ways."""
+    gate = Gate(http=http, websocket=WebSocketDoor(relay, new_id=SystemIds().new))
+    return Visitor(gate, whole=request.param)
 
 
 async def offered(requester: Visitor, **fields: Any) -> Any:
@@ -338,8 +348,7 @@ async def test_a_client_that_goes_away_takes_nothing(
     async with worker.exchange("POST", "/v1/inbox/take", json={"wait": "29s"}) as exchange:
         await somebody_waits(29_000)
         exchange.leave()
-        async with asyncio.timeout(WAIT_SECONDS_MAX):
-            await asyncio.wait({exchange.task})
+        await exchange.over()
     handoff = await offered(requester)
     taken = await worker.request("POST", "/v1/inbox/take")
     assert [d["attempt"] for d in taken.json()["deliveries"]] == [1]
@@ -398,6 +407,10 @@ async def test_a_refusal_that_may_be_repeated_says_after_how_long(
     async def full(*_: Any, **__: Any) -> None:
         raise QueueFullError
 
+    def refuse(asking: Asking) -> None:
+        asking.refuse(QueueFullError())
+
     monkeypatch.setattr(relay, "call", full)
+    monkeypatch.setattr(relay, "ask", refuse)
     response = await requester.request("POST", "/v1/handoffs", json=OFFER)
     assert (response.status, response.headers["retry-after"]) == (503, "1")

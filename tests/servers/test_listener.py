@@ -1,12 +1,14 @@
 """The doors behind a real server on loopback: what only a socket can show."""
 
 import asyncio
+import itertools
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 from yarl import URL
@@ -14,7 +16,9 @@ from yarl import URL
 from nodrop.app import listening
 from nodrop.model.errors import UnavailableError
 from nodrop.model.limits import DEFAULT
+from nodrop.protocol.requests import Offer
 from nodrop.relay.relay import Relay
+from nodrop.servers.http.door import HTTPDoor
 from nodrop.servers.listener.connections import Connections
 from nodrop.servers.listener.server import listen
 
@@ -185,3 +189,130 @@ async def hear_the_end(url: str, inside: asyncio.Event) -> int | None:
         inside.set()
         await channel.receive()
         return channel.close_code
+
+
+# --- without ASGI --------------------------------------------------------------------------------
+
+
+def asked(method: str, path: str, body: bytes = b"", *further: str) -> bytes:
+    """Return a request as it is sent."""
+    head = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+    head += [f"Authorization: {AUTHORIZED['authorization']}", *further, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+class Socket:
+    """A connection to a relay, byte for byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def answer(self) -> tuple[int, dict[str, str], Any]:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        body = await self.reader.readexactly(int(headers["content-length"]))
+        return int(head[0].split(" ")[1]), headers, msgspec.json.decode(body)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Socket]:
+    address = URL(url)
+    reader, writer = await asyncio.open_connection(address.host, address.port, limit=1_000_000)
+    async with asyncio.timeout(SECONDS_MAX):
+        yield Socket(reader, writer)
+    writer.close()
+
+
+@pytest.fixture
+def without_asgi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have requests fail that come by ASGI."""
+
+    async def fail(*_: Any) -> None:
+        raise AssertionError("this came by ASGI")
+
+    monkeypatch.setattr(HTTPDoor, "__call__", fail)
+
+
+OFFER = b'{"to":"code_agent"}'
+
+
+@pytest.mark.usefixtures("without_asgi")
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+async def test_an_operation_needs_no_asgi_however_many_pieces_it_comes_in(
+    relay: Relay, pieces: int
+) -> None:
+    request = asked("POST", "/v1/handoffs", OFFER)
+    cuts = [0, len(request) - len(OFFER), len(request) - 3, len(request)][-pieces - 1 :]
+    cuts[0] = 0
+    async with listening(relay) as url, connected(url) as client:
+        for start, end in itertools.pairwise(cuts):
+            client.writer.write(request[start:end])
+            await client.writer.drain()
+        status, headers, answer = await client.answer()
+        assert (status, headers["content-type"]) == (201, "application/json")
+        assert answer["handoff"]["state"] == "offered"
+        assert "date" in headers
+        assert "connection" not in headers
+
+
+async def test_what_is_not_for_this_way_comes_by_asgi(relay: Relay) -> None:
+    async with listening(relay) as url, connected(url) as client:
+        for method, path, body, expected in (
+            ("POST", "/v1/handoffs", b"{", 422),
+            ("POST", "/v1/handoffs", b'{"to":"%b"}' % (b"x" * 100_000), 422),
+            ("DELETE", "/v1/handoffs", b"", 405),
+            ("GET", "/v1/nothing", b"", 404),
+            ("GET", "/teams/default/v1/handoffs", b"", 200),
+            ("GET", "/healthz", b"", 200),
+        ):
+            client.writer.write(asked(method, path, body))
+            assert (await client.answer())[0] == expected
+
+
+async def test_requests_that_come_together_are_answered_in_their_order(relay: Relay) -> None:
+    requests = [
+        asked("POST", "/v1/handoffs", OFFER),
+        asked("GET", "/healthz"),
+        asked("GET", "/v1/handoffs/nowhere"),
+        asked("POST", "/v1/handoffs", OFFER),
+        asked("DELETE", "/v1/handoffs"),
+    ]
+    async with listening(relay) as url, connected(url) as client:
+        client.writer.write(b"".join(requests))
+        statuses = [(await client.answer())[0] for _ in requests]
+    assert statuses == [201, 200, 404, 201, 405]
+
+
+@pytest.mark.usefixtures("without_asgi")
+async def test_a_connection_ends_after_the_answer_where_the_client_wants_that(relay: Relay) -> None:
+    async with listening(relay) as url, connected(url) as client:
+        client.writer.write(asked("POST", "/v1/handoffs", OFFER, "Connection: close"))
+        status, headers, _ = await client.answer()
+        assert (status, headers["connection"]) == (201, "close")
+        assert await client.reader.read() == b""
+
+
+@pytest.mark.usefixtures("without_asgi")
+async def test_a_large_answer_is_followed_by_others(relay: Relay) -> None:
+    text = "x" * 100_000
+    sender = await relay.authenticate("token-code_agent")
+    offer = Offer(to="code_agent", payload={"text": text})
+    made: Any = (await relay.call(sender, "offer", offer)).answer
+    async with listening(relay) as url, connected(url) as client:
+        for _ in range(2):
+            client.writer.write(asked("GET", f"/v1/handoffs/{made.handoff.id}"))
+            status, _, answer = await client.answer()
+            assert (status, answer["handoff"]["payload"]["text"]) == (200, text)
+
+
+async def test_what_is_no_http_behind_a_request_that_waits_ends_its_wait(
+    relay: Relay, somebody_waits: Callable[[int], Awaitable[None]]
+) -> None:
+    async with listening(relay) as url, connected(url) as client:
+        client.writer.write(asked("GET", "/v1/inbox?wait=29"))
+        await somebody_waits(29_000)
+        client.writer.write(b"this is no HTTP\r\n\r\n")
+        status, headers, problem = await client.answer()
+        assert (status, headers["connection"]) == (400, "close")
+        assert problem["code"] == "invalid_request"

@@ -120,7 +120,7 @@ async def test_a_stream_ends_when_the_relay_stops(
         http.close()
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             assert [event async for event in stream if "entry" not in event] == []
-            await exchange.task
+            await exchange.over()
 
 
 async def test_a_reader_that_leaves_ends_its_stream(
@@ -131,4 +131,4 @@ async def test_a_reader_that_leaves_ends_its_stream(
         await somebody_waits(HEARTBEAT_MS)
         exchange.leave()
         async with asyncio.timeout(WAIT_SECONDS_MAX):
-            await exchange.task
+            await exchange.over()

@@ -1,10 +1,11 @@
 """What every door on ASGI reads and says alike: whose token came, from where, and why not.
 
 Doors do not know each other, so this is no door's. It takes the mappings and messages of ASGI as
-they are, and no framework.
+they are, and no framework. What passes most often passes beside ASGI: `Channel` and `Exchange`.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
@@ -16,6 +17,7 @@ from nodrop.protocol.errors import document, retry_after
 Header = tuple[bytes, bytes]
 Headers = dict[bytes, bytes]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[MutableMapping[str, Any], Any, Send], Awaitable[None]]
 
 PROVE: Final = "nodrop.prove"
 """The ASGI extension by which a listener is told whose token came over a connection."""
@@ -48,6 +50,55 @@ class Channel(Protocol):
     def detach(self) -> None:
         """Call neither any more."""
         ...
+
+
+class Exchange(ABC):
+    """An HTTP request that arrived whole, and its answer, without the events of ASGI.
+
+    An application that has a method `take_exchange` is given it first. False: nothing was done with it, and it
+    comes again by ASGI. True: it is answered once, then or later.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        pairs: Sequence[Header],
+        body: bytes,
+        *,
+        address: str | None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.pairs = pairs
+        self.headers: Headers = dict(pairs)
+        self.body = body
+        self.address = address
+        self.left: Callable[[], None] = _nothing
+        """Called if the client leaves before it is answered."""
+        self.ended: Callable[[int], None] = _nothing
+        """Called with the status of the answer; 0: the client left before."""
+
+    @abstractmethod
+    def prove(self, team: str, agent: str) -> None:
+        """Tell the listener whose valid token the request carried.
+
+        Raises:
+            QueueFullError: that agent has too many connections open.
+        """
+
+    @abstractmethod
+    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        """Send the answer; the length of the body is added to its headers. Harmless once it left."""
+
+    @abstractmethod
+    def answer_by(self, application: ASGIApp, status: int) -> None:
+        """Have the answer, of so many bytes that they take long to be read, sent by ASGI."""
+
+
+def _nothing(*_: object) -> None: ...
 
 
 def bearer_in(headers: Mapping[bytes, bytes]) -> str | None:
@@ -89,13 +140,19 @@ async def refuse(
     kind: Literal["http.response", "websocket.http.response"] = "http.response",
 ) -> None:
     """Send the problem document of `error`, under another status than its own if there is one."""
+    status, sent, body = refusal(error, status=status)
+    sent = [*sent, (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": f"{kind}.start", "status": status, "headers": sent})
+    await send({"type": f"{kind}.body", "body": body})
+
+
+def refusal(error: NodropError, *, status: int | None = None) -> tuple[int, list[Header], bytes]:
+    """Return the status, headers and body that `error` is told with, the length of the body apart."""
     forget_frames(error)
     problem = document(error, status=status)
-    body = msgspec.json.encode(problem)
-    sent = [_PROBLEM, (b"content-length", b"%d" % len(body)), *headers]
+    headers: list[Header] = [_PROBLEM]
     if (seconds := retry_after(error)) is not None:
-        sent.append((b"retry-after", b"%d" % math.ceil(seconds)))
+        headers.append((b"retry-after", b"%d" % math.ceil(seconds)))
     if isinstance(error, UnauthenticatedError):
-        sent.append(_CHALLENGE)
-    await send({"type": f"{kind}.start", "status": problem.status, "headers": sent})
-    await send({"type": f"{kind}.body", "body": body})
+        headers.append(_CHALLENGE)
+    return problem.status, headers, msgspec.json.encode(problem)

@@ -4,6 +4,7 @@
 headers, frames or connections.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from nodrop.model.limits import Limits
 from nodrop.protocol import canonical, requests
 from nodrop.protocol.decoding import decode_query, decode_strict
 from nodrop.protocol.identity import signatures
-from nodrop.protocol.operations import OPERATIONS, Method, Operation
+from nodrop.protocol.operations import OPERATIONS, Operation
 
 _VERSION: Final = "/v1/"
 _PATHS: Final = "/openapi.json lists every path."
@@ -110,7 +111,7 @@ class Route:
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a path leads to."""
 
-    methods: dict[Method, Route]
+    methods: Mapping[str, Route]
     reference: str | None = None
     name: str | None = None
 
@@ -135,7 +136,7 @@ class _Node:
         self.below: dict[str, _Node] = {}
         self.blank: tuple[str, _Node] | None = None
         """`{id}` or `{name}`, and what follows it."""
-        self.methods: dict[Method, Route] = {}
+        self.methods: dict[str, Route] = {}
 
 
 def _plant() -> _Node:

@@ -409,6 +409,19 @@ class Relay:
             self.refusals.note(error, operation=operation, address=address)
             raise
 
+    def recognise(self, secret: str | None, *, address: str | None = None) -> Caller | None:
+        """Return who holds a token that is known here; None: `authenticate` finds out, or refuses."""
+        if secret is None:
+            return None
+        try:
+            return self._identity.access.authenticate(secret, address=address)
+        except UnauthenticatedError:
+            return None
+
+    def require(self, caller: Caller, operation: str) -> None:
+        """Refuse a caller that has waited, if it would not be let in now."""
+        self._identity.access.require(caller, operation)
+
     def admit_anonymous(self, team: str, *, address: str | None = None) -> Caller:
         """Return a caller without a token, at an agent that was opened to those.
 

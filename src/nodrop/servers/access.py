@@ -6,11 +6,13 @@ A line has the path and not the query, where a wait or a cursor may be, nor any 
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nodrop.protocol.asgi import address_of
+from nodrop.protocol.asgi import Exchange, address_of
 
 LOG: Final = logging.getLogger("nodrop.access")
 
@@ -20,6 +22,7 @@ class AccessLog:
 
     def __init__(self, application: ASGIApp, now: Callable[[], float] = time.monotonic) -> None:
         self._application = application
+        self._take: Callable[[Exchange], bool] | None = getattr(application, "take_exchange", None)
         self._now = now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -34,11 +37,17 @@ class AccessLog:
         try:
             await self._application(scope, receive, noting)
         finally:
-            LOG.info(
-                "%s %s %s %s %.0f ms",
-                address_of(scope) or "-",
-                scope.get("method", "WEBSOCKET"),
-                scope["path"],
-                status or "-",
-                (self._now() - began) * 1_000,
-            )
+            method = scope.get("method", "WEBSOCKET")
+            self._log(address_of(scope), method, scope["path"], began, status)
+
+    def take_exchange(self, exchange: Exchange) -> bool:
+        """Have one request answered without ASGI, and log it."""
+        if self._take is None:
+            return False
+        path = unquote(exchange.path.decode())
+        exchange.ended = partial(self._log, exchange.address, exchange.method, path, self._now())
+        return self._take(exchange)
+
+    def _log(self, address: str | None, method: str, path: str, began: float, status: int) -> None:
+        took_ms = (self._now() - began) * 1_000
+        LOG.info("%s %s %s %s %.0f ms", address or "-", method, path, status or "-", took_ms)

@@ -9,17 +9,18 @@ import functools
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nodrop.model.errors import ForbiddenError, InvalidRequestError, NodropError
-from nodrop.protocol.asgi import address_of, refuse
+from nodrop.protocol.asgi import Exchange, Header, address_of, refuse
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MCP_PATH: Final = "/mcp"
+_OPERATIONS: Final = b"/v1/"
 _A2A_PATHS: Final = re.compile(r"(?:/teams/[^/]+)?/agents/|/\.well-known/|/a2a(?:/|$)|/search$")
 _MANIFEST_PATH: Final = re.compile(r"(?:/teams/[^/]+)?/agents/[^/]+")
 """A2A posts here; whoever reads it asks for the agent's manifest."""
@@ -49,6 +50,7 @@ class Gate:
         `origins`. `refused` hears of what is turned away, and where it came from.
         """
         self._doors = {"http": http, "websocket": websocket, "mcp": mcp or http, "a2a": a2a or http}
+        self._take: Callable[[Exchange], bool] | None = getattr(http, "take_exchange", None)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._addresses = addresses
         self._origins = frozenset(origins)
@@ -57,30 +59,46 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
         door = self._doors[_kind(scope)]
-        headers = dict[bytes, bytes](scope["headers"])
+        error = self._why_not(dict(scope["headers"]), scope["headers"])
+        if error is None:
+            await door(scope, receive, send)
+            return
+        self._refused(error, address_of(scope))
+        # 422, as elsewhere, is for what was understood.
+        status = HTTPStatus.BAD_REQUEST if isinstance(error, InvalidRequestError) else None
+        await _turn_away(scope, send, error, status=status)
+
+    def take_exchange(self, exchange: Exchange) -> bool:
+        """Let an operation in without ASGI, by which everything else comes, and is refused."""
+        return (
+            self._take is not None
+            and exchange.path.startswith(_OPERATIONS)
+            and self._why_not(exchange.headers, exchange.pairs) is None
+            and self._take(exchange)
+        )
+
+    def _why_not(
+        self, headers: Mapping[bytes, bytes], pairs: Collection[Header]
+    ) -> NodropError | None:
+        """Return why a request may not come in, if it may not."""
         host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        if len(headers) != len(scope["headers"]) and (twice := _said_twice(scope)):
+        if len(headers) != len(pairs) and (twice := _said_twice(pairs)):
             why = f"the header {twice} is there more than once"
-            error = InvalidRequestError(why, next_step="Send it once.")
+            error: NodropError = InvalidRequestError(why, next_step="Send it once.")
             error.suspect = "header_twice"
-            self._refused(error, address_of(scope))
-            await _turn_away(scope, send, error, status=HTTPStatus.BAD_REQUEST)
         elif not self._names_this_relay(host):
             why = f"the host {_shown(host)} is not a name of this relay"
             how = "Use an address that the relay listens on, or start it with this host allowed."
-            await self._turn_away(scope, send, "foreign_host", why, how)
+            error = ForbiddenError(why, next_step=how)
+            error.suspect = "foreign_host"
         elif origin is not None and not self._is_own_page(origin, host):
             why = f"pages of {_shown(origin)} may not call this relay"
             how = "Open the relay's own address, or start it with this origin allowed."
-            await self._turn_away(scope, send, "foreign_origin", why, how)
+            error = ForbiddenError(why, next_step=how)
+            error.suspect = "foreign_origin"
         else:
-            await door(scope, receive, send)
-
-    async def _turn_away(self, scope: Scope, send: Send, suspect: str, why: str, how: str) -> None:
-        error = ForbiddenError(why, next_step=how)
-        error.suspect = suspect
-        self._refused(error, address_of(scope))
-        await _turn_away(scope, send, error)
+            return None
+        return error
 
     def _names_this_relay(self, host: bytes) -> bool:
         name = _name_in(host)
@@ -94,7 +112,9 @@ class Gate:
 def _kind(scope: Scope) -> str:
     """Return the door that a connection wants."""
     path: str = scope["path"]
-    if scope["type"] != "http" or path.startswith("/v1/"):  # most are for these, and pass at once
+    if scope["type"] != "http" or path.startswith(
+        _OPERATIONS.decode()
+    ):  # most are for these, and pass at once
         return scope["type"]
     if path == MCP_PATH:
         return "mcp"
@@ -135,8 +155,8 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _said_twice(scope: Scope) -> str | None:
-    names = Counter(name for name, _ in scope["headers"] if name in _SAID_ONCE)
+def _said_twice(pairs: Collection[Header]) -> str | None:
+    names = Counter(name for name, _ in pairs if name in _SAID_ONCE)
     return next((name.decode() for name, count in names.items() if count > 1), None)
 
 

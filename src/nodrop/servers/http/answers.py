@@ -1,23 +1,26 @@
 """How answers leave over HTTP: two ASGI messages, headers as good as made beforehand."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import msgspec
 from starlette.types import Send
 
-from nodrop.model.errors import NodropError
-from nodrop.protocol.asgi import Header
+from nodrop.model.errors import NodropError, RelayFaultError
+from nodrop.protocol.asgi import Header, refuse
+
+log = logging.getLogger(__name__)
 
 _JSON: Final[Header] = (b"content-type", b"application/json")
 _REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
 _CLOSE: Final[Header] = (b"connection", b"close")
 
-_ENCODER: Final = msgspec.json.Encoder()
+encode: Final = msgspec.json.Encoder().encode
 
-LARGE_BYTES: Final = 65_536
+SMALL_BYTES: Final = 65_536
 """Answers up to this size are sent without counting what the client has not read."""
 SEND_SECONDS_MAX: Final = 60.0
 """A reader that takes nothing for so long is gone."""
@@ -39,24 +42,26 @@ class GoneError(Exception):
     """The client went away; nobody is there to be answered."""
 
 
+def headers_of(*, replayed: bool) -> tuple[Header, ...]:
+    """Return the headers of an answer, its length apart; `replayed`: it was given before."""
+    return (_JSON, _REPLAYED) if replayed else (_JSON,)
+
+
 async def send_answer(
     send: Send,
     status: int,
-    answer: object,
+    body: bytes,
     *,
     replayed: bool = False,
     waiting: Waiting = lambda _: nullcontext(),
 ) -> None:
-    """Send what the relay answered; a large answer counts as `waiting` until it is read.
+    """Send an answer as JSON; a large one counts as `waiting` until it is read.
 
     Raises:
         GoneError: it is not read.
     """
-    body = _ENCODER.encode(answer)
-    headers = [_JSON, (b"content-length", b"%d" % len(body))]
-    if replayed:
-        headers.append(_REPLAYED)
-    if len(body) <= LARGE_BYTES:
+    headers = [*headers_of(replayed=replayed), (b"content-length", b"%d" % len(body))]
+    if len(body) <= SMALL_BYTES:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
         return
@@ -64,6 +69,21 @@ async def send_answer(
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send_drained(send, body)
         await send({"type": "http.response.body", "body": b""})
+
+
+async def refusing(send: Send, work: Awaitable[None]) -> None:
+    """Do `work`; where it cannot be done, tell the client why."""
+    try:
+        await work
+    except NodropError as error:
+        await refuse(send, error)
+    except RefusedError as refused:
+        await refuse(send, refused.error, status=refused.status, headers=refused.headers)
+    except GoneError:
+        pass  # nobody is there to be answered
+    except Exception:
+        log.exception("a request could not be carried out")
+        await refuse(send, RelayFaultError())
 
 
 async def send_drained(send: Send, chunk: bytes) -> None:

@@ -50,7 +50,7 @@ class Bodies:
             RefusedError: it is too large, too slow, or not JSON by its own account.
             GoneError: the client went away.
         """
-        _check_kind(headers)
+        check_kind(headers)
         declared = headers.get(b"content-length")
         if declared is not None and _number(declared) > self._bytes_max:
             raise _too_large(self._bytes_max)
@@ -123,7 +123,12 @@ def _too_large(bytes_max: int) -> RefusedError:
     return RefusedError(error, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, headers=closing())
 
 
-def _check_kind(headers: Mapping[bytes, bytes]) -> None:
+def check_kind(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body that is not JSON by its own account.
+
+    Raises:
+        RefusedError: it is something else.
+    """
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding != b"identity":
         raise _unsupported(f"Content-Encoding {_shown(encoding)} is not supported", "plain")

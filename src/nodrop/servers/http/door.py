@@ -1,15 +1,17 @@
 """The HTTP door: one request, one operation.
 
-Bare ASGI, because every command passes here: no request object, no middleware, one pass over the
-headers. Whatever is not an operation goes to `pages`.
+A request that arrived whole is taken without ASGI and without a task: it is read, asked for with
+`Relay.ask`, and answered from there. What cannot be, because it is large, slow, to be refused or not
+at its turn, comes by bare ASGI; it is read by the same functions. Whatever is not an operation goes to
+`pages`.
 """
 
 import asyncio
 import logging
 from functools import partial
 from http import HTTPStatus
+from time import perf_counter
 
-import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,19 +24,30 @@ from nodrop.model.errors import (
     UnavailableError,
 )
 from nodrop.protocol import routes
-from nodrop.protocol.asgi import Header, Headers, address_of, bearer_in, prove, refuse
-from nodrop.protocol.requests import GetLog, Offer, OfferGroup
+from nodrop.protocol.asgi import (
+    Exchange,
+    Header,
+    Headers,
+    address_of,
+    bearer_in,
+    prove,
+    refusal,
+)
+from nodrop.protocol.requests import GetLog, Offer, OfferGroup, Request
+from nodrop.protocol.routes import Route
 from nodrop.protocol.traces import is_traceparent
 from nodrop.relay.relay import Caller, Relay, stranger
-from nodrop.relay.room import LARGE_BYTES
+from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES
 from nodrop.servers.http import prometheus, stream
 from nodrop.servers.http.answers import (
-    GoneError,
     RefusedError,
+    encode,
+    refusing,
     send_answer,
     send_options,
 )
-from nodrop.servers.http.bodies import BODY_SECONDS_MAX, Bodies
+from nodrop.servers.http.bodies import BODY_SECONDS_MAX, Bodies, check_kind
+from nodrop.servers.http.direct import Direct
 from nodrop.servers.http.pages import pages
 from nodrop.servers.http.parking import Parking
 
@@ -56,11 +69,15 @@ class HTTPDoor:
         self._prepared = prepared
         self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max, seconds_max=body_seconds_max)
         self._parking = Parking()
+        self._waiting: set[Direct] = set()
+        """What waits without ASGI."""
         self._pages: ASGIApp = pages(self._parking, self._require_ready, page=dashboard)
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""
         self._parking.close()
+        for asking in tuple(self._waiting):
+            asking.give_up(UnavailableError("the relay is stopping"))
 
     async def _require_ready(self) -> None:
         if self._prepared is not None and not self._prepared.is_set():
@@ -69,25 +86,71 @@ class HTTPDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        await refusing(send, self._route(scope, receive, send))
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        team, path = routes.split_team(scope["raw_path"])
+        if path is None and scope["path"] == "/metrics" and scope["method"] == "GET":
+            await self._figures(scope, receive, send)
+        elif path is None and (of := routes.manifest_of(scope["raw_path"])) is not None:
+            await self._manifest(scope, Headers(scope["headers"]), send, *of)
+        elif path is None:
+            await self._pages(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send, team=team, path=path)
+
+    # --- without ASGI ---
+
+    def take_exchange(self, exchange: Exchange) -> bool:
+        """Carry out the operation that a request asks for; False: it is for ASGI."""
+        shares = self._relay.shares
+        used, began = shares.used(), perf_counter()
         try:
-            team, path = routes.split_team(scope["raw_path"])
-            if path is None and scope["path"] == "/metrics" and scope["method"] == "GET":
-                await self._figures(scope, receive, send)
-            elif path is None and (of := routes.manifest_of(scope["raw_path"])) is not None:
-                await self._manifest(scope, Headers(scope["headers"]), send, *of)
-            elif path is None:
-                await self._pages(scope, receive, send)
-            else:
-                await self._serve(scope, receive, send, team=team, path=path)
-        except NodropError as error:
-            await refuse(send, error)
-        except RefusedError as refused:
-            await refuse(send, refused.error, status=refused.status, headers=refused.headers)
-        except GoneError:
-            pass  # nobody is there to be answered
+            asking = self._read(exchange)
+            if asking is None:
+                return False
+            if asking.waits:
+                self._waiting.add(asking)
+                asking.watch(self._waiting.discard)
+            self._relay.ask(asking)
+        except (NodropError, RefusedError):
+            return False  # read again by ASGI, and refused
         except Exception:
             log.exception("a request could not be carried out")
-            await refuse(send, RelayFaultError())
+            exchange.answer(*refusal(RelayFaultError()))
+            return True
+        seconds = perf_counter() - began
+        if seconds >= COSTLY_SECONDS:  # processor time counts, and asking for it is a system call
+            seconds = shares.used() - used
+        shares.spent((asking.caller.team, asking.caller.agent), seconds)
+        return True
+
+    def _read(self, exchange: Exchange) -> Direct | None:
+        """Return what a request asks for; None: it is for ASGI."""
+        team, path = routes.split_team(exchange.path)
+        if team is not None or path is None:
+            return None
+        found = routes.find(path)
+        route, headers, body = found.methods.get(exchange.method), exchange.headers, exchange.body
+        caller = self._relay.recognise(bearer_in(headers), address=exchange.address)
+        if route is None or route.operation.open or caller is None:
+            return None
+        exchange.prove(caller.team, caller.agent)
+        key = (caller.team, caller.agent)
+        if not self._relay.shares.is_free(key) or self._parking.closed:
+            return None
+        if route.operation.changes:
+            check_kind(headers)
+            if len(body) > LARGE_BYTES or not self._relay.incoming.has_room(key, len(body)):
+                return None
+            request = self._from_body(body, headers, found, route)
+        else:
+            request = route.from_query(exchange.query, name=found.name)
+            if isinstance(request, GetLog) and stream.wants_stream(headers):
+                return None
+        return Direct(self._relay, caller, request, route=route, found=found, exchange=exchange)
+
+    # --- by ASGI ---
 
     async def _figures(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell what is counted, in the form that Prometheus reads."""
@@ -129,22 +192,14 @@ class HTTPDoor:
         headers = Headers(scope["headers"])
         route = found.methods["GET" if scope["method"] == "HEAD" else scope["method"]]
         if route.operation.changes:
-            key, command_id = (caller.team, caller.agent), _command_id(headers)
+            key = (caller.team, caller.agent)
             with self._relay.incoming.counting(key) as counted:
                 body = await self._bodies.read(receive, headers, counted)
-                read = partial(
-                    route.from_body,
-                    body,
-                    name=found.name,
-                    command_id=command_id,
-                    limits=self._relay.limits,
-                )
+                read = partial(self._from_body, body, headers, found, route)
                 if len(body) > LARGE_BYTES:
                     request = await self._relay.shares.aside(key, read)
                 else:
                     request = read()
-            if isinstance(request, Offer | OfferGroup) and request.traceparent is None:
-                request = replace(request, traceparent=_traceparent(headers))
         else:
             request = route.from_query(scope["query_string"], name=found.name)
             if isinstance(request, GetLog) and stream.wants_stream(headers):
@@ -158,7 +213,18 @@ class HTTPDoor:
         reply = await (self._parking.park(call, receive) if waits else call)
         status = HTTPStatus.OK if reply.replayed else operation.status
         waiting = partial(self._relay.outgoing.waiting, (caller.team, caller.agent))
-        await send_answer(send, status, reply.answer, replayed=reply.replayed, waiting=waiting)
+        body = encode(reply.answer)
+        await send_answer(send, status, body, replayed=reply.replayed, waiting=waiting)
+
+    def _from_body(
+        self, body: bytes, headers: Headers, found: routes.Found, route: Route
+    ) -> Request:
+        request = route.from_body(
+            body, name=found.name, command_id=_command_id(headers), limits=self._relay.limits
+        )
+        if isinstance(request, Offer | OfferGroup) and request.traceparent is None:
+            return replace(request, traceparent=_traceparent(headers))
+        return request
 
     async def _caller(
         self, scope: Scope, headers: Headers, team: str | None, operation: str
@@ -181,7 +247,7 @@ class HTTPDoor:
             raise _method_not_allowed(scope["method"], (b"allow", b"GET, HEAD"))
         caller = await self._caller(scope, headers, team, "get_agent")
         manifest = await self._relay.manifest(caller, agent)
-        await send_answer(send, HTTPStatus.OK, msgspec.Raw(manifest))
+        await send_answer(send, HTTPStatus.OK, manifest)
 
     async def _stream(
         self, caller: Caller, request: GetLog, headers: Headers, receive: Receive, send: Send

@@ -21,14 +21,18 @@ import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn._types import ASGIReceiveEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.protocol import State
 
 from nodrop.model.errors import InvalidRequestError, NodropError, TooLargeError, UnavailableError
-from nodrop.protocol.asgi import CHANNEL, PROVE
+from nodrop.protocol.asgi import CHANNEL, PROVE, Exchange, Header
 from nodrop.protocol.errors import document
 from nodrop.servers.listener.connections import Connections
 
@@ -51,6 +55,9 @@ _HEAD_BYTES_MAX: Final = 65_536
 
 _UNCOUNTED_BYTES: Final = 65_536
 """Of an unfinished message; the kernel holds as many for every connection."""
+
+_WHOLE_SECONDS: Final = 0.1
+"""How long a request is kept until all of its body is there; ASGI takes it as it comes."""
 
 _REACHED_BY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # looked up, not bound to
 ANY_ADDRESS: Final = frozenset(_REACHED_BY)
@@ -85,6 +92,8 @@ async def listen(
     before_shutdown: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[str]:
     """Serve `application`; yields its address once it can be reached. Port 0 is any free one.
+
+    One that has a method `take_exchange` is first given requests without ASGI (`nodrop.protocol.asgi.Exchange`).
 
     At the end nothing new is let in, `before_shutdown` is called so that waiting requests can be
     answered, and those that run are given a few seconds. `connections` bounds how many there may be.
@@ -135,9 +144,15 @@ class _Config(uvicorn.Config):
     """What every connection finds: uvicorn's configuration, and ours."""
 
     def __init__(
-        self, *args: Any, patience: Patience, open_connections: Connections, **named: Any
+        self,
+        application: ASGIApp,
+        *,
+        patience: Patience,
+        open_connections: Connections,
+        **named: Any,
     ) -> None:
-        super().__init__(*args, **named)
+        super().__init__(application, **named)
+        self.take: Callable[[Exchange], bool] | None = getattr(application, "take_exchange", None)
         self.patience = patience
         self.open_connections = open_connections
         self.lost = asyncio.Event()
@@ -252,6 +267,10 @@ class _Http(HttpToolsProtocol):
     """
 
     config: _Config
+    parser: Any
+    """None at the end."""
+    cycle: Any
+    """The last request: None before the first, `_Exchange` if it is answered without ASGI."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -262,6 +281,10 @@ class _Http(HttpToolsProtocol):
         """Received since anything was made of it."""
         self._in_head = False
         self._parting = False
+        self._body: bytes | None = None
+        """Of a request that may be answered without ASGI, should all of it have come."""
+        self.exchange: _Exchange | None = None
+        """The request that is being answered without ASGI."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Expect a request."""
@@ -275,9 +298,11 @@ class _Http(HttpToolsProtocol):
         """Expect nothing more."""
         self._expect_no_more()
         self._open.lost(self.transport)
+        if self.exchange is not None:
+            self.exchange.leave()
         super().connection_lost(exc)
         # Both hold this connection: it would not be freed without the collector.
-        self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]  # as before the first request
+        self.cycle = None
         self.pipeline.clear()
         self.config.lost.set()
 
@@ -289,17 +314,21 @@ class _Http(HttpToolsProtocol):
         super().data_received(data)
         if self._head_bytes > _HEAD_BYTES_MAX and not self._parting:
             self._refuse_large()
-        elif self._in_head and self._overdue is None:
-            self._expect(self._patience.head_seconds, self._refuse_slow)
+        elif self._overdue is None:
+            if self._in_head:
+                self._expect(self._patience.head_seconds, self._refuse_slow)
+            elif self._body is not None:
+                self._expect(_WHOLE_SECONDS, self._begin_asgi)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
-        super().on_message_begin()
-        self.scope["extensions"] = {PROVE: partial(self._open.prove, self.transport)}  # pyright: ignore[reportGeneralTypeIssues]  # ours
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._in_head = True
 
     def on_headers_complete(self) -> None:
-        """Have a request answered, now that its head is there."""
+        """Have a request answered, now that its head is there, or wait for the rest of what came."""
         if self._parting:
             return
         self._in_head = False
@@ -310,22 +339,75 @@ class _Http(HttpToolsProtocol):
             self._refuse_large()
             return
         self._open.begin(self.transport)
+        if self.config.take is not None and self._is_at_its_turn():
+            self._body = b""
+        else:
+            self._begin_asgi()
+
+    def _is_at_its_turn(self) -> bool:
+        """Whether a request can be answered at once: nothing before it is, or waits to be read."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+            and not self.expect_100_continue
+            and not self.parser.should_upgrade()
+        )
+
+    def start(self, cycle: RequestResponseCycle, application: Any) -> None:
+        """Have an answer sent by ASGI."""
+        self._start_asgi_task(cycle, application)
+
+    def _begin_asgi(self) -> None:
+        """Have a request answered by ASGI, with as much of its body as there is."""
+        self._expect_no_more()
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        self.scope["extensions"] = {PROVE: partial(self._open.prove, self.transport)}  # pyright: ignore[reportGeneralTypeIssues]  # ours
         super().on_headers_complete()
-        if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]  # None for an upgrade
-            self.cycle.transport = _Parting(self)  # pyright: ignore[reportAttributeAccessIssue]  # all that an answer needs of it
+        if self.cycle is not None:  # None for an upgrade
+            self.cycle.transport = _Parting(self)
+        body, self._body = self._body, None
+        if body:
+            super().on_body(body)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
         self._head_bytes = 0
-        if not self._parting:
+        if self._parting:
+            return
+        if self._body is None:
+            super().on_body(body)
+        elif len(self._body) + len(body) <= _UNCOUNTED_BYTES:
+            self._body += body
+        else:
+            self._begin_asgi()
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
         self._head_bytes = 0
-        if not self._parting:
-            self._expect_no_more()
-            super().on_message_complete()
+        if self._parting:
+            return
+        self._expect_no_more()
+        if self._body is not None:
+            if self._take(self._body):
+                self._body = None
+                return
+            self._begin_asgi()
+        super().on_message_complete()
+
+    def _take(self, body: bytes) -> bool:
+        """Have a request answered without ASGI; False: that cannot be done with this one."""
+        exchange = _Exchange(self, body)
+        before, self.cycle = self.cycle, exchange
+        self.exchange = exchange
+        if self.config.take is not None and self.config.take(exchange):
+            return True
+        self.cycle, self.exchange = before, None
+        return False
 
     def on_response_complete(self) -> None:
         """End an answer. Who is answered before having said everything is not listened to long."""
@@ -354,7 +436,7 @@ class _Http(HttpToolsProtocol):
 
     def part(self) -> None:
         """Close the connection; whoever still talks is let finish, unheard."""
-        said_all = self.cycle is not None and not self.cycle.more_body  # pyright: ignore[reportUnnecessaryComparison]  # None before the first request
+        said_all = self.cycle is not None and not self.cycle.more_body
         if said_all or self.transport.is_closing():
             self.transport.close()
             return
@@ -381,11 +463,14 @@ class _Http(HttpToolsProtocol):
         self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
 
     def _refuse(self, error: NodropError, status: HTTPStatus) -> None:
+        self._body = None
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]  # None before the first request
+        if cycle is not None and not cycle.response_complete:
             if cycle.response_started or self.pipeline:
                 self.transport.close()  # an answer is being sent, and this would end up in it
                 return
+            if self.exchange is not None:
+                self.exchange.leave()
             cycle.disconnected = True
             cycle.message_event.set()
         body = msgspec.json.encode(document(error, status=status))
@@ -405,6 +490,92 @@ class _Http(HttpToolsProtocol):
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
+
+
+class _Exchange(Exchange):
+    """A request that is answered without ASGI: in place of a cycle of uvicorn, as far as one is needed."""
+
+    more_body = False
+    message_event = asyncio.Event()
+    """Nothing waits for it."""
+
+    def __init__(self, protocol: _Http, body: bytes) -> None:
+        parser, address = protocol.parser, protocol.client
+        path, _, query = protocol.url.partition(b"?")
+        super().__init__(
+            parser.get_method().decode(),
+            path,
+            query,
+            protocol.headers,
+            body,
+            address=address[0] if address else None,
+        )
+        self._protocol: _Http | None = protocol
+        self.keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
+        self.response_complete = False
+        self.disconnected = False
+
+    @property
+    def response_started(self) -> bool:
+        return self.response_complete
+
+    def prove(self, team: str, agent: str) -> None:
+        if self._protocol is not None:
+            self._protocol.config.open_connections.prove(self._protocol.transport, team, agent)
+
+    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+        protocol = self._end()
+        if protocol is None:
+            return
+        head = [STATUS_LINE[status]]
+        for name, value in (*protocol.server_state.default_headers, *headers):
+            head += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            head.append(b"connection: close\r\n")
+        protocol.transport.write(
+            b"%bcontent-length: %d\r\n\r\n%b" % (b"".join(head), len(body), body)
+        )
+        self.response_complete = True
+        if not self.keep_alive:
+            protocol.part()
+        protocol.on_response_complete()
+        self.ended(status)
+
+    def answer_by(self, application: ASGIApp, status: int) -> None:
+        protocol = self._end()
+        if protocol is None:
+            return
+        cycle = RequestResponseCycle(
+            scope={"type": "http", "method": self.method},  # pyright: ignore[reportArgumentType]  # all that it reads
+            transport=_Parting(protocol),  # pyright: ignore[reportArgumentType]  # all that it needs
+            flow=protocol.flow,
+            logger=protocol.logger,
+            access_logger=protocol.access_logger,
+            access_log=False,
+            default_headers=protocol.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=self.keep_alive,
+            on_response=protocol.on_response_complete,
+        )
+        cycle.more_body = False
+        if protocol.cycle is self:
+            protocol.cycle = cycle
+        protocol.start(cycle, application)
+        self.ended(status)
+
+    def leave(self) -> None:
+        if self._end() is not None:
+            self.disconnected = True
+            self.left()
+            self.ended(0)
+
+    def _end(self) -> _Http | None:
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.exchange = None
+            self.body = b""
+        return protocol
 
 
 class _Parting:
