@@ -281,7 +281,7 @@ class _Http(HttpToolsProtocol):
         """Received since anything was made of it."""
         self._in_head = False
         self._parting = False
-        self._body: bytes | None = None
+        self._body: bytearray | None = None
         """Of a request that may be answered without ASGI, should all of it have come."""
         self.exchange: _Exchange | None = None
         """The request that is being answered without ASGI."""
@@ -340,7 +340,7 @@ class _Http(HttpToolsProtocol):
             return
         self._open.begin(self.transport)
         if self.config.take is not None and self._is_at_its_turn():
-            self._body = b""
+            self._body = bytearray()
         else:
             self._begin_asgi()
 
@@ -371,7 +371,7 @@ class _Http(HttpToolsProtocol):
             self.cycle.transport = _Parting(self)
         body, self._body = self._body, None
         if body:
-            super().on_body(body)
+            super().on_body(bytes(body))
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
@@ -393,7 +393,7 @@ class _Http(HttpToolsProtocol):
             return
         self._expect_no_more()
         if self._body is not None:
-            if self._take(self._body):
+            if self._take(bytes(self._body)):
                 self._body = None
                 return
             self._begin_asgi()
