@@ -427,7 +427,7 @@ class _Http(HttpToolsProtocol):
             super().handle_websocket_upgrade()
             # As at the end of a connection: a request before this one would hold it.
             self.parser = None
-            self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]  # as before the first request
+            self.cycle = None  # as before the first request
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
