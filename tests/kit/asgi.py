@@ -149,7 +149,7 @@ class Exchange:
         self._sent = 0
         self._gone = asyncio.Event()
         self.left: Callable[[], None] = lambda: None
-        """Tells whoever took it without ASGI that the client is gone."""
+        """Tells the server that took it without ASGI that the client is gone."""
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._next = next(self._pieces, None)
 

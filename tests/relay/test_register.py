@@ -1,4 +1,4 @@
-"""What the register keeps of manifests and schemas is bounded, however often one agent publishes."""
+"""The register bounds the manifests and schemas that it keeps, however often one agent publishes."""
 
 from typing import Any
 

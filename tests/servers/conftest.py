@@ -74,7 +74,7 @@ def http(relay: Relay) -> HTTPDoor:
 
 @pytest.fixture
 def stranger(relay: Relay, http: HTTPDoor) -> Visitor:
-    """Somebody without a token, before the gate, whose requests arrive whole."""
+    """A client without a token, before the gate, whose requests arrive whole."""
     return Visitor(Gate(http=http, websocket=WebSocketDoor(relay, new_id=SystemIds().new)))
 
 

@@ -21,7 +21,7 @@ OFFER = {"to": "code_agent", "title": "Login button", "idempotency_key": "msg_12
 
 @pytest.fixture(params=[True, False], ids=["whole", "by ASGI"])
 def stranger(request: pytest.FixtureRequest, relay: Relay, http: HTTPDoor) -> Visitor:
-    """Somebody without a token, before the gate; every story is the same both ways."""
+    """A client without a token, before the gate; every story is the same both ways."""
     gate = Gate(http=http, websocket=WebSocketDoor(relay, new_id=SystemIds().new))
     return Visitor(gate, whole=request.param)
 

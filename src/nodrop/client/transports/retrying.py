@@ -1,4 +1,4 @@
-"""What may be tried again, how long to wait before that, and for how long to go on."""
+"""Retries: which requests may be sent again, how long to wait before that, and for how long to go on."""
 
 import asyncio
 import logging
