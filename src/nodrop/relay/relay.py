@@ -404,7 +404,14 @@ class Relay:
         try:
             if secret is None:
                 raise UnauthenticatedError
-            return await self._identity.access.let_in(secret, address=address)
+            access = self._identity.access
+            try:
+                return access.authenticate(secret, address=address)
+            except UnauthenticatedError:
+                if self._nodes is None:
+                    raise
+            await self._nodes.ask()  # another node may have made it a moment ago
+            return access.authenticate(secret, address=address)
         except NodropError as error:
             self.refusals.note(error, operation=operation, address=address)
             raise

@@ -54,10 +54,6 @@ class Here(Protocol):
         """Read kept records again after a batch that would have changed them failed."""
         ...
 
-    def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """Call `ask` before a caller is refused whom another node may just have admitted."""
-        ...
-
 
 class Nodes:
     """Keeps this node up to date with the others."""
@@ -85,7 +81,6 @@ class Nodes:
 
     def start(self) -> None:
         """Begin to follow the other nodes."""
-        self._here.doubt(self.ask)
         self._tasks = [
             asyncio.create_task(self._forever(self._read, "reading what other nodes wrote")),
             asyncio.create_task(self._forever(self._beat, "renewing the presence of this node")),

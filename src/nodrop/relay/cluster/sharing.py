@@ -162,10 +162,6 @@ class Sharing:
         """Leave nothing open that the batch which came to nothing had left open."""
         await self._identity.make_sure()
 
-    def doubt(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """Call `ask` before somebody is refused whom another engine may just have let in."""
-        self._identity.access.ask = ask
-
     async def recount(self) -> None:
         """Count anew what is only counted."""
         await self._room.load(self._store)

@@ -5,7 +5,6 @@ which is a lookup: revocation and expiry count at once, on open connections too.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -37,8 +36,6 @@ class Access:
         links: Links,
     ) -> None:
         self.revocations = Revocations()
-        self.ask: Callable[[], Awaitable[None]] | None = None
-        """Learns what other engines have made; None: there are none."""
         self._store = store
         self._clock = clock
         self._keys = keys
@@ -71,16 +68,6 @@ class Access:
     def find(self, team: str, token_id: str) -> Token | None:
         """Return a token of a team by its id."""
         return self._by_id.get((team, token_id))
-
-    async def let_in(self, secret: str, *, address: str | None = None) -> Caller:
-        """Return who holds `secret`, made here or a moment ago elsewhere."""
-        try:
-            return self.authenticate(secret, address=address)
-        except UnauthenticatedError:
-            if self.ask is None:
-                raise
-        await self.ask()
-        return self.authenticate(secret, address=address)
 
     def authenticate(self, secret: str, *, address: str | None = None) -> Caller:
         """Return who holds `secret`. Looked up by hash, so timing tells nothing about it."""
