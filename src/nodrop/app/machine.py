@@ -4,10 +4,12 @@ import asyncio
 import ctypes
 import functools
 import gc
+import logging
+import mmap
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,8 +19,11 @@ import uuid_utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from nodrop.client.auth import key_files
+from nodrop.model.errors import NodropError
 from nodrop.model.limits import SECOND
 from nodrop.protocol.identity import keys
+
+log = logging.getLogger("nodrop.relay")
 
 _SLEEP_SECONDS_MAX: Final = 30.0
 _M_MMAP_THRESHOLD: Final = -3
@@ -35,6 +40,10 @@ _COLLECTING_MAX: Final = 1_000
 _COLLECT_SECONDS_MAX: Final = 0.05
 """A collection that would take longer is put off: it takes as long as there is much in use."""
 _PUT_OFF_SECONDS_MAX: Final = 3_600.0
+AMPLE_PAGES: Final = 240 * 1024 * 1024 // mmap.PAGESIZE
+"""With more than this in use, caches are dropped: a busy relay needs less."""
+_SHED_SECONDS: Final = 30.0
+"""Caches are dropped no more often than this."""
 _OPEN_FILES_WANTED: Final = (65_536, 10_240)
 """Tried in turn: macOS has no hard limit, and refuses more than the second."""
 
@@ -148,7 +157,10 @@ class Memory:
     at what is old (`running` sets it so): a connection that waited long and ended in a cycle would stay.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shed: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Look after this process; `shed` drops its caches, and is called while much is in use."""
+        self._shed = shed
+        self._shed_at = 0.0
         self._collect_at = 0.0
         self._seconds_per_block = 0.0
         """How long the last collection took, for each block of memory that was in use."""
@@ -167,10 +179,26 @@ class Memory:
             await asyncio.sleep(_GIVE_BACK_SECONDS)
             looks += 1
             if (used := _resident_pages()) > kept * _GROWN or looks >= _LOOKS_MAX:
+                await self._shed_caches(used)
                 self._collect()
                 if self._libc is not None:
                     await asyncio.to_thread(self._libc.malloc_trim, 0)
                 kept, looks = min(used, _resident_pages()), 0
+
+    async def _shed_caches(self, used: int) -> None:
+        """Drop caches where more is in use than a busy relay needs, now and then.
+
+        They are bounded; but what is small and was kept during a wave of requests holds on to the memory
+        around it, of which nothing else is left.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._shed is None or used < AMPLE_PAGES or now < self._shed_at:
+            return
+        self._shed_at = now + _SHED_SECONDS
+        try:
+            await self._shed()
+        except NodropError as error:
+            log.warning("could not drop caches, trying again later: %s", error)
 
     def _collect(self) -> None:
         """Free what only holds itself. On the loop's thread, where connections must be freed.

@@ -158,7 +158,7 @@ async def serve(
                 _stopping_recorded(process, url),
                 _pruned_hourly(relay, team, keep_ms),
                 _watched(relay, team, watch=watch),
-                _memory_given_back(),
+                _memory_given_back(relay),
             ):
                 prepared.set()
                 log.info("serving %s at %s", served.database, served.url)
@@ -255,9 +255,9 @@ def _watched(relay: Relay, team: str, *, watch: bool) -> Generator[None]:
 
 
 @contextmanager
-def _memory_given_back() -> Generator[None]:
+def _memory_given_back(relay: Relay) -> Generator[None]:
     """Give free memory back to the system while the block runs."""
-    giving = asyncio.create_task(Memory().give_back())
+    giving = asyncio.create_task(Memory(relay.shed).give_back())
     try:
         yield
     finally:

@@ -194,6 +194,9 @@ class MemoryStore:
 
     # --- housekeeping ---
 
+    async def shed(self) -> None:
+        """Drop nothing: all of it is in memory alone."""
+
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff; return how many there were."""
         bodies = (key for key in self._tables.bodies if key[:2] == (team, handoff_id))

@@ -433,6 +433,10 @@ class Store(Protocol):
 
     # Housekeeping.
 
+    async def shed(self) -> None:
+        """Drop from memory what can be read again."""
+        ...
+
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff; return how many there were."""
         ...

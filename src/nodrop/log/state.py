@@ -210,6 +210,10 @@ class State:
             team.unwritten.pop(key[1], None)
             team.closed.pop(key[1], None)
 
+    def shed(self) -> None:
+        """Forget what is kept although its row is written. Not while a unit of work rests on it."""
+        self._written.clear()
+
     def drop(self, name: str) -> None:
         """Forget a team as a whole: what was known of it is not what its log says."""
         self.teams.pop(name, None)

@@ -52,6 +52,11 @@ class Bodies:
         if key in self._kept:
             self._bytes -= _OVERHEAD_BYTES + len(self._kept.pop(key) or b"")
 
+    def clear(self) -> None:
+        """Forget every body: each can be read again."""
+        self._kept.clear()
+        self._bytes = 0
+
     def forget_handoff(self, team: str, handoff_id: str) -> None:
         """Forget every body of a handoff: it was erased."""
         self._erasures += 1

@@ -371,6 +371,12 @@ class Relay:
         await self._backups.stop()
         self.shares.close()
 
+    async def shed(self) -> None:
+        """Drop from memory what can be read again: it is short."""
+        self._bodies.clear()
+        self._shows.clear()
+        await self._store.shed()
+
     async def require_store(self) -> None:
         """Refuse where the store cannot be reached: this relay can serve nobody now."""
         await self._store.next_due()

@@ -275,6 +275,10 @@ class Shows:
             return None
         return line.place(h), line.length
 
+    def clear(self) -> None:
+        """Forget every view that is kept: each can be made again."""
+        self._kept.clear()
+
     def forget_handoff(self, team: str, handoff_id: str) -> None:
         """Forget what is kept of a handoff: it was erased."""
         self._kept.pop((team, handoff_id), None)

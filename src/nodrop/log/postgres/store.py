@@ -589,6 +589,11 @@ class PostgresStore(JournaledStore):
 
     # --- housekeeping ---
 
+    async def shed(self) -> None:
+        """Drop from memory what can be read again."""
+        async with self._turn, self._folding:
+            self._state.shed()
+
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff; return how many there were.
 

@@ -290,6 +290,12 @@ class SQLiteStore(JournaledStore):
 
     # --- housekeeping ---
 
+    async def shed(self) -> None:
+        """Drop from memory what can be read again."""
+        async with self._turn:
+            self._state.shed()
+            await self.visit(self._database.give_back)
+
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff, from every file; return how many there were."""
         self._require_sound()
