@@ -220,8 +220,9 @@ class JournaledStore(ABC):
             return {}
         found: dict[tuple[str, int], int] = {}
         await self.find([(team, handoff_id) for handoff_id, _ in wanted])
-        for handoff_id, version in wanted:
-            kept = self._state.get((team, handoff_id))
+        # Taken now: they may be dropped while an older part of a trail is read.
+        all_kept = [self._state.get((team, handoff_id)) for handoff_id, _ in wanted]
+        for (handoff_id, version), kept in zip(wanted, all_kept, strict=True):
             if kept is None or not 1 <= version <= kept.handoff.version:
                 continue
             seq = kept.place(version)
