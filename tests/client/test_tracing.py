@@ -154,3 +154,19 @@ async def test_what_a_handler_hands_on_is_in_its_trace_though_nobody_records_spa
         below = await handoff.result(wait=WAIT)
     assert str(below).split("-")[1] == str(handoff.traceparent).split("-")[1]
     assert below != handoff.traceparent
+
+
+async def test_spans_of_a_provider_that_is_not_the_process_own_are_in_the_trace_too() -> None:
+    agent = nodrop.Agent("worker")
+    provider = TracerProvider(shutdown_on_exit=False)
+    begun: list[str] = []
+
+    @agent.handler
+    async def work(_: nodrop.Task) -> None:
+        with provider.get_tracer("app").start_as_current_span("step") as span:
+            begun.append(f"{span.get_span_context().trace_id:032x}")
+
+    async with working(agent) as me:
+        handoff = await me.hand_off("worker")
+        await handoff.result(wait=WAIT)
+    assert begun == [str(handoff.traceparent).split("-")[1]]

@@ -1,8 +1,9 @@
 """The trace a handoff is part of (W3C trace context), where the process has OpenTelemetry.
 
-It is no dependency of ours. Where the process has set a tracer provider, work on a delivery is a span
-in the trace that the handoff came with, and spans begun within are part of it. What is handed off from
-there says so in any case. Whether spans are exported depends on how the process configured OpenTelemetry.
+It is no dependency of ours. Where it is installed, spans that are begun while a delivery is worked on are
+part of the trace that the handoff came with; where the process has set a tracer provider, the work is a
+span itself. What is handed off from there says so in any case. Whether spans are exported depends on how
+the process configured OpenTelemetry.
 """
 
 import functools
@@ -20,7 +21,7 @@ SCOPE: Final = "nodrop"
 SYSTEM: Final = "nodrop"
 
 _handled_in: Final[ContextVar[str | None]] = ContextVar("nodrop_traceparent", default=None)
-"""Where in its trace the delivery is that is being worked on, where nobody records spans."""
+"""Where in its trace the delivery is that is being worked on, without OpenTelemetry."""
 
 
 class _OpenTelemetry:
@@ -60,9 +61,11 @@ def current_traceparent() -> str | None:
 def handling(task: HandoffShown) -> AbstractContextManager[None]:
     """Have the work on a delivery be a span, and what is begun within part of its trace."""
     otel = _installed()
-    tracer = None if otel is None else otel.tracer()
-    if otel is None or tracer is None:
+    if otel is None:
         return _Named(task.traceparent)
+    tracer = otel.tracer()
+    if tracer is None:
+        return _Within(otel, task.traceparent)
     return _span(otel, tracer, task)
 
 
@@ -81,6 +84,24 @@ class _Named:
     def __exit__(self, *_: object) -> None:
         assert self._before is not None, "entered"
         _handled_in.reset(self._before)
+
+
+class _Within:
+    """Has spans that are begun within be part of the trace, without a span of its own."""
+
+    __slots__ = ("_otel", "_token", "_traceparent")
+
+    def __init__(self, otel: _OpenTelemetry, traceparent: str | None) -> None:
+        self._otel = otel
+        self._traceparent = traceparent
+        self._token: Any = None
+
+    def __enter__(self) -> None:
+        above = self._otel.propagator.extract({_FIELD: self._traceparent or ""})
+        self._token = self._otel.context.attach(above)
+
+    def __exit__(self, *_: object) -> None:
+        self._otel.context.detach(self._token)
 
 
 @contextmanager
