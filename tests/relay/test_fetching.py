@@ -24,7 +24,7 @@ from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.consequences import Consequences
 from nodrop.relay.handoffs.following import Following
 from nodrop.relay.identity.statements import Statements
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.loop import Loop
 from nodrop.relay.timers import Timers
 from nodrop.testing.clock import FakeClock
@@ -88,7 +88,7 @@ class Started:
             self.decided += 1
             return self.bodies.cached(KEY)
 
-        waiting = self.engine.submit(Job(Wanted(), decide))
+        waiting = self.engine.submit(FunctionJob(Wanted(), decide))
         async with asyncio.timeout(30):
             await self.store.asked.wait()
         return waiting

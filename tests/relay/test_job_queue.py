@@ -12,14 +12,14 @@ from nodrop.model.errors import QueueFullError
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests
 from nodrop.relay.job_queue import JobQueue
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.relay import Caller, Relay
 
 ALICE, BOB = ("default", "alice"), ("default", "bob")
 
 
 def job(by: Key | None) -> Job[Any]:
-    return Job(Wanted(), lambda _: None, by=by)
+    return FunctionJob(Wanted(), lambda _: None, by=by)
 
 
 def test_one_command_of_another_agent_goes_into_the_next_batch() -> None:

@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -86,6 +86,18 @@ class Awaited(Asking):
         """Take the reason why there is none."""
         if not self.answered.done():
             self.answered.set_exception(error)
+
+
+class Receiver(Protocol):
+    """Answers who asked, once a commit has decided."""
+
+    def decided(self, asking: Asking, done: Any) -> None:
+        """Answer with what came of the command. Does not raise."""
+        ...
+
+    def refused(self, asking: Asking, error: NodropError) -> None:
+        """Answer with the reason why nothing did. Does not raise."""
+        ...
 
 
 Answer = Reply | Coroutine[Any, Any, "Reply | None"] | None

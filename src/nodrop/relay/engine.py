@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from nodrop.log.port import Key, Process, Store, takeable
 from nodrop.model.clocks import due_at
-from nodrop.model.errors import NodropError, QueueFullError, UnavailableError
+from nodrop.model.errors import QueueFullError, UnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.model.limits import SECOND, Limits
 from nodrop.model.surroundings import Surroundings
@@ -69,19 +69,9 @@ class Engine:
 
     def submit(self, job: Job[T]) -> asyncio.Future[T]:
         """Have `job` decided in the next batch; the future holds the answer once committed."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def told(answer: T) -> None:
-            if not future.done():  # else the caller went away; the commit stands
-                future.set_result(answer)
-
-        def refused(error: NodropError) -> None:
-            if not future.done():
-                future.set_exception(error)
-
-        job.told, job.refused = told, refused
+        job.future = asyncio.get_running_loop().create_future()
         self.post(job)
-        return future
+        return job.future
 
     def post(self, job: Job[Any]) -> None:
         """Have `job` decided in the next batch, after those before it; it says whom to tell."""

@@ -1,5 +1,7 @@
 """Jobs: decisions that some batch is to make, and what a commit made true."""
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -13,55 +15,106 @@ from nodrop.relay.batch import Batch, Happened
 T = TypeVar("T")
 
 
-class Job(Generic[T]):
-    """A decision to be made in some batch, and who is told what came of it."""
+class Wants:
+    """What the jobs of a batch must see before they can be decided, gathered for one load."""
 
-    __slots__ = ("alive", "by", "fetches", "held", "refused", "run", "told", "wanted")
+    __slots__ = ("commands", "entries", "handoffs", "keys", "processes")
 
-    run: Callable[[Batch], T]
-    """Decides. May be called again, in a later batch, once what it lacked was fetched."""
-    told: Callable[[T], None]
-    """Called with the answer once it is committed. Does not wait, and does not raise."""
-    refused: Callable[[NodropError], None]
-    """Called with the reason if it is not."""
+    def __init__(self) -> None:
+        self.handoffs: set[Key] = set()
+        self.keys: set[tuple[str, str, str]] = set()
+        self.commands: set[tuple[str, str, str]] = set()
+        self.entries: set[tuple[str, int]] = set()
+        self.processes: set[Key] = set()
+
+    def add(self, wanted: Wanted) -> None:
+        """Want these as well."""
+        self.handoffs.update(wanted.handoffs)
+        self.keys.update(wanted.keys)
+        self.commands.update(wanted.commands)
+        self.entries.update(wanted.entries)
+        self.processes.update(wanted.processes)
+
+
+class Job(ABC, Generic[T]):
+    """A decision to be made in some batch. Its answer sets a future, where `submit` made one."""
+
+    __slots__ = ("by", "fetches", "future")
+
+    held: Key | None = None
+    """(team, process) whose deliveries must be loaded too."""
+    alive: bool = False
+    """It is that process itself that asks."""
+
+    def __init__(self, by: Key | None) -> None:
+        self.by = by
+        """(team, agent) whose command it is; None: the relay's own."""
+        self.fetches = 0
+        self.future: asyncio.Future[T] | None = None
+
+    @abstractmethod
+    def want(self, wants: Wants) -> None:
+        """Say what it must see."""
+
+    @abstractmethod
+    def run(self, batch: Batch) -> T:
+        """Decide. May be called again, in a later batch, once what it lacked was fetched."""
+
+    def told(self, answer: T) -> None:
+        """Take the answer, which is committed. Does not wait."""
+        if self.future is not None and not self.future.done():  # else the caller went away
+            self.future.set_result(answer)
+
+    def refused(self, error: NodropError) -> None:
+        """Take the reason why there is no answer. Does not wait, and does not raise."""
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(error)
+
+
+class FunctionJob(Job[T]):
+    """A decision that a function makes."""
+
+    __slots__ = ("_decide", "_wanted", "alive", "held")
 
     def __init__(
         self,
         wanted: Wanted,
-        run: Callable[[Batch], T],
+        decide: Callable[[Batch], T],
         *,
         held: Key | None = None,
         alive: bool = False,
         by: Key | None = None,
     ) -> None:
-        self.wanted = wanted
+        super().__init__(by)
+        self._wanted = wanted
+        self._decide = decide
         self.held = held
-        """(team, process) whose deliveries must be loaded too."""
         self.alive = alive
-        """It is that process itself that asks."""
-        self.by = by
-        """(team, agent) whose command it is; None: the relay's own."""
-        self.run = run
-        self.fetches = 0
+
+    def want(self, wants: Wants) -> None:
+        """Say what it must see."""
+        wants.add(self._wanted)
+
+    def run(self, batch: Batch) -> T:
+        """Decide."""
+        return self._decide(batch)
 
 
 def all_wanted(jobs: Iterable[Job[Any]], processes: Iterable[Key]) -> Wanted:
     """Return what `jobs` want together, and what these processes hold."""
-    handoffs: set[Key] = set()
-    keys: set[tuple[str, str, str]] = set()
-    commands: set[tuple[str, str, str]] = set()
-    entries: set[tuple[str, int]] = set()
-    held = set(processes)
+    wants = Wants()
+    wants.processes.update(processes)
     for job in jobs:
-        wanted = job.wanted
-        handoffs.update(wanted.handoffs)
-        keys.update(wanted.keys)
-        commands.update(wanted.commands)
-        if wanted.entries:
-            entries.update(wanted.entries)
+        job.want(wants)
         if job.held is not None:
-            held.add(job.held)
-    return Wanted(handoffs=handoffs, keys=keys, commands=commands, entries=entries, processes=held)
+            wants.processes.add(job.held)
+    return Wanted(
+        handoffs=wants.handoffs,
+        keys=wants.keys,
+        commands=wants.commands,
+        entries=wants.entries,
+        processes=wants.processes,
+    )
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):

@@ -264,12 +264,17 @@ class Loop:
 
     def _answer(self, jobs: list[Job[Any]], answers: list[Any], seqs: Sequence[int]) -> None:
         for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, NodropError):
+                job.refused(answer)
+                continue
             if isinstance(answer, MissingBodyError | MissingManifestError):
                 self._fetch_and_try_again(job, answer)
-            elif isinstance(answer, NodropError):
-                job.refused(answer)
-            else:
+                continue
+            try:
                 job.told(answer(seqs) if callable(answer) else answer)
+            except Exception:  # a failure to answer one command concerns no other
+                log.exception("a command was committed, and its answer failed")
+                job.refused(RelayFaultError())
 
     def _fetch_and_try_again(
         self, job: Job[Any], missing: MissingBodyError | MissingManifestError

@@ -32,7 +32,7 @@ from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.identity.people import draft
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.shows import Caller
 
@@ -127,7 +127,7 @@ class Events:
                 else frozenset[Any](),
                 keys=frozenset((caller.team, _SENDER, plan.key) for plan in plans),
             )
-            job: Job[Any] = Job(wanted, run, by=(caller.team, caller.agent))
+            job: Job[Any] = FunctionJob(wanted, run, by=(caller.team, caller.agent))
             seq, fired = await self._engine.submit(job)
             return trigger_views.EmittedAnswer(seq=seq, event_id=event_id, fired=(*fired, *unmet))
 
@@ -235,7 +235,7 @@ class Events:
                 )
             )
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
         self.triggers.put(caller.team, rule)
         return trigger_views.TriggerAnswer(trigger=shown(rule))
 
@@ -253,7 +253,7 @@ class Events:
             command_id = request.command_id
             batch.write(draft(caller, batch, "trigger.removed.v1", data, command_id=command_id))
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
         self.triggers.drop(caller.team, name)
         return trigger_views.TriggerAnswer(trigger=shown(known.rule))
 

@@ -26,7 +26,7 @@ from nodrop.relay.batch import Batch
 from nodrop.relay.coordination.patterns import Found, Patterns, Recent, Repeats, livelock
 from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.endings import ENDINGS, Endings
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.ports import Clock
 
 log = logging.getLogger("nodrop.findings")
@@ -131,7 +131,7 @@ class Findings:
             )
             return lambda seqs: seqs[index]
 
-        job: Job[object] = Job(Wanted(), run)
+        job: Job[object] = FunctionJob(Wanted(), run)
         seq = await self._engine.submit(job)
         assert isinstance(seq, int), "the engine fills in the sequence numbers"
         self._count(team, found.detector)

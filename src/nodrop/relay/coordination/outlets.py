@@ -34,9 +34,10 @@ from nodrop.protocol.coordination.outlet_requests import (
     RemoveOutlet,
 )
 from nodrop.relay.batch import Batch
-from nodrop.relay.engine import Engine, Job
+from nodrop.relay.engine import Engine
 from nodrop.relay.identity.people import draft
 from nodrop.relay.intake import Intake
+from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 
@@ -193,7 +194,7 @@ class Outlets:
             command_id = request.command_id
             batch.write(draft(caller, batch, "outlet.set.v1", data, command_id=command_id))
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
         self._outlets[outlet.team, outlet.name] = outlet
         self._failing.pop((caller.team, name), None)
         self.changed.set()
@@ -214,7 +215,7 @@ class Outlets:
             at = batch.now
             return lambda seqs: (seqs[index], at)
 
-        job: Job[Any] = Job(Wanted(), run)
+        job: Job[Any] = FunctionJob(Wanted(), run)
         seq, at = await self._engine.submit(job)
         mail = Mail(
             seq=seq,
@@ -239,7 +240,7 @@ class Outlets:
             command_id = request.command_id
             batch.write(draft(caller, batch, "outlet.removed.v1", said, command_id=command_id))
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
         self._outlets.pop((caller.team, name), None)
         self.changed.set()
         return OutletAnswer(outlet=self._shown(known))
@@ -288,7 +289,7 @@ class Outlets:
                 said = {"name": now.name, "seq": seq}
                 batch.write(draft(relay, batch, "outlet.gave_up.v1", said))
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
         known = self.get(now.team, now.name)
         if known is not None and known.since == now.since:
             self._outlets[now.team, now.name] = now

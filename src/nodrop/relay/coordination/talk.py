@@ -25,7 +25,7 @@ from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 
@@ -154,7 +154,7 @@ class Talk:
                 )
             return lambda seqs: seqs[index]
 
-        job: Job[object] = Job(wanted, run, by=(caller.team, caller.agent))
+        job: Job[object] = FunctionJob(wanted, run, by=(caller.team, caller.agent))
         seq = await self._engine.submit(job)
         assert isinstance(seq, int), "the engine fills in the sequence numbers"
         item = Mail(
@@ -297,7 +297,7 @@ class Talk:
             )
             return who
 
-        return await self._engine.submit(Job(Wanted(), run))
+        return await self._engine.submit(FunctionJob(Wanted(), run))
 
     def heard(self, caller: Caller) -> talk_views.TopicsAnswer:
         """Return the topics that the caller hears of."""

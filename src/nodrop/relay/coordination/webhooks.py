@@ -21,7 +21,7 @@ from nodrop.protocol import canonical
 from nodrop.protocol.entries import Draft
 from nodrop.relay.batch import Batch
 from nodrop.relay.engine import Engine
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Ids
 
 KIND: Final = "webhook"
@@ -144,7 +144,7 @@ class Webhooks:
             data = msgspec.json.encode(progress)
             batch.keep_record(Record(team=hook.team, kind=PROGRESS, id=hook.record_id, json=data))
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
 
     async def end(self, hook: Webhook) -> None:
         """Tell a webhook nothing more, unless it was dropped or set anew meanwhile."""
@@ -155,7 +155,7 @@ class Webhooks:
             _drop(batch, hook.team, hook.record_id)
             _keep(batch, replace(hook, ended=True), ENDED)
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
 
     async def sweep(self) -> None:
         """Forget the webhooks of handoffs that were pruned."""
@@ -174,7 +174,7 @@ class Webhooks:
                 _drop(batch, team, record_id)
 
         if gone:
-            await self._engine.submit(Job(Wanted(), run))
+            await self._engine.submit(FunctionJob(Wanted(), run))
 
     async def _kept(self, handoff: Key) -> dict[str, Webhook]:
         of = _under(handoff)
@@ -183,7 +183,7 @@ class Webhooks:
 
     async def _change(self, hook: Webhook, run: Callable[[Batch], None]) -> None:
         try:
-            await self._engine.submit(Job(Wanted(), run))
+            await self._engine.submit(FunctionJob(Wanted(), run))
         finally:
             self.changed(hook.handoff)  # also where nobody knows whether it was kept
 

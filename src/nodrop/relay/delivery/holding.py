@@ -6,7 +6,7 @@ from nodrop.model.commands import Actor
 from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch
 from nodrop.relay.engine import Engine
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Clock
 from nodrop.relay.shows import Caller
 
@@ -39,12 +39,14 @@ class Holding:
                     held.append((handoff.id, handoff.attempt))
             return tuple(held)
 
-        job = Job(Wanted(), run, held=(caller.team, process_id), alive=True)
+        job = FunctionJob(Wanted(), run, held=(caller.team, process_id), alive=True)
         return await self._engine.submit(job)
 
     async def held(self, team: str, process_id: str) -> list[Handoff]:
         """Return what a process holds, which does not keep it."""
-        job = Job(Wanted(), lambda batch: batch.held(team, process_id), held=(team, process_id))
+        job = FunctionJob(
+            Wanted(), lambda batch: batch.held(team, process_id), held=(team, process_id)
+        )
         return await self._engine.submit(job)
 
     def see(self, batch: Batch, caller: Caller, process_id: str, rows: list[Handoff]) -> None:

@@ -21,7 +21,7 @@ from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.handoffs.repeats import conflict, request_digest
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Clock
 from nodrop.relay.shows import Caller, Shows
 
@@ -164,7 +164,7 @@ class Taking:
 
     async def _barrier(self, caller: Caller) -> None:
         """Return when a batch has been through that saw everything asked for until now."""
-        job = Job[None](Wanted(), lambda _: None, by=(caller.team, caller.agent))
+        job = FunctionJob[None](Wanted(), lambda _: None, by=(caller.team, caller.agent))
         await self._engine.submit(job)
 
     async def _show_taken(

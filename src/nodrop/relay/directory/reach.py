@@ -25,7 +25,7 @@ from nodrop.relay.batch import Batch
 from nodrop.relay.engine import Engine
 from nodrop.relay.identity.people import People, draft
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.shows import Caller
 
 KIND: Final = "reach"
@@ -127,7 +127,7 @@ class Reaches:
             return reach
 
         try:
-            self._know(await self._engine.submit(Job(Wanted(), run)))
+            self._know(await self._engine.submit(FunctionJob(Wanted(), run)))
         except UnavailableError:
             await self.load()  # nobody knows whether it was kept
             raise

@@ -17,7 +17,7 @@ from nodrop.relay.directory.attendance import Attendance
 from nodrop.relay.directory.observations import KIND, OUTCOMES, Observations
 from nodrop.relay.directory.register import Offering, Register
 from nodrop.relay.engine import Engine
-from nodrop.relay.jobs import Committed, Job
+from nodrop.relay.jobs import Committed, FunctionJob
 from nodrop.relay.ports import Clock
 from nodrop.relay.room import Room
 
@@ -77,7 +77,7 @@ class Standings:
                 self._observations.writing(places)
                 try:
                     write = partial(self._observations.write, places)
-                    await self._engine.submit(Job(Wanted(), write))
+                    await self._engine.submit(FunctionJob(Wanted(), write))
                 except NodropError:
                     self._observations.unwritten(places, self._clock.now())
                     return

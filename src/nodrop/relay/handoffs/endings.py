@@ -16,7 +16,7 @@ from nodrop.protocol.entries import Entry
 from nodrop.relay.batch import Batch
 from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.reading import Reading
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.shows import Caller
 
 KIND: Final = "endings"
@@ -62,7 +62,7 @@ class Endings:
         def run(batch: Batch) -> None:
             batch.keep_record(Record(team=team, kind=KIND, id=follower, json=json))
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
 
     async def after(self, team: str, after: int, *, wait: str) -> Sequence[Entry]:
         """Return the log behind a cursor, at most a page; wait if there is nothing.

@@ -13,7 +13,7 @@ from nodrop.model.handoff import DEAD, Handoff
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.engine import Engine
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.shows import Shows
 
 KIND: Final = "erasure"
@@ -50,7 +50,7 @@ class Erasing:
         def run(batch: Batch) -> None:
             batch.drop_record(team, KIND, handoff_id)
 
-        await self._engine.submit(Job(Wanted(), run))
+        await self._engine.submit(FunctionJob(Wanted(), run))
 
     async def resume(self) -> None:
         """Finish what was begun by a relay that stopped."""

@@ -5,6 +5,7 @@ changed to exactly those who follow it; they are told once it is what they wait 
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -27,12 +28,10 @@ SHOWN_AT_ONCE: Final = 64
 """Followers of one handoff who are shown a change in one turn of the event loop."""
 
 Goal = Callable[[Handoff], bool]
-Told = Callable[[Handoff, bool], None]
-"""Takes the handoff, and whether the wait ran out."""
 
 
-class Follower:
-    """Somebody who waits for a handoff."""
+class Follower(ABC):
+    """A caller that waits for a handoff: to the end of it and of what takes its place, unless told otherwise."""
 
     __slots__ = (
         "alarm",
@@ -40,42 +39,60 @@ class Follower:
         "chain",
         "ended",
         "key",
-        "onwards",
         "origin",
         "reached",
-        "refused",
-        "told",
         "until",
         "waits",
     )
 
-    def __init__(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        *,
-        reached: Goal,
-        chain: bool = False,
-        until: int | None,
-        waits: bool = True,
-        told: Told,
-        refused: Callable[[NodropError], None],
-    ) -> None:
+    def __init__(self, caller: Caller, handoff_id: str) -> None:
         self.caller = caller
         self.key: Key = (caller.team, handoff_id)
-        self.reached = reached
-        self.chain = chain
-        self.until = until
+        self.reached: Goal = _finished
+        self.chain = False
+        """It goes on to the next leg."""
+        self.until: int | None = None
         """When it has waited long enough; None: it waits for as long as it takes."""
-        self.waits = waits
-        self.onwards = self.chain or self.waits
-        """Whoever waits wants the outcome, wherever it comes from; whoever looks wants this one."""
-        self.told = told
-        self.refused = refused
+        self.waits = True
+        """It waits for an outcome, wherever that comes from; else it looks once, at this handoff."""
         self.origin = False
         """It is the requester, and hears of the outcome first-hand."""
         self.alarm: Alarm | None = None
         self.ended = False
+
+    @abstractmethod
+    def told(self, handoff: Handoff, *, elapsed: bool) -> None:
+        """Take the handoff, and whether the wait ran out. Does not raise."""
+
+    @abstractmethod
+    def refused(self, error: NodropError) -> None:
+        """Take the reason why it cannot be followed. Does not raise."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Drop what holds this follower: neither would be freed without the collector."""
+
+
+class _Awaited(Follower):
+    """A coroutine that waits."""
+
+    __slots__ = ("found",)
+
+    def __init__(self, caller: Caller, handoff_id: str) -> None:
+        super().__init__(caller, handoff_id)
+        loop = asyncio.get_running_loop()
+        self.found: asyncio.Future[tuple[Handoff, bool]] = loop.create_future()
+
+    def told(self, handoff: Handoff, *, elapsed: bool) -> None:
+        if not self.found.done():
+            self.found.set_result((handoff, elapsed))
+
+    def refused(self, error: NodropError) -> None:
+        if not self.found.done():
+            self.found.set_exception(error)
+
+    def let_go(self) -> None:
+        pass  # the future holds nothing of it
 
 
 class Following:
@@ -103,87 +120,42 @@ class Following:
         """In the order in which they came; a dict, so that thousands leave as quickly as one."""
         self._waits = Waits(waits_max)
 
-    def follow(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        request: requests.GetHandoff,
-        *,
-        told: Told,
-        refused: Callable[[NodropError], None],
-    ) -> Follower:
-        """Have `told` called when the handoff is where `request` wants it, or the wait is over.
+    def follow(self, follower: Follower, request: requests.GetHandoff | None = None) -> None:
+        """Tell `follower` when its handoff is where `request` wants it, or the wait is over.
 
         Raises:
             InvalidRequestError: there is no such thing to wait for.
             QueueFullError: more requests of this agent wait than may.
         """
-        until = self._intake.wait(request.wait, now=self._clock.now())
-        follower = Follower(
-            caller,
-            handoff_id,
-            reached=_goal(request.until),
-            chain=_follows_chain(request.of),
-            until=until,
-            waits=request.wait != 0,
-            told=told,
-            refused=refused,
-        )
-        self._begin(follower)
-        return follower
-
-    def _begin(self, follower: Follower) -> None:
+        if request is not None:
+            follower.until = self._intake.wait(request.wait, now=self._clock.now())
+            follower.reached = _goal(request.until)
+            follower.chain = _follows_chain(request.of)
+            follower.waits = request.wait != 0
         if follower.waits:
             self._waits.enter((follower.caller.team, follower.caller.agent))
         self._look(follower, self._list(follower, waits=follower.waits))
-
-    def to_the_end(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        *,
-        told: Told,
-        refused: Callable[[NodropError], None],
-    ) -> Follower:
-        """Have `told` called once the handoff, or what took its place, has ended.
-
-        Raises:
-            QueueFullError: more requests of this agent wait than may.
-        """
-        reached = _GOALS[Rung.FINISHED.value]
-        follower = Follower(
-            caller, handoff_id, reached=reached, until=None, told=told, refused=refused
-        )
-        self._begin(follower)
-        return follower
 
     async def wait(
         self, caller: Caller, handoff_id: str, request: requests.GetHandoff
     ) -> tuple[Handoff, bool]:
         """Return the handoff once it is where `request` wants it, and whether the wait ran out."""
-        found: asyncio.Future[tuple[Handoff, bool]] = asyncio.get_running_loop().create_future()
-
-        def told(handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as all are told
-            if not found.done():
-                found.set_result((handoff, elapsed))
-
-        def refused(error: NodropError) -> None:
-            if not found.done():
-                found.set_exception(error)
-
-        follower = self.follow(caller, handoff_id, request, told=told, refused=refused)
+        follower = _Awaited(caller, handoff_id)
+        self.follow(follower, request)
         try:
-            return await found
+            return await follower.found
         finally:
             self.leave(follower)
 
     def leave(self, follower: Follower) -> None:
         """Follow no longer, and be told nothing. Harmless if it was told."""
+        self._end(follower)
+        follower.let_go()
+
+    def _end(self, follower: Follower) -> None:
         if follower.waits and not follower.ended:
             self._waits.leave((follower.caller.team, follower.caller.agent))
         follower.ended = True
-        # It holds who asked, who holds it: neither would be freed without the collector.
-        follower.told = follower.refused = _ignore
         self._unlist(follower)
         if follower.alarm is not None:
             self._alarms.cancel(follower.alarm)
@@ -246,7 +218,7 @@ class Following:
             if not may_see(caller, handoff):
                 self._refuse(follower, unseen(handoff))
                 return
-            onwards = _onwards(handoff, chain=follower.chain) if follower.onwards else None
+            onwards = _onwards(handoff, follower)
             if onwards is None:
                 break
             self._unlist(follower)
@@ -270,15 +242,15 @@ class Following:
         self._look(follower, self._list(follower))
 
     def _tell(self, follower: Follower, handoff: Handoff, *, elapsed: bool) -> None:
-        told = follower.told
-        self.leave(follower)
-        told(handoff, elapsed)
+        self._end(follower)
+        follower.told(handoff, elapsed=elapsed)
+        follower.let_go()
 
     def _refuse(self, follower: Follower, error: NodropError) -> None:
         if not follower.ended:
-            refused = follower.refused
-            self.leave(follower)
-            refused(error)
+            self._end(follower)
+            follower.refused(error)
+            follower.let_go()
 
     def _unlist(self, follower: Follower) -> None:
         followers = self._followers.get(follower.key)
@@ -286,10 +258,6 @@ class Following:
             followers.pop(follower, None)
             if not followers:
                 del self._followers[follower.key]
-
-
-def _ignore(*_: object) -> None:
-    """Take what an ended follower is told."""
 
 
 def _goal(until: str) -> Goal:
@@ -314,10 +282,13 @@ def _to_rung(rung: Rung) -> Goal:
     return reached
 
 
+def _finished(handoff: Handoff) -> bool:
+    return handoff.outcome is not None  # an outcome and its rung are of one event
+
+
 _GOALS: Final[dict[str, Goal]] = {
     **{rung.value: _to_rung(rung) for rung in Rung},
-    # An outcome and its rung are of one event.
-    Rung.FINISHED.value: lambda handoff: handoff.outcome is not None,
+    Rung.FINISHED.value: _finished,
     UNBLOCKED: lambda handoff: handoff.question is None,
     BLOCKED: lambda handoff: handoff.outcome is not None or handoff.question is not None,
 }
@@ -330,8 +301,10 @@ def _follows_chain(of: str) -> bool:
     return of == "chain"
 
 
-def _onwards(handoff: Handoff, *, chain: bool) -> str | None:
+def _onwards(handoff: Handoff, follower: Follower) -> str | None:
     """Return where a follower goes on: to the successor, and along the chain if it follows that."""
+    if not (follower.chain or follower.waits):
+        return None
     if handoff.decision is Decision.REDRIVEN or handoff.decision is Decision.ACCEPTED_LATE:
         return handoff.successor
-    return handoff.next_leg if chain else None
+    return handoff.next_leg if follower.chain else None

@@ -34,7 +34,7 @@ from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import Room
 from nodrop.relay.shows import Caller, Shows
@@ -124,7 +124,9 @@ class Groups:
             else frozenset[Any](),
             keys=frozenset({(caller.team, caller.agent, key)}) if key else frozenset[Any](),
         )
-        found, before = await self._engine.submit(Job(wanted, run, by=(caller.team, caller.agent)))
+        found, before = await self._engine.submit(
+            FunctionJob(wanted, run, by=(caller.team, caller.agent))
+        )
         if not before:
             return found, False
         handoff = await self._reading.find(caller, found)

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from nodrop.model.errors import AlreadyFinishedError
+from nodrop.model.errors import AlreadyFinishedError, NodropError
 from nodrop.model.handoff import Handoff, Rung
 from nodrop.model.limits import Limits
 from nodrop.protocol import requests, views
@@ -20,10 +20,9 @@ from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.directory.discovery import Discovery
 from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.erasing import Erasing
-from nodrop.relay.handoffs.following import Following
+from nodrop.relay.handoffs.following import Follower, Following
 from nodrop.relay.handoffs.offers import Offered
 from nodrop.relay.handoffs.reading import Reading, is_id
-from nodrop.relay.handoffs.repeats import Unloaded
 from nodrop.relay.handoffs.tracing import Tracing
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.ports import Clock
@@ -97,12 +96,8 @@ class Handoffs:
         self._replies.give(asking, self._follow, handoff_id)
 
     def _follow(self, asking: Asking, handoff_id: str) -> None:
-        asking.follower = self._following.to_the_end(
-            asking.caller,
-            handoff_id,
-            told=partial(self._replies.give, asking, self._ended),
-            refused=partial(self._replies.refuse, asking),
-        )
+        asking.follower = _Following(self, asking, handoff_id)
+        self._following.follow(asking.follower)
 
     def leave(self, asking: Asking) -> None:
         """Give up what `asking` waits for: nobody is there to be told."""
@@ -115,12 +110,7 @@ class Handoffs:
     # --- offers ---
 
     def _offer(self, asking: Asking) -> Answer:
-        posted = self._writing.offers.post(
-            asking.caller,
-            asking.request,
-            told=partial(self._replies.give, asking, self._offered),
-            refused=partial(self._replies.refuse, asking),
-        )
+        posted = self._writing.offers.post(asking, self)
         return None if posted else self._offer_later(asking)
 
     async def _offer_later(self, asking: Asking) -> Reply | None:
@@ -131,14 +121,7 @@ class Handoffs:
             parent_id = await self._reading.resolve(caller, request.parent_id)
             parent = await self._reading.find(caller, parent_id)
         done = await self._writing.offers.make(caller, request, parent=parent)
-        return await found(self._offered(asking, done))
-
-    def _offered(self, asking: Asking, done: Offered) -> Answer:
-        if isinstance(done, Unloaded):
-            return self._offer_later(asking)
-        if isinstance(done, Existing):
-            return self._existing(asking, done)
-        return self._done(asking, done)
+        return await found(self._done(asking, done))
 
     async def _existing(self, asking: Asking, existing: Existing) -> Reply | None:
         handoff = await self._reading.find(asking.caller, existing.handoff_id)
@@ -158,13 +141,7 @@ class Handoffs:
         return await found(how(asking, await self._reading.resolve(asking.caller, reference)))
 
     def _command(self, asking: Asking, handoff_id: str) -> None:
-        self._writing.post(
-            asking.caller,
-            asking.request,
-            handoff_id,
-            told=partial(self._replies.give, asking, self._done),
-            refused=partial(self._replies.refuse, asking),
-        )
+        self._writing.post(asking, handoff_id, self)
 
     def _ack(self, asking: Asking, handoff_id: str) -> Answer:
         team, agent = asking.caller.team, asking.caller.agent
@@ -230,14 +207,28 @@ class Handoffs:
 
     # --- the answer to a command ---
 
-    def _done(self, asking: Asking, done: Done | DoneBefore) -> Answer:
-        if isinstance(done, DoneBefore):
-            return self._done_before(asking, done)
-        request, handoff = asking.request, done.handoff
+    def decided(self, asking: Asking, done: Offered) -> None:
+        """Answer with what a commit made of a command."""
+        self._replies.give(asking, self._done, done)
+
+    def refused(self, asking: Asking, error: NodropError) -> None:
+        """Answer with the reason why a command was not carried out."""
+        self._replies.refuse(asking, error)
+
+    def _done(self, asking: Asking, done: Offered) -> Answer:
+        if not isinstance(done, Done):
+            if isinstance(done, DoneBefore):
+                return self._done_before(asking, done)
+            return (
+                self._existing(asking, done)
+                if isinstance(done, Existing)
+                else self._offer_later(asking)
+            )
+        request = asking.request
         if asking.quiet or (isinstance(request, requests.Briefly) and request.brief):
-            brief = self._briefly(request, handoff, repeated=done.replayed)
+            brief = self._briefly(request, done.handoff, repeated=done.replayed)
             return Reply(answer=brief, replayed=done.replayed)
-        view = self._shows.cached(handoff, reader=asking.caller.agent)
+        view = self._shows.cached(done.handoff, reader=asking.caller.agent)
         if view is None:
             return self._shown(asking, done)
         return self._whole(asking, done, view)
@@ -274,26 +265,23 @@ class Handoffs:
     # --- waiting and looking ---
 
     def _wait(self, asking: Asking, handoff_id: str) -> None:
-        asking.follower = self._following.follow(
-            asking.caller,
-            handoff_id,
-            asking.request,
-            told=partial(self._replies.give, asking, self._reached),
-            refused=partial(self._replies.refuse, asking),
-        )
+        asking.follower = _Waiting(self, asking, handoff_id)
+        self._following.follow(asking.follower, asking.request)
 
-    def _reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> Answer:  # noqa: FBT001  # as a follower is told
+    def reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told
+        """Answer who waits for a handoff, or looks at it."""
+        self._replies.give(asking, self._reached, handoff, elapsed)
+
+    def _reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> Answer:  # noqa: FBT001  # as above
         caller = asking.caller
         view = None
         if not caller.observer:
             if owes_outcome(handoff, caller.agent):
                 # The outcome leaves with this answer, and the log says so first.
-                self._writing.post_outcome_delivered(
-                    caller,
-                    handoff.id,
-                    told=lambda marked: self._replies.give(asking, self._reached, marked, elapsed),
-                    refused=partial(self._replies.refuse, asking),
+                showing = _Showing(
+                    lambda marked: self.reached(asking, marked, elapsed), self.refused
                 )
+                self._writing.post_outcome_delivered(asking, handoff.id, showing)
                 return None
             view = self._shows.cached(handoff, reader=caller.agent)
         if view is None:
@@ -304,15 +292,15 @@ class Handoffs:
         [view] = await self._shows.seen(asking.caller, [handoff])
         return Reply(answer=views.HandoffAnswer(handoff=view, wait_elapsed=elapsed))
 
-    def _ended(self, asking: Asking, handoff: Handoff, *_: object) -> Answer:
+    def ended(self, asking: Asking, handoff: Handoff) -> None:
+        """Tell who made an offer of its outcome."""
+        self._replies.give(asking, self._ended, handoff)
+
+    def _ended(self, asking: Asking, handoff: Handoff) -> Answer:
         if owes_outcome(handoff, asking.caller.agent):
             # The outcome leaves with this answer, and the log says so first.
-            self._writing.post_outcome_delivered(
-                asking.caller,
-                handoff.id,
-                told=partial(self._replies.give, asking, self._ended),
-                refused=partial(self._replies.refuse, asking),
-            )
+            showing = _Showing(lambda marked: self.ended(asking, marked), self.refused)
+            self._writing.post_outcome_delivered(asking, handoff.id, showing)
             return None
         answer = self._shows.ended_cached(handoff)
         return self._ended_later(handoff) if answer is None else Reply(answer=answer)
@@ -357,6 +345,62 @@ class Handoffs:
         truncated = truncated or len(shown) < len(legs)
         legs = legs[: len(shown)]
         return await self._tracing.trace(caller, correlation_id, legs, shown, truncated=truncated)
+
+
+class _Waiting(Follower):
+    """An operation that waits for a handoff, or looks at it."""
+
+    __slots__ = ("_asking", "_handoffs")
+
+    def __init__(self, handoffs: Handoffs, asking: Asking, handoff_id: str) -> None:
+        super().__init__(asking.caller, handoff_id)
+        self._handoffs = handoffs
+        self._asking: Asking | None = asking
+
+    def told(self, handoff: Handoff, *, elapsed: bool) -> None:
+        """Answer it."""
+        if self._asking is not None:
+            self._handoffs.reached(self._asking, handoff, elapsed)
+
+    def refused(self, error: NodropError) -> None:
+        """Refuse it."""
+        if self._asking is not None:
+            self._handoffs.refused(self._asking, error)
+
+    def let_go(self) -> None:
+        """Drop what holds this follower."""
+        self._asking = None
+
+
+class _Following(_Waiting):
+    """An offer whose maker is told of the outcome."""
+
+    __slots__ = ()
+
+    def told(self, handoff: Handoff, *, elapsed: bool) -> None:  # noqa: ARG002  # it waits for as long as it takes
+        """Tell of the outcome."""
+        if self._asking is not None:
+            self._handoffs.ended(self._asking, handoff)
+
+
+class _Showing:
+    """Goes on with a handoff, once the log says that its outcome is delivered."""
+
+    __slots__ = ("_refused", "_show")
+
+    def __init__(
+        self, show: Callable[[Handoff], None], refused: Callable[[Asking, NodropError], None]
+    ) -> None:
+        self._show = show
+        self._refused = refused
+
+    def decided(self, asking: Asking, done: Done) -> None:  # noqa: ARG002  # it is known to `show`
+        """Show the handoff."""
+        self._show(done.handoff)
+
+    def refused(self, asking: Asking, error: NodropError) -> None:
+        """Say why it is not shown."""
+        self._refused(asking, error)
 
 
 def owes_outcome(handoff: Handoff, reader: str) -> bool:

@@ -5,14 +5,13 @@ answered as the first time, whatever has changed since. What reads an offer may 
 offer on somebody's behalf (groups, triggers).
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from nodrop.log.port import KeyUse, Wanted
+from nodrop.log.port import KeyUse
 from nodrop.model import commands, events, lineage
 from nodrop.model.commands import Actor
 from nodrop.model.errors import (
@@ -22,12 +21,14 @@ from nodrop.model.errors import (
     NodropError,
     PayloadInvalidError,
     Problem,
+    QueueFullError,
     UnavailableError,
 )
 from nodrop.model.handoff import Handoff, Leg, State, Terms
 from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
 from nodrop.protocol import requests, traces
+from nodrop.relay.asking import Asking, Receiver
 from nodrop.relay.batch import Batch
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.register import MissingManifestError, Register, Target
@@ -45,7 +46,7 @@ from nodrop.relay.identity.proved import Proved
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import Job, Wants
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import LARGE_BYTES, Aside, Room
 from nodrop.relay.shows import Caller
@@ -126,27 +127,17 @@ class Offers:
             )
         except CallerError as error:
             offer = _unless_repeated(asked, error)
-        recipient = _recipient(asked, offer)
-        loaded = set[str]()
-        job = self._job(asked, offer, loaded)
-        with self._room.reserved(caller.team, asked.sender, recipient):
+        job = self._job(asked, offer)
+        with self._room.reserved(caller.team, asked.sender, job.recipient):
             done = await self._engine.submit(job)
             while isinstance(done, Unloaded):
-                loaded.add(done.handoff_id)
-                handoffs = ((caller.team, done.handoff_id), *job.wanted.handoffs)
-                wanted = msgspec.structs.replace(job.wanted, handoffs=handoffs)
-                done = await self._engine.submit(Job(wanted, job.run, by=job.by))
+                job.loaded.add(done.handoff_id)
+                done = await self._engine.submit(job)
             return done
 
-    def post(
-        self,
-        caller: Caller,
-        request: requests.Offer,
-        *,
-        told: Callable[[Offered], None],
-        refused: Callable[[NodropError], None],
-    ) -> bool:
+    def post(self, asking: Asking, receiver: Receiver) -> bool:
         """Have the same done with the next commit; False: that takes `make`."""
+        caller, request = asking.caller, asking.request
         if request.parent_id is not None:
             return False
         asked = self._asked(caller, request)
@@ -161,21 +152,15 @@ class Offers:
             offer = self._meant(draft, self._problems(draft))
         except CallerError as error:
             offer = _unless_repeated(asked, error)
-        recipient = _recipient(asked, offer)
-        job = self._job(asked, offer, set())
-
-        def done(answer: Offered) -> None:
-            self._room.release(team, sender, recipient)
-            told(answer)
-
-        def not_done(error: NodropError) -> None:
-            self._room.release(team, sender, recipient)
-            refused(error)
-
-        job.told, job.refused = done, not_done
+        job = self._job(asked, offer)
         self._engine.post(job)
-        self._room.reserve(team, sender, recipient)
+        job.asking, job.receiver = asking, receiver
+        self._room.reserve(team, sender, job.recipient)
         return True
+
+    def release(self, job: "_OfferJob") -> None:
+        """Count an offer no longer that was posted: its commit is counted, or it came to nothing."""
+        self._room.release(job.asked.caller.team, job.asked.sender, job.recipient)
 
     def around(self, team: str) -> Surroundings:
         """Return what the decision on an offer depends on besides the offer: the team's steps."""
@@ -304,60 +289,119 @@ class Offers:
 
     # --- deciding ---
 
-    def _job(
-        self, asked: Asked, offer: commands.Offer | CallerError, loaded: set[str]
-    ) -> Job[Offered]:
-        """Return what decides an offer; `loaded` are handoffs that a repeat was held against."""
+    def _job(self, asked: Asked, offer: commands.Offer | CallerError) -> "_OfferJob":
+        recipient = asked.sender if isinstance(offer, CallerError) else offer.to.agent
+        full = self._room.why_full(asked.caller.team, asked.sender, recipient)
+        return _OfferJob(self, asked, offer, recipient=recipient, full=full)
+
+    def decide(self, batch: Batch, job: "_OfferJob") -> Offered:
+        """Make a handoff, or recognise the one that the same offer made before."""
+        asked, offer = job.asked, job.offer
         caller, request, team = asked.caller, asked.request, asked.caller.team
         sender, key, proved = asked.sender, asked.key, asked.proved
-        full = self._room.why_full(team, sender, _recipient(asked, offer))
-        said = None if request.command_id is None else request_digest(request)
-
-        def run(batch: Batch) -> Offered:
-            if places := done_before(
-                batch, caller, request.command_id, leaves=OFFERED, request=said
-            ):
-                return DoneBefore(places=tuple(places))
-            if key is not None:
-                use = batch.key_use(team, sender, key)
-                before = offered_before(batch, use, asked.digest, self._engine.limits)
-                if isinstance(before, str):
-                    return Existing(handoff_id=before)
-                if before is not None and before.handoff_id not in loaded:
-                    return before
-            if isinstance(offer, CallerError):
-                raise offer
-            self._signing.recheck(batch, team, proved)
-            _require_wanted_above(batch, team, offer)
-            if full is not None:
-                raise full
-            self._engine.retries.earn(team, sender)
-            made = batch.apply(
-                team,
-                asked.handoff_id,
-                offer,
-                by=Actor(agent=caller.agent, operator=caller.operator),
-                around=self.around(team),
-                command_id=request.command_id,
-                reserved=True,
+        if job.digest is not None and (
+            places := done_before(
+                batch, caller, request.command_id, leaves=OFFERED, request=job.digest
             )
-            if proved is not None:
-                state(batch, made, signature=proved.digest, within=None)
-            if key is not None:
-                use = KeyUse(
-                    team=team, sender=sender, key=key, handoff_id=made.id, digest=asked.digest
-                )
-                batch.use_key(use)
-            return Done(handoff=made)
-
-        command_id = request.command_id
-        above = None if isinstance(offer, CallerError) else offer.parent_id
-        wanted = Wanted(
-            handoffs=() if above is None else ((team, above),),
-            keys=() if key is None else ((team, sender, key),),
-            commands=() if command_id is None else ((team, caller.agent, command_id),),
+        ):
+            return DoneBefore(places=tuple(places))
+        if key is not None:
+            use = batch.key_use(team, sender, key)
+            before = offered_before(batch, use, asked.digest, self._engine.limits)
+            if isinstance(before, str):
+                return Existing(handoff_id=before)
+            if before is not None and before.handoff_id not in job.loaded:
+                return before
+        if isinstance(offer, CallerError):
+            raise offer
+        if proved is not None:
+            self._signing.recheck(batch, team, proved)
+        if offer.parent_id is not None:
+            _require_wanted_above(batch, team, offer)
+        if job.full is not None:
+            raise job.full
+        self._engine.retries.earn(team, sender)
+        made = batch.apply(
+            team,
+            asked.handoff_id,
+            offer,
+            by=Actor(agent=caller.agent, operator=caller.operator),
+            around=self.around(team),
+            command_id=request.command_id,
+            reserved=True,
         )
-        return Job(wanted, run, by=(team, caller.agent))
+        if proved is not None:
+            state(batch, made, signature=proved.digest, within=None)
+        if key is not None:
+            batch.use_key(
+                KeyUse(team=team, sender=sender, key=key, handoff_id=made.id, digest=asked.digest)
+            )
+        return Done(handoff=made)
+
+
+class _OfferJob(Job[Offered]):
+    """An offer to be decided in some batch."""
+
+    __slots__ = (
+        *("_offers", "asked", "asking", "digest", "full", "loaded"),
+        *("offer", "receiver", "recipient"),
+    )
+
+    def __init__(
+        self,
+        offers: Offers,
+        asked: Asked,
+        offer: commands.Offer | CallerError,
+        *,
+        recipient: str,
+        full: QueueFullError | None,
+    ) -> None:
+        caller, request = asked.caller, asked.request
+        super().__init__((caller.team, caller.agent))
+        self._offers = offers
+        self.asked = asked
+        self.offer = offer
+        self.recipient = recipient
+        self.full = full
+        """Why there is no room for it; a repeat needs none."""
+        self.digest = None if request.command_id is None else request_digest(request)
+        self.loaded = set[str]()
+        """Handoffs that it was held against as a repeat."""
+        self.asking: Asking | None = None
+        self.receiver: Receiver | None = None
+        """Answers `asking`; None: the answer sets the future."""
+
+    def want(self, wants: Wants) -> None:
+        """Say what it must see."""
+        asked, team = self.asked, self.asked.caller.team
+        if asked.key is not None:
+            wants.keys.add((team, asked.sender, asked.key))
+        command_id = asked.request.command_id
+        if command_id is not None:
+            wants.commands.add((team, asked.caller.agent, command_id))
+        if not isinstance(self.offer, CallerError) and self.offer.parent_id is not None:
+            wants.handoffs.add((team, self.offer.parent_id))
+        wants.handoffs.update([(team, handoff_id) for handoff_id in self.loaded])
+
+    def run(self, batch: Batch) -> Offered:
+        """Decide."""
+        return self._offers.decide(batch, self)
+
+    def told(self, answer: Offered) -> None:
+        """Take the answer, which is committed."""
+        if self.asking is None or self.receiver is None:
+            super().told(answer)
+        else:
+            self._offers.release(self)
+            self.receiver.decided(self.asking, answer)
+
+    def refused(self, error: NodropError) -> None:
+        """Take the reason why there is no answer."""
+        if self.asking is None or self.receiver is None:
+            super().refused(error)
+        else:
+            self._offers.release(self)
+            self.receiver.refused(self.asking, error)
 
 
 def _unless_repeated(asked: Asked, error: CallerError) -> CallerError:
@@ -381,7 +425,3 @@ def _require_wanted_above(batch: Batch, team: str, offer: commands.Offer) -> Non
             f"{above.id}, which it would be for, is {above.state}",
             next_step="Hand it off below the successor, if there is one, or `detached`.",
         )
-
-
-def _recipient(asked: Asked, offer: commands.Offer | CallerError) -> str:
-    return asked.sender if isinstance(offer, CallerError) else offer.to.agent

@@ -6,6 +6,7 @@ the same batch (`chains`).
 """
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
+from nodrop.relay.asking import Asking, Receiver
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.delivery.binding import Binder
@@ -43,13 +45,14 @@ from nodrop.relay.handoffs.repeats import (
     leaves,
     request_digest,
 )
+from nodrop.relay.identity.proved import Proved
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob, Job, Wants
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import Aside, Room
-from nodrop.relay.shows import Caller, require_sight
+from nodrop.relay.shows import Caller, may_see, unseen
 
 OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
@@ -70,6 +73,116 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.held_to.manifest_version,
             self.capability,
         )
+
+
+class _About(Job[Done | DoneBefore]):
+    """A decision about one handoff that its caller may see, made once for its command id."""
+
+    __slots__ = ("asking", "caller", "digest", "handoff_id", "receiver", "request")
+
+    def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
+        super().__init__((caller.team, caller.agent))
+        self.caller = caller
+        self.handoff_id = handoff_id
+        self.request: Any = request
+        self.digest: bytes | None = None
+        if request is not None and request.command_id is not None:
+            self.digest = request_digest(request)
+        self.asking: Asking | None = None
+        self.receiver: Receiver | None = None
+        """Answers `asking`; None: the answer sets the future."""
+
+    def want(self, wants: Wants) -> None:
+        """Say what it must see."""
+        caller = self.caller
+        wants.handoffs.add((caller.team, self.handoff_id))
+        if self.digest is not None:
+            wants.commands.add((caller.team, caller.agent, self.request.command_id))
+
+    def run(self, batch: Batch) -> Done | DoneBefore:
+        """Decide, unless this was done before."""
+        caller, request = self.caller, self.request
+        handoff = batch.find(caller.team, self.handoff_id)
+        if handoff is None or not may_see(caller, handoff):
+            raise unseen(handoff)
+        if self.digest is not None and (
+            places := done_before(
+                batch,
+                caller,
+                request.command_id,
+                about=self.handoff_id,
+                leaves=leaves(request),
+                request=self.digest,
+            )
+        ):
+            return DoneBefore(places=tuple(places))
+        return Done(handoff=self.decide(batch, handoff))
+
+    @abstractmethod
+    def decide(self, batch: Batch, handoff: Handoff) -> Handoff:
+        """Return the handoff as it is then."""
+
+    def told(self, answer: Done | DoneBefore) -> None:
+        """Take the answer, which is committed."""
+        if self.asking is None or self.receiver is None:
+            super().told(answer)
+        else:
+            self.receiver.decided(self.asking, answer)
+
+    def refused(self, error: NodropError) -> None:
+        """Take the reason why there is no answer."""
+        if self.asking is None or self.receiver is None:
+            super().refused(error)
+        else:
+            self.receiver.refused(self.asking, error)
+
+
+class _Command(_About):
+    """A command whose meaning is all in the request."""
+
+    __slots__ = ("_writing", "checked", "proved")
+
+    def __init__(
+        self, writing: "Writing", caller: Caller, request: requests.Command, handoff_id: str
+    ) -> None:
+        self._writing = writing
+        self.proved = writing.prove(caller, request, handoff_id)
+        self.checked: _Checked | None = None
+        if isinstance(request, requests.Complete):
+            self.checked = writing.check_early(caller, request, handoff_id)
+        super().__init__(caller, handoff_id, request)
+
+    def decide(self, batch: Batch, handoff: Handoff) -> Handoff:
+        """Return the handoff as it is then."""
+        return self._writing.decide(batch, handoff, self)
+
+
+class _Deciding(_About):
+    """A command that a function decides, and that must see something besides the handoff."""
+
+    __slots__ = ("_besides", "_decide")
+
+    def __init__(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.Command | None,
+        decide: Callable[[Batch, Handoff], Handoff],
+        besides: Wanted | None = None,
+    ) -> None:
+        super().__init__(caller, handoff_id, request)
+        self._decide = decide
+        self._besides = besides
+
+    def want(self, wants: Wants) -> None:
+        """Say what it must see."""
+        super().want(wants)
+        if self._besides is not None:
+            wants.add(self._besides)
+
+    def decide(self, batch: Batch, handoff: Handoff) -> Handoff:
+        """Return the handoff as it is then."""
+        return self._decide(batch, handoff)
 
 
 class Writing:
@@ -129,66 +242,19 @@ class Writing:
         """Carry out a command whose meaning is all in the request."""
         if isinstance(request, requests.Update):
             await self._queues.know(caller.team, caller.agent)
-        return await self._engine.submit(self._command(caller, request, handoff_id))
+        return await self._engine.submit(_Command(self, caller, request, handoff_id))
 
-    def post(
-        self,
-        caller: Caller,
-        request: requests.Command,
-        handoff_id: str,
-        *,
-        told: Callable[[Done | DoneBefore], None],
-        refused: Callable[[NodropError], None],
-    ) -> None:
+    def post(self, asking: Asking, handoff_id: str, receiver: Receiver) -> None:
         """Have the same carried out with the next commit. Positions must be known for an ack."""
-        job = self._command(caller, request, handoff_id)
-        job.told, job.refused = told, refused
+        job = _Command(self, asking.caller, asking.request, handoff_id)
+        job.asking, job.receiver = asking, receiver
         self._engine.post(job)
 
-    def _command(
-        self, caller: Caller, request: requests.Command, handoff_id: str
-    ) -> Job[Done | DoneBefore]:
-        proved = self._signing.check(caller, _name_of(type(request)), request, handoff_id)
-        checked: _Checked | None = None
-        if isinstance(request, requests.Complete):
-            checked = self._checked_before(caller, request, handoff_id)
+    def prove(self, caller: Caller, request: requests.Command, handoff_id: str) -> Proved | None:
+        """Return what the signature of a request proves; refuse a request that wants one."""
+        return self._signing.check(caller, _name_of(type(request)), request, handoff_id)
 
-        def decide(batch: Batch, handoff: Handoff) -> Handoff:
-            command = self._intake.command(request, now=batch.now)
-            if proved is not None:
-                self._signing.recheck(batch, caller.team, proved)
-                body = with_signature(getattr(command, "body", None), proved.kept)
-                command = msgspec.structs.replace(command, body=body)
-            around = self._around(handoff, command)
-            if _takes_directly(command, handoff, caller):
-                binding = self._binder.cached(batch, handoff)
-                around = msgspec.structs.replace(around, binding=binding)
-            if isinstance(command, commands.Fail | commands.Release):
-                wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
-                around = msgspec.structs.replace(around, retry_wait_ms=wait)
-            if isinstance(request, requests.Complete):
-                self._check_result(handoff, request, caller, checked)
-            done = self._apply(
-                batch, handoff.id, command, caller, command_id=request.command_id, around=around
-            )
-            if isinstance(command, commands.Acknowledge):
-                self._queues.note(done)  # the next acknowledgement of this batch comes after it
-                if done.queued is not None:
-                    self._engine.expect_life(batch, caller.team, caller.agent)
-            self._engine.retries.note(handoff, done, now=batch.now)
-            if isinstance(command, commands.Erase):
-                batch.keep_record(erasing.intended(done))
-            if handoff.process is not None and caller.agent == handoff.recipient:
-                self._engine.hear(caller.team, handoff.process, batch.now)
-            if handoff.revivable and done.live and done.process is not None:
-                self._holding.see(batch, caller, done.process, [done])  # it is back
-            if around.binding is not None and done.final:
-                return done  # rejected: what follows is looked after once all is decided
-            return self._followed(batch, handoff, done, getattr(command, "body", None))
-
-        return self._job_about(caller, handoff_id, request, decide)
-
-    def _checked_before(
+    def check_early(
         self, caller: Caller, request: requests.Complete, handoff_id: str
     ) -> "_Checked | None":
         """Check a result before its commit, which others wait for; None: it takes the commit."""
@@ -199,6 +265,37 @@ class Writing:
             return self._check(handoff, request)
         except MissingManifestError:
             return None
+
+    def decide(self, batch: Batch, handoff: Handoff, job: "_Command") -> Handoff:
+        """Carry out a command on a handoff that its caller may see."""
+        caller, request = job.caller, job.request
+        command = self._intake.command(request, now=batch.now)
+        if job.proved is not None:
+            self._signing.recheck(batch, caller.team, job.proved)
+            body = with_signature(getattr(command, "body", None), job.proved.kept)
+            command = msgspec.structs.replace(command, body=body)
+        kind = type(command)
+        if kind is commands.Complete:
+            self._check_result(handoff, request, caller, job.checked)
+        around = self._around(batch, handoff, command, caller)
+        done = self._apply(
+            batch, handoff.id, command, caller, command_id=request.command_id, around=around
+        )
+        if kind is commands.Acknowledge:
+            self._queues.note(done)  # the next acknowledgement of this batch comes after it
+            if done.queued is not None:
+                self._engine.expect_life(batch, caller.team, caller.agent)
+        elif kind is commands.Erase:
+            batch.keep_record(erasing.intended(done))
+        if done.tries != handoff.tries:
+            self._engine.retries.note(handoff, done, now=batch.now)
+        if handoff.process is not None and caller.agent == handoff.recipient:
+            self._engine.hear(caller.team, handoff.process, batch.now)
+        if handoff.revivable and done.live and done.process is not None:
+            self._holding.see(batch, caller, done.process, [done])  # it is back
+        if around.binding is not None and done.final:
+            return done  # rejected: what follows is looked after once all is decided
+        return self._followed(batch, handoff, done, getattr(command, "body", None))
 
     def _check(self, handoff: Handoff, request: requests.Complete) -> "_Checked":
         held_to = Candidate(
@@ -212,7 +309,7 @@ class Writing:
     def _check_result(
         self,
         handoff: Handoff,
-        request: requests.Complete,
+        request: Any,
         caller: Caller,
         checked: "_Checked | None",
     ) -> None:
@@ -248,7 +345,7 @@ class Writing:
                 case requests.Decline():
                     body = self._intake.reason(request.reason)
                     command = commands.Decline(question=question, body=body)
-            around = self._around(handoff, command)
+            around = self._around(batch, handoff, command, caller)
             done = self._apply(
                 batch, handoff.id, command, caller, command_id=request.command_id, around=around
             )
@@ -293,31 +390,20 @@ class Writing:
         done = await self._engine.submit(self._marking(caller, handoff_id))
         return _now(done)
 
-    def post_outcome_delivered(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        *,
-        told: Callable[[Handoff], None],
-        refused: Callable[[NodropError], None],
-    ) -> None:
+    def post_outcome_delivered(self, asking: Asking, handoff_id: str, receiver: Receiver) -> None:
         """Have the same recorded with the next commit."""
-
-        def done(answer: Done | DoneBefore) -> None:
-            told(_now(answer))
-
-        job = self._marking(caller, handoff_id)
-        job.told, job.refused = done, refused
+        job = self._marking(asking.caller, handoff_id)
+        job.asking, job.receiver = asking, receiver
         self._engine.post(job)
 
-    def _marking(self, caller: Caller, handoff_id: str) -> Job[Done | DoneBefore]:
+    def _marking(self, caller: Caller, handoff_id: str) -> "_Deciding":
         def decide(batch: Batch, handoff: Handoff) -> Handoff:
             command = commands.MarkOutcomeDelivered()
             return batch.apply(
                 caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
             )
 
-        return self._job_about(caller, handoff_id, None, decide)
+        return _Deciding(caller, handoff_id, None, decide)
 
     # --- dead letters ---
 
@@ -442,7 +528,7 @@ class Writing:
             return DoneBefore(places=tuple(places)) if places else None
 
         return await self._engine.submit(
-            Job(
+            FunctionJob(
                 Wanted(commands=_commands(caller, command_id)),
                 run,
                 by=(caller.team, caller.agent),
@@ -462,40 +548,8 @@ class Writing:
         keys: Collection[tuple[str, str, str]] = (),
         others: Collection[Key] = (),
     ) -> Done | DoneBefore:
-        job = self._job_about(
-            caller, handoff_id, request, decide, entries=entries, keys=keys, others=others
-        )
-        return await self._engine.submit(job)
-
-    def _job_about(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        request: requests.Command | None,
-        decide: Callable[[Batch, Handoff], Handoff],
-        *,
-        entries: Collection[tuple[str, int]] = (),
-        keys: Collection[tuple[str, str, str]] = (),
-        others: Collection[Key] = (),
-    ) -> Job[Done | DoneBefore]:
-        command_id = request.command_id if request else None
-        asked = request_digest(request) if request and command_id is not None else None
-
-        def run(batch: Batch) -> Done | DoneBefore:
-            handoff = require_sight(caller, batch.find(caller.team, handoff_id))
-            if places := done_before(
-                batch, caller, command_id, about=handoff_id, leaves=leaves(request), request=asked
-            ):
-                return DoneBefore(places=tuple(places))
-            return Done(handoff=decide(batch, handoff))
-
-        wanted = Wanted(
-            handoffs=((caller.team, handoff_id), *others),
-            keys=keys,
-            commands=_commands(caller, command_id),
-            entries=entries,
-        )
-        return Job(wanted, run, by=(caller.team, caller.agent))
+        besides = Wanted(handoffs=others, keys=keys, entries=entries)
+        return await self._engine.submit(_Deciding(caller, handoff_id, request, decide, besides))
 
     def _apply(
         self,
@@ -516,26 +570,32 @@ class Writing:
             command_id=command_id,
         )
 
-    def _around(self, handoff: Handoff, command: commands.Command) -> Surroundings:
+    def _around(
+        self, batch: Batch, handoff: Handoff, command: commands.Command, caller: Caller
+    ) -> Surroundings:
         """Return what the decision on a command depends on."""
-        if isinstance(command, commands.Acknowledge | commands.Update):
+        kind = type(command)
+        known: dict[str, Any] = {}
+        if kind is commands.Acknowledge or kind is commands.Update:
             line = self._queues.line(handoff.team, handoff.recipient)
-            if line is None:
-                return self._engine.surroundings()
-            return self._engine.surroundings(
-                position=line.position(handoff),
-                place=line.place(handoff),
-                queued_acks=line.queued,
-            )
-        if isinstance(command, commands.Reject | commands.Decline) and handoff.routed:
+            if line is not None:
+                known["position"] = line.position(handoff)
+                if handoff.state is State.OFFERED or handoff.queued is not None:
+                    known["place"] = line.place(handoff)
+                    known["queued_acks"] = line.queued
+        elif kind is commands.Fail or kind is commands.Release:
+            wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
+            known["retry_wait_ms"] = wait
+        elif handoff.routed and (kind is commands.Reject or kind is commands.Decline):
             team, capability = handoff.team, handoff.capability
             others = self._register.candidates(
                 team, capability, sender=handoff.sender, asked=handoff.asked
             )
-            payload = self._payload(handoff)
-            able = self._register.who_take(team, others, capability, payload)
-            return self._engine.surroundings(candidates=self._room.fullest_last(team, able))
-        return self._engine.surroundings()
+            able = self._register.who_take(team, others, capability, self._payload(handoff))
+            known["candidates"] = self._room.fullest_last(team, able)
+        if handoff.state is State.OFFERED and _takes_directly(command, handoff, caller):
+            known["binding"] = self._binder.cached(batch, handoff)
+        return self._engine.surroundings(**known)
 
     def _payload(self, handoff: Handoff) -> Any:
         content = decode_content(self._bodies.cached((handoff.team, handoff.id, 1)))

@@ -41,7 +41,7 @@ from nodrop.relay.identity.invitations import Invitation
 from nodrop.relay.identity.keys import Key
 from nodrop.relay.identity.people import People, draft
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Ids, Signer
 from nodrop.relay.shows import Caller
 
@@ -355,7 +355,7 @@ class Membership:
             return change(batch)
 
         try:
-            return await self._engine.submit(Job(Wanted(), run))
+            return await self._engine.submit(FunctionJob(Wanted(), run))
         except UnavailableError:
             # Nobody knows whether it was kept: look, before anything else is decided on it.
             await self._identity.load_records()

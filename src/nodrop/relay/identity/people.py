@@ -28,7 +28,7 @@ from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.identity.access import ROLES, Access, hashed
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 
@@ -88,7 +88,7 @@ class People:
             )
             return made, manifest
 
-        job = Job(Wanted(), run, by=(caller.team, caller.agent))
+        job = FunctionJob(Wanted(), run, by=(caller.team, caller.agent))
         self._register.put(*await self._engine.submit(job))
 
     async def remove(self, caller: Caller, agent: str, command_id: str | None) -> None:
@@ -106,7 +106,7 @@ class People:
             batch.write(draft(caller, batch, "agent.removed.v1", data, command_id=command_id))
             return gone, known[1]
 
-        self._register.put(*await self._engine.submit(Job(Wanted(), run)))
+        self._register.put(*await self._engine.submit(FunctionJob(Wanted(), run)))
 
     # --- tokens ---
 
@@ -173,7 +173,7 @@ class People:
             self.admit(batch, caller.team, agent)
             return token
 
-        job = Job(Wanted(), run, by=(caller.team, caller.agent))
+        job = FunctionJob(Wanted(), run, by=(caller.team, caller.agent))
         token = await self._engine.submit(job)
         self._access.put(token)
         return token
@@ -256,7 +256,7 @@ class People:
             return revoked
 
         if token.revoked_at is None:
-            self._access.put(await self._engine.submit(Job(Wanted(), run)))
+            self._access.put(await self._engine.submit(FunctionJob(Wanted(), run)))
         return views.TokenAnswer(token_id=token.id, agent=token.agent, role=token.role)
 
     # --- notes ---
@@ -281,7 +281,7 @@ class People:
                 at = batch.write(draft(caller, batch, _NOTED, {}, body=body, command_id=command_id))
             return lambda seqs: seqs[at]
 
-        job: Job[object] = Job(wanted, run, by=(caller.team, caller.agent))
+        job: Job[object] = FunctionJob(wanted, run, by=(caller.team, caller.agent))
         seq = await self._engine.submit(job)
         assert isinstance(seq, int), "the engine fills in the sequence numbers"
         return seq

@@ -31,7 +31,7 @@ from nodrop.relay.identity.identity import Identity
 from nodrop.relay.identity.links import Link
 from nodrop.relay.identity.people import draft
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Ids
 from nodrop.relay.shows import Caller
 
@@ -198,7 +198,7 @@ class SigningIn:
             return change(batch)
 
         try:
-            return await self._engine.submit(Job(Wanted(), run))
+            return await self._engine.submit(FunctionJob(Wanted(), run))
         except UnavailableError:
             # It is unknown whether the commit was kept: read before anything is decided on it.
             await self._identity.load_records()
