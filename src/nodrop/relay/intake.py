@@ -56,15 +56,27 @@ class Intake:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.legs_max = limits.legs_max
-        self._usual_backoff = _Reader(limits, 0).backoff(requests.BackoffSpec())
+        usual = _Reader(limits, 0)
+        self._usual_backoff = usual.backoff(requests.BackoffSpec())
+        self._usual_terms = self._terms(requests.Offer(), usual)
 
     # --- offers ---
 
     def terms(self, offer: requests.Offer, *, now: int) -> Terms:
         """Return the terms that an offer asks for."""
         read = _Reader(self._limits, now)
+        if all([getattr(offer, name) == usual for name, usual in _TERMS]):  # noqa: C419  # a list is quicker for so few
+            deadline_at = now + self._limits.deadline_ms
+            terms = msgspec.structs.replace(self._usual_terms, deadline_at=deadline_at)
+        else:
+            terms = self._terms(offer, read)
+        self._check_offer(offer, read)
+        read.done()
+        return terms
+
+    def _terms(self, offer: requests.Offer, read: "_Reader") -> Terms:
         limits = self._limits
-        terms = Terms(
+        return Terms(
             priority=read.priority(offer.priority, "priority"),
             accept_within_ms=read.duration(
                 offer.accept_within, "accept_within", limits.accept_within_ms
@@ -82,9 +94,6 @@ class Intake:
             else tuple(read.escalations(offer.escalation)),
             timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
         )
-        self._check_offer(offer, read)
-        read.done()
-        return terms
 
     def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
         read.unsupported(offer.supersedes, "supersedes")
@@ -94,16 +103,10 @@ class Intake:
             read.digest(offer.contract_digest, "contract_digest")
             if offer.to is None:
                 read.wrong("to", "a contract is with one agent: name it")
-        read.agent(offer.from_, "from")
-        read.agent(offer.to, "to")
-        read.text(offer.trigger, "trigger")
-        read.text(offer.title, "title")
-        read.text(offer.expected_outcome, "expected_outcome")
-        read.name(offer.capability, "capability")
-        read.name(offer.correlation_id, "correlation_id")
-        read.name(offer.parent_id, "parent_id")
-        read.name(offer.idempotency_key, "idempotency_key")
-        read.traceparent(offer.traceparent)
+        for field, path, check in _CHECKS:
+            value = getattr(offer, field)
+            if value is not None:
+                check(read, value, path)
         if len(offer.watchers) > self._limits.watchers_max:
             read.wrong("watchers", f"at most {self._limits.watchers_max}")
         else:
@@ -175,6 +178,8 @@ class Intake:
         if isinstance(request, requests.Complete):
             body = self.bounded(bodies.data("result", request.result))
             return commands.Complete(attempt=request.attempt, body=body)
+        if isinstance(request, requests.Ack) and _says_nothing(request):
+            return commands.Acknowledge(attempt=request.attempt, queued=request.queued)
         read = _Reader(self._limits, now)
         command = self._command(request, read)
         read.done()
@@ -409,6 +414,12 @@ class Intake:
         )
 
 
+def _says_nothing(request: requests.Update) -> bool:
+    """Whether the relay is to fill in all that an acknowledgement may say."""
+    said = (request.status, request.position, request.eta, request.next_update)
+    return said == (None, None, None, None)
+
+
 class _Reader:
     """Collects what is wrong while it reads, so that a caller hears of everything at once."""
 
@@ -444,9 +455,9 @@ class _Reader:
         if value is not None and not is_name(value, chars_max=chars_max):
             self.wrong(path, f"expected 1 to {chars_max} printable ASCII characters")
 
-    def traceparent(self, value: str | None) -> None:
+    def traceparent(self, value: str | None, path: str = "traceparent") -> None:
         if value is not None and not traces.is_traceparent(value):
-            self.wrong("traceparent", "expected a W3C traceparent")
+            self.wrong(path, "expected a W3C traceparent")
 
     def digest(self, value: str, path: str) -> None:
         if not _DIGEST.fullmatch(value):
@@ -581,3 +592,28 @@ class _Reader:
             fallback=leg.on == "failed",
             detached=leg.detached,
         )
+
+
+_TERMS: Final = tuple(
+    (field.name, field.default)
+    for field in msgspec.structs.fields(requests.Offer)
+    if field.name
+    in {
+        *("priority", "accept_within", "update_every", "deadline"),
+        *("attempts_max", "backoff", "escalation", "timeout"),
+    }
+)
+"""What an offer says of its terms, and what it says where it says nothing."""
+_CHECKS: Final = (
+    ("from_", "from", _Reader.agent),
+    ("to", "to", _Reader.agent),
+    ("trigger", "trigger", _Reader.text),
+    ("title", "title", _Reader.text),
+    ("expected_outcome", "expected_outcome", _Reader.text),
+    ("capability", "capability", _Reader.name),
+    ("correlation_id", "correlation_id", _Reader.name),
+    ("parent_id", "parent_id", _Reader.name),
+    ("idempotency_key", "idempotency_key", _Reader.name),
+    ("traceparent", "traceparent", _Reader.traceparent),
+)
+"""Fields of an offer that are checked one by one: (field, its name for the caller, how)."""

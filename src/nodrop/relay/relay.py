@@ -551,8 +551,8 @@ class Relay:
 
     def _admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
-        if isinstance(request, requests.Command):
-            self._intake.name(request.command_id, "command_id")
+        if (command_id := getattr(request, "command_id", None)) is not None:
+            self._intake.name(command_id, "command_id")
         self._identity.access.require(caller, operation)
         require_role(caller, operation)
         if operation in COUNTED:

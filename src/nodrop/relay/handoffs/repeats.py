@@ -87,12 +87,16 @@ def request_digest(request: requests.Command, name: str | None = None) -> bytes:
 
 
 def _digest(content: "_Content", name: str | None, *values: Any) -> bytes:
+    written = _written(content, name, values)
+    return hashlib.blake2b(written, digest_size=_DIGEST_BYTES).digest()
+
+
+def _written(content: "_Content", name: str | None, values: tuple[Any, ...]) -> bytes:
     said: list[Any] = [content.kind, name]
     for field, value, default in zip(content.fields, values, content.defaults):  # noqa: B905  # of one length
         if value is not default and value != default:
             said += (field, _plain(value) if type(value) is msgspec.Raw else value)
-    written = canonical.dumps(said)
-    return hashlib.blake2b(written, digest_size=_DIGEST_BYTES).digest()
+    return canonical.dumps(said)
 
 
 _digest_of_few: Final = functools.lru_cache(maxsize=1_024, typed=True)(_digest)
@@ -193,11 +197,6 @@ def conflict(command_id: str) -> IdempotencyConflictError:
 
 _CONTENT: Final = "≡"
 """Begins the name that an offer's content is remembered by: no key that a caller can send."""
-_NOT_CONTENT: Final = (
-    *("command_id", "traceparent", "signature", "turn_based", "brief"),
-    *("id", "op", "follow", "quiet"),
-)
-"""Also what a frame has besides a request, which is read as it came."""
 
 
 class Unloaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,13 +207,10 @@ class Unloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 def digest_of(request: requests.Offer, sender: str) -> str:
     """Return the digest of an offer as sent: what must be equal for it to be a repeat."""
-    sent = msgspec.to_builtins(request)
-    for name in _NOT_CONTENT:
-        sent.pop(name, None)
-    if sent["timeout"] is None:
-        del sent["timeout"]  # as keys have it that were used before there was one
-    sent["from"] = sender
-    return canonical.sha256(canonical.dumps(sent))
+    if request.from_ is not None:
+        request = msgspec.structs.replace(request, from_=None)  # it is told by `sender`
+    content = _content_of(type(request))
+    return canonical.sha256(_written(content, sender, content.of(request)))
 
 
 def name_of(request: requests.Offer, digest: str) -> str | None:

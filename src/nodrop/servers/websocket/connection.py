@@ -20,7 +20,7 @@ from nodrop.model.errors import (
     forget_frames,
 )
 from nodrop.protocol.decoding import decode_strict, peek
-from nodrop.protocol.requests import Heartbeat, Request, Take
+from nodrop.protocol.requests import Request
 from nodrop.protocol.views import (
     EndedAnswer,
     HandoffAnswer,
@@ -44,12 +44,14 @@ FAULT: Final = 1011
 COME_BACK: Final = 1013
 UNAUTHENTICATED: Final = 4401
 
+_OF_A_PROCESS: Final = frozenset({"heartbeat", "take"})
+
 _NOTHING: Final = object()
 """In place of an answer that nobody asked for."""
 
 
 class _Asking(Asking):
-    """A frame that is answered over its connection."""
+    """A frame that is answered over its connection: an offer perhaps twice, with its outcome too."""
 
     __slots__ = ("_connection", "follow", "id")
 
@@ -57,7 +59,7 @@ class _Asking(Asking):
         super().__init__(
             connection.caller,
             call.operation,
-            connection.as_this_process(call.request),
+            call.request,
             reference=call.reference,
             name=call.name,
             quiet=call.quiet,
@@ -68,31 +70,15 @@ class _Asking(Asking):
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
-        self._connection.told(self, reply.answer)
+        answer = reply.answer
+        if type(answer) is EndedAnswer:
+            self._connection.ended(self, answer)
+        else:
+            self._connection.told(self, answer)
 
     def refuse(self, error: NodropError) -> None:
         """Take the reason why there is none."""
         self._connection.refused(self, error)
-
-
-class _Following(Asking):
-    """An offer whose outcome shall come over its connection."""
-
-    __slots__ = ("_connection", "id")
-
-    def __init__(self, connection: "Connection", asking: _Asking) -> None:
-        super().__init__(asking.caller, asking.operation, asking.request)
-        self._connection = connection
-        self.id = asking.id
-
-    def tell(self, reply: Reply) -> None:
-        """Take the outcome."""
-        assert isinstance(reply.answer, EndedAnswer), "it is told of nothing else"
-        self._connection.ended(self, reply.answer)
-
-    def refuse(self, error: NodropError) -> None:
-        """Take the reason why there is none."""
-        self._connection.not_followed(self, error)
 
 
 class Connection:
@@ -120,7 +106,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[_Asking] = set()
         """Commands that are not answered yet."""
-        self._followed: set[_Following] = set()
+        self._followed: set[_Asking] = set()
         """Offers whose outcomes are still to come. They are no commands that wait."""
         self._quiet: set[_Asking] = set()
         """Quiet commands that are being carried out."""
@@ -274,6 +260,8 @@ class Connection:
                 self._grant(call.n)
             return
         asking = _Asking(self, call)
+        if call.operation in _OF_A_PROCESS:
+            asking.request = self._as_this_process(call.request)
         self._asked.add(asking)
         if call.quiet:
             self._quiet.add(asking)
@@ -284,26 +272,28 @@ class Connection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def told(self, asking: "_Asking", answer: object) -> None:
+    def told(self, asking: _Asking, answer: object) -> None:
         """Send an answer: at once if there is room, else in its turn."""
         self._asked.discard(asking)
         if asking.quiet:
             self._carried_out(asking)
             return
-        follows = asking.follow and self._can_follow(answer)
-        self._send(asking.id, frames.ok(asking.id, answer, follows=follows))
-        if follows:
-            assert isinstance(answer, OfferedAnswer | HandoffAnswer), "the answer to an offer"
-            following = _Following(self, asking)
-            self._followed.add(following)
-            self._relay.follow(following, answer.handoff.id)
+        offered = self._followable(answer) if asking.follow else None
+        self._send(asking.id, frames.ok(asking.id, answer, follows=offered is not None))
+        if offered is not None:
+            self._followed.add(asking)
+            self._relay.follow(asking, offered.handoff.id)
 
-    def _can_follow(self, answer: object) -> bool:
-        room = len(self._followed) < self._in_flight_max
-        return room and not self._closed and isinstance(answer, OfferedAnswer | HandoffAnswer)
+    def _followable(self, answer: object) -> OfferedAnswer | HandoffAnswer | None:
+        room = len(self._followed) < self._in_flight_max and not self._closed
+        return answer if room and isinstance(answer, OfferedAnswer | HandoffAnswer) else None
 
-    def refused(self, asking: "_Asking", error: NodropError) -> None:
-        """Send a refusal."""
+    def refused(self, asking: _Asking, error: NodropError) -> None:
+        """Send a refusal: of a command, or of following an outcome any longer."""
+        if asking in self._followed:
+            self._followed.discard(asking)
+            self._refuse(asking.id, error)
+            return
         self._asked.discard(asking)
         if isinstance(error, UnauthenticatedError):
             self._shut_out()  # it may have a better one, and sends this again if so
@@ -312,10 +302,10 @@ class Connection:
             if asking.quiet:
                 self._carried_out(asking)
 
-    def ended(self, following: "_Following", answer: EndedAnswer) -> None:
+    def ended(self, asking: _Asking, answer: EndedAnswer) -> None:
         """Send the outcome of what was offered here."""
-        self._followed.discard(following)
-        self._send(following.id, frames.ended(following.id, answer))
+        self._followed.discard(asking)
+        self._send(asking.id, frames.ended(asking.id, answer))
 
     def _send(self, frame_id: Id, message: bytes) -> None:
         """Send an answer; one too many for who does not read has to be asked for again."""
@@ -326,11 +316,6 @@ class Connection:
         """Send why something is not done."""
         self._outbox.put(frames.refusal(frame_id, error))
         forget_frames(error)
-
-    def not_followed(self, following: "_Following", error: NodropError) -> None:
-        """Say that an outcome will not come over this connection."""
-        self._followed.discard(following)
-        self._refuse(following.id, error)
 
     # --- quiet commands ---
 
@@ -343,8 +328,10 @@ class Connection:
         else:
             self._outbox.put(frames.ok(frame_id, {}))
 
-    def _carried_out(self, asking: "_Asking") -> None:
+    def _carried_out(self, asking: _Asking) -> None:
         self._quiet.discard(asking)
+        if not self._flushes:
+            return
         waiting: list[tuple[Id, set[_Asking]]] = []
         for frame_id, before in self._flushes:
             before.discard(asking)
@@ -372,9 +359,9 @@ class Connection:
             message = frames.refusal(frame_id, RelayFaultError())
         self._outbox.put(message)
 
-    def as_this_process(self, request: Request) -> Request:
+    def _as_this_process(self, request: Any) -> Request:
         """Return `request`; where it leaves its process out, it means this connection's."""
-        if isinstance(request, Heartbeat | Take) and request.process is None:
+        if request.process is None:
             return msgspec.structs.replace(request, process=self._process)
         return request
 
