@@ -29,7 +29,7 @@ def test_one_command_of_another_agent_goes_into_the_next_batch() -> None:
     late = job(BOB)
     line.append(late)
     assert late in line.take(2)
-    assert len(line) == 999
+    assert line.count == 999
 
 
 def test_the_commands_of_one_agent_keep_their_order() -> None:
@@ -39,7 +39,7 @@ def test_the_commands_of_one_agent_keep_their_order() -> None:
         line.append(each)
     taken = [each for _ in range(3) for each in line.take(2)]
     assert [each for each in taken if each.by == ALICE] == [first, second, third]
-    assert len(line) == 0
+    assert line.count == 0
     assert list(line) == []
 
 

@@ -32,7 +32,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Asking(ABC):
     """An operation that is asked for. Being told what came of it never waits and never raises."""
 
-    __slots__ = ("caller", "follower", "name", "operation", "quiet", "reference", "request", "work")
+    __slots__ = (
+        *("caller", "follower", "handoff_id", "name"),
+        *("operation", "quiet", "reference", "request", "work"),
+    )
 
     def __init__(
         self,
@@ -50,6 +53,8 @@ class Asking(ABC):
         """Of the kind that the table of operations names."""
         self.reference = reference
         """The handoff that it is about: an id, its beginning, or `sender/key`."""
+        self.handoff_id = reference or ""
+        """The same as an id, once a handler has it."""
         self.name = name
         """The agent, token or other thing that it is about."""
         self.quiet = quiet

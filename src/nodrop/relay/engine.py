@@ -77,13 +77,16 @@ class Engine:
         """Have `job` decided in the next batch, after those before it; it says whom to tell."""
         if self.stopping:
             raise UnavailableError("the relay is stopping")
-        if len(self.queue) >= self.limits.queue_commands_max:
-            raise QueueFullError(f"{len(self.queue)} commands wait for a commit")
-        if job.by is not None and self.queue.of(job.by) >= self.limits.queue_commands_per_agent_max:
-            raise QueueFullError(
-                f"{self.queue.of(job.by)} commands of {job.by[1]} wait for a commit"
-            )
-        self.queue.append(job)
+        queue, limits = self.queue, self.limits
+        if queue.count >= limits.queue_commands_max:
+            raise QueueFullError(f"{queue.count} commands wait for a commit")
+        if (
+            job.by is not None
+            and queue.count >= limits.queue_commands_per_agent_max
+            and (waiting := queue.of(job.by)) >= limits.queue_commands_per_agent_max
+        ):
+            raise QueueFullError(f"{waiting} commands of {job.by[1]} wait for a commit")
+        queue.append(job)
         self.wake.set()
 
     def join(self, taker: Taker, *, free: int) -> None:

@@ -18,10 +18,8 @@ class JobQueue:
     def __init__(self) -> None:
         self._lines: dict[Key | None, deque[Job[Any]]] = {}
         """By agent, the one whose turn it is first."""
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """How many jobs wait."""
 
     def __iter__(self) -> Iterator[Job[Any]]:
         for line in self._lines.values():
@@ -37,7 +35,7 @@ class JobQueue:
         if line is None:
             line = self._lines[job.by] = deque()
         line.append(job)
-        self._count += 1
+        self.count += 1
 
     def take(self, most: int) -> list[Job[Any]]:
         """Return the next jobs, one of each agent in turn, at most so many."""
@@ -50,10 +48,10 @@ class JobQueue:
             taken += [line.popleft() for _ in range(count)]
             if line:
                 self._lines[agent] = line
-        self._count -= len(taken)
+        self.count -= len(taken)
         return taken
 
     def clear(self) -> None:
         """Forget all of them."""
         self._lines.clear()
-        self._count = 0
+        self.count = 0

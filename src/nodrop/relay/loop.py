@@ -151,7 +151,7 @@ class Loop:
             if self._engine.stopping:
                 return
             jobs = self._engine.queue.take(self._engine.limits.batch_commands_max)
-            if self._engine.queue:
+            if self._engine.queue.count:
                 self._engine.wake.set()
             await self._commit(jobs)
             del jobs  # they hold requests, and who asked, while this waits for more

@@ -491,6 +491,8 @@ class Relay:
     ) -> Reply:
         async def reply() -> Reply:
             asking = Awaited(caller, operation, request, reference=reference, name=name)
+            if OPERATIONS[operation].about_handoff and not is_id(asking.handoff_id):
+                asking.handoff_id = await self._reading.resolve(caller, asking.handoff_id)
             try:
                 return await found(handler(asking)) or await asking.answered
             finally:
@@ -511,7 +513,9 @@ class Relay:
 
     def ask(self, asking: Asking) -> None:
         """Carry out an operation and tell `asking`, which is told of everything that goes wrong."""
-        if asking.operation in _AT_ONCE and (not asking.reference or is_id(asking.reference)):
+        if asking.operation == "offer" or (
+            asking.operation in _AT_ONCE and is_id(asking.handoff_id)
+        ):
             self._replies.give(asking, self._begin)
         else:
             asking.work = self._tasks.spawn(self._ask_later(asking))

@@ -6,7 +6,6 @@ does so.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.erasing import Erasing
 from nodrop.relay.handoffs.following import Follower, Following
 from nodrop.relay.handoffs.offers import Offered
-from nodrop.relay.handoffs.reading import Reading, is_id
+from nodrop.relay.handoffs.reading import Reading
 from nodrop.relay.handoffs.tracing import Tracing
 from nodrop.relay.handoffs.writing import Writing
 from nodrop.relay.ports import Clock
@@ -67,7 +66,12 @@ class Handoffs:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what carries out each operation."""
-        about: dict[str, Callable[[Asking, str], Answer]] = {
+        return {
+            "offer": self._offer,
+            "list_handoffs": self._list,
+            "dead_letters": self._dead_letters,
+            "inbox": self._inbox,
+            "trace": showing(self._trace),
             "get_handoff": self._wait,
             "ack": self._ack,
             **dict.fromkeys(_PLAIN, self._command),
@@ -81,14 +85,6 @@ class Handoffs:
             "redrive": self._decide,
             "accept": self._decide,
             "erase": self._erase,
-        }
-        return {
-            "offer": self._offer,
-            "list_handoffs": self._list,
-            "dead_letters": self._dead_letters,
-            "inbox": self._inbox,
-            "trace": showing(self._trace),
-            **{operation: partial(self._about, how) for operation, how in about.items()},
         }
 
     def follow(self, asking: Asking, handoff_id: str) -> None:
@@ -129,43 +125,32 @@ class Handoffs:
 
     # --- commands about a handoff ---
 
-    def _about(self, how: Callable[[Asking, str], Answer], asking: Asking) -> Answer:
-        reference = asking.reference or ""
-        if is_id(reference):
-            return how(asking, reference)
-        return self._resolved(how, asking, reference)
+    def _command(self, asking: Asking) -> None:
+        self._writing.post(asking, self)
 
-    async def _resolved(
-        self, how: Callable[[Asking, str], Answer], asking: Asking, reference: str
-    ) -> Reply | None:
-        return await found(how(asking, await self._reading.resolve(asking.caller, reference)))
-
-    def _command(self, asking: Asking, handoff_id: str) -> None:
-        self._writing.post(asking, handoff_id, self)
-
-    def _ack(self, asking: Asking, handoff_id: str) -> Answer:
+    def _ack(self, asking: Asking) -> Answer:
         team, agent = asking.caller.team, asking.caller.agent
         if self._queues.line(team, agent) is not None:
-            return self._command(asking, handoff_id)
-        return self._ack_later(asking, handoff_id)
+            return self._command(asking)
+        return self._ack_later(asking)
 
-    async def _ack_later(self, asking: Asking, handoff_id: str) -> None:
+    async def _ack_later(self, asking: Asking) -> None:
         await self._queues.know(asking.caller.team, asking.caller.agent)
-        self._command(asking, handoff_id)
+        self._command(asking)
 
-    async def _answer(self, asking: Asking, handoff_id: str) -> Reply | None:
+    async def _answer(self, asking: Asking) -> Reply | None:
         if isinstance(asking.request, requests.Answer):
-            handoff = await self._reading.find(asking.caller, handoff_id)
+            handoff = await self._reading.find(asking.caller, asking.handoff_id)
             if handoff.question is not None:
                 await self._shows.require_room(handoff, asking.request.answer)
-        done = await self._writing.answer(asking.caller, asking.request, handoff_id)
+        done = await self._writing.answer(asking.caller, asking.request, asking.handoff_id)
         return await found(self._done(asking, done))
 
-    async def _cancel(self, asking: Asking, handoff_id: str) -> Reply | None:
+    async def _cancel(self, asking: Asking) -> Reply | None:
         """Withdraw a handoff; where its chain has gone on, the leg that it has come to."""
         caller = asking.caller
         for _ in range(self._limits.legs_max):
-            leg = await self._reading.at_work(caller, handoff_id)
+            leg = await self._reading.at_work(caller, asking.handoff_id)
             try:
                 done = await self._writing.command(caller, asking.request, leg.id)
                 return await found(self._done(asking, done))
@@ -174,35 +159,35 @@ class Handoffs:
                     raise
         raise AlreadyFinishedError("its chain goes on faster than it can be withdrawn")
 
-    async def _reassign(self, asking: Asking, handoff_id: str) -> Reply | None:
-        done = await self._writing.reassign(asking.caller, asking.request, handoff_id)
+    async def _reassign(self, asking: Asking) -> Reply | None:
+        done = await self._writing.reassign(asking.caller, asking.request, asking.handoff_id)
         return await found(self._done(asking, done))
 
-    async def _decide(self, asking: Asking, handoff_id: str) -> Reply | None:
-        dead = await self._reading.find(asking.caller, handoff_id)
+    async def _decide(self, asking: Asking) -> Reply | None:
+        dead = await self._reading.find(asking.caller, asking.handoff_id)
         done = await self._writing.decide_dead_letter(asking.caller, asking.request, dead)
         return await found(self._done(asking, done))
 
-    async def _erase(self, asking: Asking, handoff_id: str) -> Reply | None:
+    async def _erase(self, asking: Asking) -> Reply | None:
         caller = asking.caller
-        await self._erasing.require_no_heirs(await self._reading.find(caller, handoff_id))
-        done = await self._writing.command(caller, asking.request, handoff_id)
-        await self._erasing.finish(caller.team, handoff_id)
+        await self._erasing.require_no_heirs(await self._reading.find(caller, asking.handoff_id))
+        done = await self._writing.command(caller, asking.request, asking.handoff_id)
+        await self._erasing.finish(caller.team, asking.handoff_id)
         return await found(self._done(asking, done))
 
-    async def _step(self, asking: Asking, handoff_id: str) -> Reply:
+    async def _step(self, asking: Asking) -> Reply:
         caller, request = asking.caller, asking.request
         named = replace(request, name=asking.name or request.name)
-        handoff = await self._reading.find(caller, handoff_id)
+        handoff = await self._reading.find(caller, asking.handoff_id)
         if all(step.name != named.name for step in handoff.steps):
             await self._shows.require_room(handoff, named.value)
-        done = await self._writing.command(caller, named, handoff_id)
-        handoff = await self._reading.find(caller, handoff_id)
+        done = await self._writing.command(caller, named, asking.handoff_id)
+        handoff = await self._reading.find(caller, asking.handoff_id)
         answer = await self._shows.step(handoff, named.name)
         return Reply(answer=answer, replayed=isinstance(done, DoneBefore))
 
-    async def _get_step(self, asking: Asking, handoff_id: str) -> Reply:
-        handoff = await self._reading.find(asking.caller, handoff_id)
+    async def _get_step(self, asking: Asking) -> Reply:
+        handoff = await self._reading.find(asking.caller, asking.handoff_id)
         return Reply(answer=await self._shows.step(handoff, asking.name or asking.request.name))
 
     # --- the answer to a command ---
@@ -264,8 +249,8 @@ class Handoffs:
 
     # --- waiting and looking ---
 
-    def _wait(self, asking: Asking, handoff_id: str) -> None:
-        asking.follower = _Waiting(self, asking, handoff_id)
+    def _wait(self, asking: Asking) -> None:
+        asking.follower = _Waiting(self, asking, asking.handoff_id)
         self._following.follow(asking.follower, asking.request)
 
     def reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told

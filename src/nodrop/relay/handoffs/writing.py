@@ -244,9 +244,9 @@ class Writing:
             await self._queues.know(caller.team, caller.agent)
         return await self._engine.submit(_Command(self, caller, request, handoff_id))
 
-    def post(self, asking: Asking, handoff_id: str, receiver: Receiver) -> None:
+    def post(self, asking: Asking, receiver: Receiver) -> None:
         """Have the same carried out with the next commit. Positions must be known for an ack."""
-        job = _Command(self, asking.caller, asking.request, handoff_id)
+        job = _Command(self, asking.caller, asking.request, asking.handoff_id)
         job.asking, job.receiver = asking, receiver
         self._engine.post(job)
 
