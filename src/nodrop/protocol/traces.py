@@ -6,6 +6,7 @@ log, finds the same ids again. A trace that nobody began outside is named after 
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 from nodrop.model.handoff import Handoff
@@ -38,6 +39,7 @@ def traceparent(handoff: Handoff) -> str:
     )
 
 
+@lru_cache(maxsize=8_192)  # an offer, its delivery and its outcome are each shown with it
 def own(team: str, handoff_id: str, *, correlation_id: str, above: str | None) -> str:
     """Return the context of the span of a handoff that was offered in the context `above`."""
     named = _named(team, handoff_id)

@@ -311,17 +311,16 @@ class Register:
         if target.manifest_version is None or capability is None:
             return ()
         key = (team, target.agent, target.manifest_version, capability, side)
-        check, weight = self._checks.pop(key, None), 0
+        check = self._checks.pop(key, None)
         if check is None:
             found = self._manifest(*key[:3]).capability(capability)
             declared = found and (found.input_schema if side == "input" else found.output_schema)
             check = _Check(declared, self._limits)
-        else:
-            weight = check.weight
         self._checks[key] = check
-        root = "payload" if side == "input" else "result"
-        problems = tuple(check.problems(value, root))
-        if check.weight > weight:
+        problems: tuple[Problem, ...] = ()
+        if not check.fits(value):
+            problems = tuple(check.problems(value, "payload" if side == "input" else "result"))
+        if check.has_grown():
             self._bound_checks()
         return problems
 
@@ -344,6 +343,7 @@ class _Check:
         self._validator: jsonschema_rs.Draft202012Validator | None = None
         self._cost: SchemaCost | None = None
         self._expensive: str | None = None
+        self._noted_weight = 0
         if declared is None:
             return
         try:
@@ -357,7 +357,21 @@ class _Check:
         """How much memory it takes, in units of about 100 bytes."""
         return _EMPTY_WEIGHT + (self._cost.weight if self._cost else 0)
 
+    def has_grown(self) -> bool:
+        """Whether it weighs more than when this was asked last."""
+        weight = _EMPTY_WEIGHT if self._cost is None else _EMPTY_WEIGHT + self._cost.weight
+        grown, self._noted_weight = weight > self._noted_weight, weight
+        return grown
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is known to fit."""
+        if self._validator is None or self._cost is None:
+            return self._expensive is None
+        steps = self._cost.steps(value, msgspec.json.encode(value))
+        return steps is not None and self._validator.is_valid(value)
+
     def problems(self, value: Any, root: str) -> Iterator[Problem]:
+        """Yield what is wrong with a value that does not fit."""
         if self._expensive is not None:
             yield Problem(path=root, message=self._expensive)
         if self._validator is None or self._cost is None:
@@ -366,7 +380,7 @@ class _Check:
         if self._cost.steps(value, data) is None:
             message = f"takes more than {self._limits.schema_steps_max} steps to check; {_SIMPLER}"
             yield Problem(path=root, message=message)
-        elif not self._validator.is_valid(value):
+        else:
             yield from self._errors(value, data, root)
 
     def _errors(self, value: Any, data: bytes, root: str) -> Iterator[Problem]:

@@ -173,8 +173,13 @@ class Following:
     def committed(self, handoff: Handoff) -> None:
         """Show a handoff that changed to those who follow it."""
         followers = self._followers.get((handoff.team, handoff.id))
-        if followers is not None:
-            self._show(handoff, tuple(followers))
+        if followers is None:
+            return
+        if handoff.outcome is None and len(followers) == 1:
+            [follower] = followers
+            if follower.origin and follower.until is None and follower.reached is _finished:
+                return  # its requester waits for the end, as most do
+        self._show(handoff, tuple(followers))
 
     def _show(self, handoff: Handoff, followers: tuple[Follower, ...]) -> None:
         """Show a handoff to a few of its followers, and to the others in the next turns of the loop."""

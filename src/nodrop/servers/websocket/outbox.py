@@ -33,6 +33,7 @@ class Outbox:
         self._counted: Callable[[int], None] = lambda _: None
         self._fits: Callable[[int], bool] = lambda _: True
         self._bytes_max = bytes_max
+        self._roomy_bytes = bytes_max // _ROOMY
         self._frame_bytes_max = frame_bytes_max
         self._waiting: list[bytes] = []
         self._bytes = 0
@@ -50,7 +51,7 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Whether something can be put without waiting for a turn."""
-        return not self._in_line and not self._held and self._bytes <= self._bytes_max // _ROOMY
+        return not self._in_line and not self._held and self._bytes <= self._roomy_bytes
 
     def count(self, counted: Callable[[int], None], fits: Callable[[int], bool]) -> None:
         """Tell how many bytes wait to `counted`, and ask `fits` before a large answer is held."""
@@ -70,7 +71,7 @@ class Outbox:
         self._in_line += 1
         try:
             async with self._line:
-                while not self._closed and self._bytes > self._bytes_max // _ROOMY:
+                while not self._closed and self._bytes > self._roomy_bytes:
                     self._roomy.clear()
                     await self._roomy.wait()
         finally:
@@ -88,7 +89,7 @@ class Outbox:
 
     def answer(self, message: bytes) -> bool:
         """Have an answer sent, now or when there is room; False: too many are held back."""
-        if self.has_room:
+        if not (self._in_line or self._held) and self._bytes <= self._roomy_bytes:
             self.put(message)
             return True
         size = len(message)
@@ -136,7 +137,7 @@ class Outbox:
         sent, self._unread = self._unread, 0
         self._bytes -= sent
         self._counted(-sent)
-        while self._held and self._bytes <= self._bytes_max // _ROOMY:
+        while self._held and self._bytes <= self._roomy_bytes:
             held = self._held.popleft()
             self._held_bytes -= len(held)
             self._counted(-len(held))
