@@ -168,13 +168,27 @@ class InProcessTransport:
         Raises:
             NodropError: the relay refused.
         """
+        return _plain(await self.carry_out(operation, fields, handoff=handoff, name=name))
+
+    async def carry_out(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> View:
+        """Return the answer as the relay gives it.
+
+        Raises:
+            NodropError: the relay refused.
+        """
         request, name = self._read(operation, fields, handoff, name)
         if operation in _AT_ONCE:
-            asking = _Call(self.caller, operation, request, reference=handoff)
-            return _plain(await self._answered(asking))
+            return await self._answered(_Call(self.caller, operation, request, reference=handoff))
         call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)
-        return _plain(reply.answer)
+        return reply.answer
 
     async def call_followed(
         self,

@@ -1,7 +1,7 @@
 """Commands and reads on their way to a transport: each command gets its id here, once."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from nodrop.client.ids import new_id
@@ -97,6 +97,15 @@ class Calls:
         except NodropError as error:
             _annotate(error)
             raise
+
+    def carried_out(
+        self, operation: str, fields: Mapping[str, Any], handoff: str
+    ) -> Awaitable[object]:
+        """Ask for a command that has its id, and whose answer nobody reads."""
+        if self._pushing is None or self.signer is not None:
+            return self.call(operation, fields, handoff=handoff)
+        self.require_its_loop()
+        return self._pushing.carry_out(operation, fields, handoff=handoff)
 
     async def _offer(self, fields: Mapping[str, Any]) -> dict[str, Any] | Stored:
         """Make an offer; return the handoff, or the answer whose outcome will be pushed.

@@ -99,13 +99,16 @@ class Channel:
 
     def send(self, frame: bytes) -> None:
         """Send a frame at the end of this turn of the loop. If the connection is lost, so is it."""
+        if not self._outgoing:
+            self._something.set()
         self._outgoing.append(frame)
-        self._something.set()
 
     def grant(self, n: int) -> None:
         """Grant credit for `n` more deliveries at the end of this turn of the loop, in one frame."""
-        self._credit = n if self._credit is None else self._credit + n
-        self._something.set()
+        if self._credit is None:
+            self._something.set()
+            self._credit = 0
+        self._credit += n
 
     async def read(self, take: Callable[[Message], None]) -> int | None:
         """Hand every message to `take` until the connection ends; return its close code."""

@@ -88,6 +88,12 @@ class Pushing(Protocol):
         """Make an offer, as `Transport.call` does, and have its outcome pushed."""
         ...
 
+    async def carry_out(
+        self, operation: str, fields: Mapping[str, Any], *, handoff: str | None = None
+    ) -> object:
+        """Have a command carried out, as `Transport.call` does, whose answer is not read."""
+        ...
+
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a command carried out that nobody waits for. A lost one is repeated."""
         ...

@@ -56,17 +56,19 @@ _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
 """What may be different a moment later. A refusal that is the caller's fault is not among them."""
 
 
-_Answer = asyncio.Future[Message]
+class _Call(asyncio.Future[Message]):
+    """The answer to a frame, which is kept until then."""
 
+    __slots__ = ("frame", "lost", "waits")
 
-class _Call:
-    """A frame, kept until it is answered."""
-
-    __slots__ = ("answer", "frame", "lost", "waits")
-
-    def __init__(self, frame: bytes, answer: _Answer, waits: bool) -> None:  # noqa: FBT001  # private, and called often
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        frame: bytes,
+        waits: bool,  # noqa: FBT001  # private, and called often
+    ) -> None:
+        super().__init__(loop=loop)
         self.frame = frame
-        self.answer = answer
         self.waits = waits
         """Whether no answer is expected before something happens."""
         self.lost = 0
@@ -74,8 +76,8 @@ class _Call:
 
     def refuse(self, error: NodropError) -> None:
         """Have the caller told why there is no answer."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self.done():
+            self.set_exception(error)
 
 
 class WebSocketTransport:
@@ -156,6 +158,18 @@ class WebSocketTransport:
         name: str | None = None,
     ) -> dict[str, Any]:
         """Return the answer; see `transport.Transport`."""
+        answer = await self.carry_out(operation, fields, handoff=handoff, name=name)
+        return _ANY.decode(answer.ok)
+
+    async def carry_out(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        *,
+        handoff: str | None = None,
+        name: str | None = None,
+    ) -> Message:
+        """Return the answer, not read any further; see `transport.Pushing`."""
         if self._running is None or self._ended is not None:
             await self.open()
         call_id = next(self._ids)
@@ -166,12 +180,11 @@ class WebSocketTransport:
             message["name"] = name
         frame = encode_strict(message)
         try:
-            answer = await self._send(call_id, frame, waits=bool(fields.get("wait")))
+            return await self._send(call_id, frame, bool(fields.get("wait")))
         except UnavailableError as error:
-            answer = await self._again(error, operation, fields, call_id, frame)
+            return await self._again(error, operation, fields, call_id, frame)
         finally:
             self._calls.pop(call_id, None)  # of a caller that was cancelled
-        return _ANY.decode(answer.ok)
 
     async def call_followed(
         self,
@@ -208,8 +221,8 @@ class WebSocketTransport:
             _LOG.warning("%s of %s cannot be told: %s", operation, handoff, self._ended)
             return
         call_id = next(self._ids)
-        message = {"id": call_id, "op": operation, "handoff_id": handoff, **fields}
-        self._told[call_id] = frame = encode_strict({**message, "quiet": True})
+        message = {"id": call_id, "op": operation, "handoff_id": handoff, **fields, "quiet": True}
+        self._told[call_id] = frame = encode_strict(message)
         if self._channel is not None:
             self._channel.send(frame)
         if len(self._told) >= TOLD_MAX and not self._flushing:
@@ -277,23 +290,22 @@ class WebSocketTransport:
 
     async def _ask(self, call_id: int, frame: bytes, *, waits: bool = False) -> Message:
         try:
-            return await self._send(call_id, frame, waits=waits)
+            return await self._send(call_id, frame, waits)
         finally:
             self._calls.pop(call_id, None)
 
-    def _send(self, call_id: int, frame: bytes, *, waits: bool = False) -> _Answer:
+    def _send(self, call_id: int, frame: bytes, waits: bool = False) -> _Call:  # noqa: FBT001, FBT002  # private, and called often
         """Send a frame, over the next connection too until it is answered."""
         if self._ended is not None:
             raise self._ended
-        answer: _Answer = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = _Call(frame, answer, waits)
+        call = self._calls[call_id] = _Call(asyncio.get_running_loop(), frame, waits)
         if self._channel is not None:
             self._channel.send(frame)
-        return answer
+        return call
 
     # --- quiet commands -------------------------------------------------------------------------
 
-    def _begin_flush(self) -> _Answer:
+    def _begin_flush(self) -> _Call:
         """Ask whether the quiet commands so far are durable."""
         self._flushing = True
         call_id = next(self._ids)
@@ -411,7 +423,7 @@ class WebSocketTransport:
         for frame in self._told.values():  # before a flush that shall cover them
             channel.send(frame)
         for call in self._calls.values():
-            if not call.answer.done():
+            if not call.done():
                 channel.send(call.frame)
         if self._told and not self._flushing:
             self._begin_flush()  # which bounds how often they are sent
@@ -422,15 +434,10 @@ class WebSocketTransport:
 
     def _take(self, message: Message) -> None:
         """Hand a message to whoever waits for it."""
-        if message.delivery is not None:
-            if self._stream is not None:
-                self._stream.push(message.delivery)
+        call_id = message.id
+        if call_id is None:
+            self._take_push(message)
             return
-        if message.offered is not None:
-            if self._stream is not None:
-                self._stream.push_waiting(message.offered)
-            return
-        call_id = message.id or 0
         if message.outcome is not None:
             ended = Ended(handoff=bytes(message.handoff), outcome=message.outcome)
             self._end_following(call_id, ended)
@@ -439,11 +446,21 @@ class WebSocketTransport:
         if call is None:
             if message.error is not None:
                 self._take_refusal(call_id, message.error)
-        elif not call.answer.done():
-            if message.error is None:
-                call.answer.set_result(message)
-            else:
-                call.refuse(from_json(message.error))
+        elif message.error is not None:
+            call.refuse(from_json(message.error))
+        elif not call.done():
+            call.set_result(message)
+
+    def _take_push(self, message: Message) -> None:
+        """Take what the relay says by itself."""
+        if message.error is not None:  # of a frame without an id
+            self._take_refusal(0, message.error)
+        elif self._stream is None:
+            return
+        elif message.delivery is not None:
+            self._stream.push(message.delivery)
+        elif message.offered is not None:
+            self._stream.push_waiting(message.offered)
 
     def _take_refusal(self, call_id: int, error: dict[str, Any]) -> None:
         """Take a refusal of what nobody waits for."""
@@ -472,7 +489,7 @@ class WebSocketTransport:
         """Refuse the calls that were sent too often; return how often one of the others was."""
         most, lost = self._policy.unanswered_max, 0
         for call in self._calls.values():
-            if call.waits or call.answer.done():
+            if call.waits or call.done():
                 continue
             call.lost += 1
             lost = max(lost, call.lost)
@@ -556,10 +573,12 @@ class _Pushed:
         if self._closed:
             return
         self._unspent += n
-        kept = min(self._owed, n)
-        self._owed -= kept
-        if n > kept:
-            self._transport.grant(n - kept)
+        if self._owed:
+            kept = min(self._owed, n)
+            self._owed -= kept
+            n -= kept
+        if n:
+            self._transport.grant(n)
 
     def show_life(self) -> None:
         """Tell the relay that this process is alive."""

@@ -87,17 +87,13 @@ class Handler:
             self._returns = _returned(hints)
         except TypeError as error:
             raise TypeError(f"{self._name()}: {error}") from error
+        self._lone = self.parameters[0] if len(self.parameters) == 1 and not self._others else None
         self._required = [parameter.name for parameter in self.parameters if parameter.required]
         self._defaults = {parameter.name: parameter.default for parameter in self.parameters}
 
-    @property
-    def lone(self) -> Parameter | None:
-        """The only parameter, if there is only one."""
-        return self.parameters[0] if len(self.parameters) == 1 and not self._others else None
-
     def input_schema(self) -> dict[str, Any] | None:
         """Return what payloads must look like; None: like anything."""
-        lone = self.lone
+        lone = self._lone
         if not self.parameters and self._others is None:
             return None
         if lone is not None and lone.takes_all:
@@ -130,6 +126,8 @@ class Handler:
         named = self._arguments(payload)
         if self._task is not None:
             named[self._task] = task
+        if not self._positional:
+            return [], named
         positional = [named.pop(name, self._defaults.get(name)) for name in self._positional]
         return positional, named
 
@@ -166,15 +164,22 @@ class Handler:
         named = cast("dict[str, Any]", payload) if isinstance(payload, dict) else None
         if named is None and payload is None and not self._required:
             return {}
-        lone = self.lone
+        lone = self._lone
         if lone is not None and (named is None or lone.is_whole(named)):
             return {lone.name: lone.convert(payload)}
         if named is None:
             raise _misfit("the payload is not an object")
-        missing = [name for name in self._required if name not in named]
-        if missing:
-            raise _misfit(f"the payload lacks {', '.join(missing)}")
-        arguments = {p.name: p.convert(named[p.name]) for p in self.parameters if p.name in named}
+        for name in self._required:
+            if name not in named:
+                missing = [name for name in self._required if name not in named]
+                raise _misfit(f"the payload lacks {', '.join(missing)}")
+        arguments: dict[str, Any] = {}
+        for parameter in self.parameters:
+            name = parameter.name
+            if name in named:
+                value = named[name]
+                exact = type(value) is parameter.hint.exact
+                arguments[name] = value if exact else parameter.convert(value)
         if self._others is not None:
             others = {name: named[name] for name in named if name not in arguments}
             others.pop(self._task or "", None)

@@ -34,7 +34,8 @@ class Hint:
         """
         self.kind = Any if kind is object else understood(kind)
         self.anything = self.kind is Any
-        self._exact = self.kind if self.kind in _EXACT else None
+        self.exact = self.kind if self.kind in _EXACT else None
+        """A type whose values in plain JSON are what they are."""
         self._members = _members(self.kind, mode)
         self._mode: Mode = mode
         self._models: dict[str, Any] = {}
@@ -46,7 +47,7 @@ class Hint:
         Raises:
             msgspec.ValidationError: it does not fit; the message says where.
         """
-        if type(value) is self._exact:
+        if type(value) is self.exact:
             return value
         if not self._members:
             return msgspec.convert(value, self.kind, dec_hook=_validated, str_keys=True)

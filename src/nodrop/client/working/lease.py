@@ -60,17 +60,12 @@ class ActiveTime:
 class Lease:
     """A delivery's lease. Confirmed by an answered ack, and by every answered heartbeat."""
 
-    __slots__ = (
-        "_active",
-        "_confirmed_at",
-        "_renew",
-        "_renewing",
-        "_sure_seconds",
-        "arrived_at",
-        "handling",
-        "lost",
-        "now",
-    )
+    lost = False
+    """The relay said that the delivery is no longer this process's."""
+    handling: asyncio.Task[Any] | None = None
+    """The task that runs the handler, while it does."""
+    _active: ActiveTime | None = None
+    _confirmed_at = float("-inf")
 
     def __init__(
         self,
@@ -89,15 +84,9 @@ class Lease:
                 others are lost.
             renewing: held meanwhile, so that one heartbeat does for all deliveries.
         """
-        self.lost = False
-        """The relay said that the delivery is no longer this process's."""
-        self.handling: asyncio.Task[Any] | None = None
-        """The task that runs the handler, while it does."""
         self.now = now
         self.arrived_at = now()
-        self._active: ActiveTime | None = None
         self._sure_seconds = _SURE_HEARTBEATS * heartbeat_seconds
-        self._confirmed_at = float("-inf")
         self._renew = renew
         self._renewing = renewing
 

@@ -9,7 +9,6 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
 from nodrop.client import tracing
@@ -59,21 +58,10 @@ class Running:
     the handler runs cancels the handler.
     """
 
-    __slots__ = (
-        "_began",
-        "_client",
-        "_ended",
-        "_free",
-        "_handler",
-        "_policy",
-        "_slot",
-        "_stopped",
-        "_working",
-        "key",
-        "lease",
-        "reporting",
-        "task",
-    )
+    reporting = False
+    """The relay is being told something that may end it: its answer counts, nothing else."""
+    _working: asyncio.Task[None] | None = None
+    _stopped = False
 
     def __init__(
         self,
@@ -82,7 +70,7 @@ class Running:
         handler: Handler | None,
         *,
         lease: Lease,
-        slot: AbstractAsyncContextManager[Any],
+        slot: asyncio.Semaphore,
         free: Callable[[], None],
         ended: Callable[["Running"], None],
         policy: Retrying = retrying.DEFAULT,
@@ -94,7 +82,7 @@ class Running:
             client: the worker's connection.
             handler: does the work; None: this agent has no handler for it.
             lease: the delivery's.
-            slot: entered while the handler runs: the capability's bound on how many do.
+            slot: held while the handler runs: the capability's bound on how many do.
             free: lets another delivery come; called once.
             ended: takes this when nothing is left to do.
             policy: how to report again what the relay could not take.
@@ -102,17 +90,13 @@ class Running:
         self.key = key_of(delivery)
         self.lease = lease
         self.task = Task(delivery, client, lease)
-        self.reporting = False
-        """The relay is being told something that may end it: its answer counts, nothing else."""
         self._client = client
         self._handler = handler
         self._slot = slot
         self._free: Callable[[], None] | None = free
         self._ended = ended
         self._policy = policy
-        self._working: asyncio.Task[None] | None = None
-        self._stopped = False
-        self._began = lease.now()
+        self._began = lease.arrived_at
 
     def start(self) -> None:
         """Begin."""
@@ -150,12 +134,16 @@ class Running:
                 return
             self.lease.confirmed(asked_at)
             self.reporting = False
-            async with self._slot:
+            await self._slot.acquire()
+            try:
                 if self.lost:
                     return
                 self._began = self.lease.now()
-                _LOG.info("%s started: attempt %d", self.task.ref, self.task.attempt)
+                if _LOG.isEnabledFor(logging.INFO):
+                    _LOG.info("%s started: attempt %d", self.task.ref, self.key[1])
                 operation, fields = await self._handled(self._handler)
+            finally:
+                self._slot.release()
             if operation is None:  # and nothing may be awaited: a cancellation may be under way
                 return
             self._let_another_come()  # the next delivery may share a commit with this report
@@ -179,7 +167,8 @@ class Running:
         result, raised = None, None
         self.lease.handling = self.working
         try:
-            result = await self._call(handler)
+            with tracing.handling(self.task):
+                result = _plain_result(await self._returned(handler))
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except asyncio.CancelledError as error:
@@ -230,21 +219,20 @@ class Running:
             return
         _LOG.info("%s: cancelled at its timeout of %s", self.task.ref, timeout)
 
-    async def _call(self, handler: Handler) -> Any:
-        with tracing.handling(self.task):
-            try:
-                return _plain_result(await self._returned(handler))
-            except SystemExit as error:
-                # Passed on, it would end the program, and with it the handlers beside this one.
-                raise RuntimeError(f"the handler called sys.exit({error.code!r})") from error
-
     async def _returned(self, handler: Handler) -> Any:
-        payload = self.task.payload
-        if handler.is_async:
-            args, kwargs = handler.bind(self.task, payload)
-            return await handler.function(*args, **kwargs)
+        """Return what the handler returns."""
+        try:
+            if handler.is_async:
+                args, kwargs = handler.bind(self.task, self.task.payload)
+                return await handler.function(*args, **kwargs)
+            return await self._in_thread(handler)
+        except SystemExit as error:
+            # Passed on, it would end the program, and with it the handlers beside this one.
+            raise RuntimeError(f"the handler called sys.exit({error.code!r})") from error
+
+    async def _in_thread(self, handler: Handler) -> Any:
         twin = BlockingTask(self.task, Portal(asyncio.get_running_loop()))
-        args, kwargs = handler.bind(twin, payload)
+        args, kwargs = handler.bind(twin, self.task.payload)
         work = functools.partial(handler.function, *args, **kwargs)
         result = await threads.run(work, name=f"nodrop {self.task.ref}", cancel=twin.cancel)
         return await result if inspect.isawaitable(result) else result
@@ -277,15 +265,12 @@ class Running:
         """Tell the relay, for as long as it takes; return whether it was still ours to tell."""
         self.reporting = True
         # The command id is made here, so that a repeat is known as one.
-        said = {
-            "attempt": self.key[1],
-            **fields,
-            "command_id": self._client.new_id(),
-            "brief": True,
-        }
+        handoff_id, attempt = self.key
+        command_id = self._client.new_id()
+        said = {"attempt": attempt, **fields, "command_id": command_id, "brief": True}
         try:
             try:
-                await self._client.call(operation, said, handoff=self.key[0])
+                await self._client.carried_out(operation, said, handoff_id)
             except UnavailableError as error:
                 await self._repeat(operation, said, error)
         except _GONE as error:
@@ -304,13 +289,12 @@ class Running:
                 failed = {"code": error.code, "reason": reason, "retryable": retryable}
                 return await self._report("fail", failed)
         else:
-            self._log_ending(operation, fields)
-        return not self.lost
+            if operation != "ack" and _LOG.isEnabledFor(logging.INFO):
+                self._log_ending(operation, fields)
+        return not self.lease.lost
 
     def _log_ending(self, operation: str, fields: dict[str, Any]) -> None:
         """Tell how the work ended, without its result: that is nobody's who reads the log."""
-        if operation == "ack" or not _LOG.isEnabledFor(logging.INFO):
-            return
         took = self.lease.now() - self._began
         match operation:
             case "complete":

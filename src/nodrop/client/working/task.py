@@ -37,11 +37,12 @@ class TaskShown(HandoffShown):
     """A delivery: the handoff, and what earlier attempts left for this one."""
 
     def __init__(self, delivery: dict[str, Any]) -> None:
-        super().__init__(delivery["handoff"])
+        self._view = delivery["handoff"]
         self._delivery = delivery
-        self._steps: dict[str, Any] = dict(delivery.get("steps") or {})
-        self._answers: dict[str, Any] = dict(delivery.get("answers") or {})
         self._last_checkpoint: Any = delivery.get("checkpoint")
+
+    _steps: dict[str, Any] | None = None
+    _answers: dict[str, Any] | None = None
 
     @property
     def attempt(self) -> int:
@@ -56,11 +57,15 @@ class TaskShown(HandoffShown):
     @property
     def steps(self) -> dict[str, Any]:
         """The values of recorded steps, by name."""
+        if self._steps is None:
+            self._steps = dict(self._delivery.get("steps") or {})
         return self._steps
 
     @property
     def answers(self) -> dict[str, Any]:
         """The answers so far, by the question's name or its text."""
+        if self._answers is None:
+            self._answers = dict(self._delivery.get("answers") or {})
         return self._answers
 
 
@@ -133,7 +138,7 @@ class Task(TaskShown):
             raise Fail(f"the step {name}: {error}", code="result_invalid") from error
         except CallerError as error:
             raise Fail(f"the step {name}: {error}", code=error.code) from error
-        self._steps[name] = answer["value"]
+        self.steps[name] = answer["value"]
 
     def step_key(self, name: str) -> str:
         """Return the key that `once` hands to the step called `name`."""
@@ -267,7 +272,7 @@ class Task(TaskShown):
             if left.over:
                 raise WaitElapsed(self)
             await self._look(until="unblocked", wait=left.piece())
-        self._answers |= self.view.get("answers") or {}
+        self.answers.update(self.view.get("answers") or {})
 
     async def _look(self, **until: Any) -> None:
         """Read the handoff again. If it went on without us, that is the end of this task."""
