@@ -10,7 +10,7 @@ import msgspec
 from nodrop.client import cursor
 from nodrop.client.cursor import Cursor
 from nodrop.client.dead_letter import DeadLetter
-from nodrop.client.durations import Due, Duration, Wait, spelled_if
+from nodrop.client.durations import Due, Duration, Wait, spelled_given, spelled_if
 from nodrop.client.group import Answers, Group
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Inbox, Item
@@ -19,7 +19,7 @@ from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.transports.calls import Calls
-from nodrop.client.values import fields_of, given, listed, plain, require
+from nodrop.client.values import fields_of, given, given_plain, listed, plain, require
 from nodrop.client.working.hints import shape
 from nodrop.model.errors import CursorUnknownError
 from nodrop.protocol.decoding import encode_strict
@@ -80,29 +80,32 @@ class Client(Calls):
             capability=capability,
             trigger=trigger,
             title=title,
-            payload=plain(payload, "payload"),
             priority=priority,
             expected_outcome=expected_outcome,
-            accept_within=spelled_if(accept_within),
-            update_every=spelled_if(update_every),
-            deadline=spelled_if(deadline),
-            timeout=spelled_if(timeout),
             attempts_max=attempts_max,
-            backoff=plain(backoff, "backoff"),
-            escalation=plain(escalation, "escalation"),
-            then=plain(then, "then"),
             watchers=None if watchers is None else listed(watchers, "watchers"),
             correlation_id=correlation_id,
             parent_id=parent_id,
             idempotency_key=idempotency_key,
             traceparent=traceparent or current_traceparent(),
-            observations=plain(observations, "observations"),
-            parameters=plain(parameters, "parameters"),
-            covariates=plain(covariates, "covariates"),
-            metadata=plain(metadata, "metadata"),
+            **{"from": from_},
         )
-        if from_ is not None:
-            fields["from"] = from_
+        fields |= spelled_given(
+            accept_within=accept_within,
+            update_every=update_every,
+            deadline=deadline,
+            timeout=timeout,
+        )
+        fields |= given_plain(
+            payload=payload,
+            backoff=backoff,
+            escalation=escalation,
+            then=then,
+            observations=observations,
+            parameters=parameters,
+            covariates=covariates,
+            metadata=metadata,
+        )
         if contract is not None:
             require("contract", contract, Contract, "what `contract` returned")
             fields = {**contract.terms, **fields}

@@ -34,13 +34,18 @@ def spelled_if(when: Due | None) -> str | int | float | None:
     return None if when is None else spelled(when)
 
 
+def spelled_given(**times: Due | None) -> dict[str, str | int | float]:
+    """Return the times that were said, as they go over the wire."""
+    return {name: spelled(when) for name, when in times.items() if when is not None}
+
+
 def seconds(duration: Duration) -> float:
     """Return `duration` in seconds.
 
     Raises:
         ValueError: it is not a duration.
     """
-    written = spelled(duration)
+    written = duration if isinstance(duration, str) else spelled(duration)
     if not isinstance(written, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody has types checked
         raise ValueError(f"a {type(written).__name__} is no duration")  # noqa: TRY004  # as for any other
     return parse_duration(written) / SECOND

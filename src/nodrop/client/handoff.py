@@ -57,20 +57,23 @@ class Handoff(HandoffShown):
     rest, such as terms that were left to the relay.
     """
 
+    had_ended = False
+    """The offer was a repeat of one that had ended, and its outcome was not shown."""
+    _id: str | None = None
+    _stored: tuple[Stored, Mapping[str, Any]] | None = None
+    """The answer to the offer and the offer, until somebody wants to see it."""
+    _followed: asyncio.Future[Ended | None] | None = None
+    """The outcome, once the relay has pushed it."""
+    _ended: Ended | None = None
+    """The outcome that was pushed, until somebody wants to see it."""
+    _settling: asyncio.Task[None] | None = None
+    """The relay is being told that it is settled."""
+    _told_settled = False
+    """The relay was told, and nobody waits for its answer."""
+
     def __init__(self, view: dict[str, Any], calls: Calls) -> None:
-        super().__init__(view)
+        self._view = view
         self._calls = calls
-        self._settling: asyncio.Task[None] | None = None
-        """The relay is being told that it is settled."""
-        self._told_settled = False
-        """The relay was told, and nobody waits for its answer."""
-        self._id: str | None = None
-        self._stored: tuple[Stored, Mapping[str, Any]] | None = None
-        """The answer to the offer and the offer, until somebody wants to see it."""
-        self._ended: Ended | None = None
-        """The outcome that was pushed, until somebody wants to see it."""
-        self.had_ended = False
-        """The offer was a repeat of one that had ended, and its outcome was not shown."""
 
     @classmethod
     def made(
@@ -88,9 +91,6 @@ class Handoff(HandoffShown):
         handoff = cls(_offered(offer) | made, calls)
         handoff.had_ended = made["state"] in FINAL and made.get("outcome") is None
         return handoff
-
-    _followed: asyncio.Future[Ended | None] | None = None
-    """The outcome, once the relay has pushed it."""
 
     @property
     def view(self) -> dict[str, Any]:

@@ -38,6 +38,21 @@ class _OpenTelemetry:
         tracer: Any = self.trace.get_tracer(SCOPE)
         return None if isinstance(tracer, self.trace.ProxyTracer) else tracer
 
+    def below(self, traceparent: str | None) -> Any:
+        """Return the context of work in a trace, as the propagator reads what the relay writes."""
+        nowhere = self.context.Context()
+        try:
+            _, trace_id, span_id, flags = (traceparent or "").split("-")
+            span = self.trace.SpanContext(
+                int(trace_id, 16),
+                int(span_id, 16),
+                is_remote=True,
+                trace_flags=self.trace.TraceFlags(int(flags, 16)),
+            )
+        except ValueError:  # an older relay shows none
+            return nowhere
+        return self.trace.set_span_in_context(self.trace.NonRecordingSpan(span), nowhere)
+
 
 @functools.cache
 def _installed() -> _OpenTelemetry | None:
@@ -50,7 +65,7 @@ def _installed() -> _OpenTelemetry | None:
 def current_traceparent() -> str | None:
     """Return where in a trace this code is; None: nowhere, or nobody here knows."""
     otel = _installed()
-    if otel is not None and otel.trace.get_current_span() is not otel.trace.INVALID_SPAN:
+    if otel is not None and otel.context.get_current():  # else there is no span in it
         carrier: dict[str, str] = {}
         otel.propagator.inject(carrier)
         if _FIELD in carrier:
@@ -97,8 +112,7 @@ class _Within:
         self._token: Any = None
 
     def __enter__(self) -> None:
-        above = self._otel.propagator.extract({_FIELD: self._traceparent or ""})
-        self._token = self._otel.context.attach(above)
+        self._token = self._otel.context.attach(self._otel.below(self._traceparent))
 
     def __exit__(self, *_: object) -> None:
         self._otel.context.detach(self._token)
@@ -106,7 +120,7 @@ class _Within:
 
 @contextmanager
 def _span(otel: _OpenTelemetry, tracer: Any, task: HandoffShown) -> Generator[None]:
-    above = otel.propagator.extract({_FIELD: task.traceparent or ""})
+    above = otel.below(task.traceparent)
     span: Any = tracer.start_span(
         f"process {task.view.get('to', '')}".strip(),
         context=above,

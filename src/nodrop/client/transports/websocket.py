@@ -56,19 +56,17 @@ _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
 """What may be different a moment later. A refusal that is the caller's fault is not among them."""
 
 
-class _Call(asyncio.Future[Message]):
-    """The answer to a frame, which is kept until then."""
+_Answer = asyncio.Future[Message]
 
-    __slots__ = ("frame", "lost", "waits")
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        frame: bytes,
-        waits: bool,  # noqa: FBT001  # private, and called often
-    ) -> None:
-        super().__init__(loop=loop)
+class _Call:
+    """A frame, kept until it is answered."""
+
+    __slots__ = ("answer", "frame", "lost", "waits")
+
+    def __init__(self, frame: bytes, answer: _Answer, waits: bool) -> None:  # noqa: FBT001  # private, and called often
         self.frame = frame
+        self.answer = answer
         self.waits = waits
         """Whether no answer is expected before something happens."""
         self.lost = 0
@@ -76,8 +74,8 @@ class _Call(asyncio.Future[Message]):
 
     def refuse(self, error: NodropError) -> None:
         """Have the caller told why there is no answer."""
-        if not self.done():
-            self.set_exception(error)
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class WebSocketTransport:
@@ -294,18 +292,19 @@ class WebSocketTransport:
         finally:
             self._calls.pop(call_id, None)
 
-    def _send(self, call_id: int, frame: bytes, waits: bool = False) -> _Call:  # noqa: FBT001, FBT002  # private, and called often
+    def _send(self, call_id: int, frame: bytes, waits: bool = False) -> _Answer:  # noqa: FBT001, FBT002  # private, and called often
         """Send a frame, over the next connection too until it is answered."""
         if self._ended is not None:
             raise self._ended
-        call = self._calls[call_id] = _Call(asyncio.get_running_loop(), frame, waits)
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = _Call(frame, answer, waits)
         if self._channel is not None:
             self._channel.send(frame)
-        return call
+        return answer
 
     # --- quiet commands -------------------------------------------------------------------------
 
-    def _begin_flush(self) -> _Call:
+    def _begin_flush(self) -> _Answer:
         """Ask whether the quiet commands so far are durable."""
         self._flushing = True
         call_id = next(self._ids)
@@ -423,7 +422,7 @@ class WebSocketTransport:
         for frame in self._told.values():  # before a flush that shall cover them
             channel.send(frame)
         for call in self._calls.values():
-            if not call.done():
+            if not call.answer.done():
                 channel.send(call.frame)
         if self._told and not self._flushing:
             self._begin_flush()  # which bounds how often they are sent
@@ -448,8 +447,8 @@ class WebSocketTransport:
                 self._take_refusal(call_id, message.error)
         elif message.error is not None:
             call.refuse(from_json(message.error))
-        elif not call.done():
-            call.set_result(message)
+        elif not call.answer.done():
+            call.answer.set_result(message)
 
     def _take_push(self, message: Message) -> None:
         """Take what the relay says by itself."""
@@ -489,7 +488,7 @@ class WebSocketTransport:
         """Refuse the calls that were sent too often; return how often one of the others was."""
         most, lost = self._policy.unanswered_max, 0
         for call in self._calls.values():
-            if call.waits or call.done():
+            if call.waits or call.answer.done():
                 continue
             call.lost += 1
             lost = max(lost, call.lost)

@@ -6,6 +6,7 @@ something that cannot be undone, it compares its own clock with the last confirm
 """
 
 import asyncio
+import functools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -20,13 +21,16 @@ MARGIN_HEARTBEATS: Final = 1
 _SURE_HEARTBEATS: Final = Limits().lease_heartbeats - MARGIN_HEARTBEATS
 
 
-def seconds_since_boot() -> float:
-    """Return a clock that never goes back, and that goes on while the machine is suspended."""
+def _clock() -> Callable[[], float]:
     if sys.platform == "linux":
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)  # `time.monotonic` stands still there
-    return time.monotonic()
+        return functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":  # where `time.monotonic` stands still
+        return functools.partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+    return time.monotonic
+
+
+seconds_since_boot: Final = _clock()
+"""A clock that never goes back, and that goes on while the machine is suspended."""
 
 
 class ActiveTime:
