@@ -1,6 +1,7 @@
 """A relay tells its person of loops, storms and orphaned work, once in a while, and of nothing else."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -319,6 +320,75 @@ def test_memory_is_bounded_by_chains_handoffs_and_hops(monkeypatch: pytest.Monke
     known = Patterns()
     for entry in entries(200, correlation_id="c"):
         list(known.read(entry))
-    chain = known.chains.get("c")
-    assert chain is not None
-    assert len(chain.hops) == patterns.DEPTH_MAX
+    assert len(known.chains.get("c")) == patterns.DEPTH_MAX
+
+
+def test_memory_is_bounded_by_the_hops_of_all_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "HOPS_MAX", 90)
+    known = Patterns()
+    for chain in range(10):
+        for entry in entries(20, correlation_id=f"chain {chain}"):
+            list(known.read(entry))
+    assert known.chains.size == sum(len(known.chains.get(f"chain {n}")) for n in range(10)) == 80
+    assert [bool(known.chains.get(f"chain {n}")) for n in range(10)] == [False] * 6 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("event", "kept"), [("completed", 0), ("cancelled", 0), ("settled", 0), ("failed", 200)]
+)
+def test_a_handoff_is_forgotten_when_it_is_over_and_its_chain_is_not(event: str, kept: int) -> None:
+    known = Patterns()
+    for entry in entries(200, correlation_id="c"):
+        list(known.read(entry))
+        ended = msgspec.structs.replace(
+            entry, type=f"handoff.{event}.v1", data=msgspec.Raw(b"{}"), seq=entry.seq + 1_000
+        )
+        list(known.read(ended))
+    assert len(known.hops) == kept
+    assert len(known.chains.get("c")) == patterns.DEPTH_MAX
+
+
+def test_outcomes_that_are_waited_for_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "ENDED_MAX", 20_000)
+    ids = [f"019b76da-a800-7000-8000-{n:012d}" for n in range(30_000)]
+    tracemalloc.start()
+    try:
+        uncollected = findings.Uncollected()
+        for n, handoff in enumerate(ids):
+            uncollected.add(n * 100, handoff)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 19_000 < len(uncollected) <= 20_000
+    assert size < 60 * len(uncollected)
+    kept = ids[-len(uncollected) :]
+    assert uncollected.due(30_000 * 100) == kept
+    assert (len(uncollected), uncollected.due(10**9)) == (0, [])
+
+
+def test_an_outcome_is_not_looked_at_before_its_time() -> None:
+    uncollected = findings.Uncollected()
+    for due_at in (0, MINUTE, 2 * MINUTE):
+        uncollected.add(due_at, str(due_at))
+    assert uncollected.due(MINUTE - 1) == []
+    assert uncollected.due(MINUTE) == ["0", str(MINUTE)]
+    assert uncollected.due(2 * MINUTE) == [str(2 * MINUTE)]
+
+
+async def test_reading_a_page_lets_others_be_served(office: Office) -> None:
+    for n in range(300):
+        await office.offer("x", "a", payload={"n": n})
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    serving = asyncio.create_task(others())
+    try:
+        await office.follower.round(wait="0s")
+    finally:
+        serving.cancel()
+    assert turns >= 300 // findings.TOGETHER - 1

@@ -5,9 +5,10 @@ entry of the log and a notice to `me` with the command that stops it; what was t
 after a while. Where the log grows faster than is read here, the oldest part is skipped.
 """
 
+import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -18,7 +19,7 @@ from nodrop.model.commands import RELAY
 from nodrop.model.errors import CursorUnknownError, NodropError
 from nodrop.model.following import undecided
 from nodrop.model.handoff import Handoff, State
-from nodrop.model.limits import DAY, HOUR, SECOND
+from nodrop.model.limits import DAY, HOUR, MINUTE, SECOND
 from nodrop.model.mail import Kind
 from nodrop.protocol import bodies, canonical
 from nodrop.protocol.entries import Draft, Entry
@@ -50,8 +51,13 @@ WARM: Final = 5_000
 STRIDE: Final = 1_000
 """Entries after which the cursor is kept."""
 PAGE: Final = 500
+TOGETHER: Final = 64
+"""Entries that are read without a pause."""
 ENDED_MAX: Final = 20_000
 """Outcomes whose collection is waited for."""
+_SLOT_MS: Final = MINUTE
+_SLOT_MAX: Final = 1_000
+"""Handoffs that are looked at together; of those that ended within a minute."""
 RAISED_MAX: Final = 10_000
 _WAIT: Final = "60s"
 _DIGEST_BYTES: Final = 8
@@ -161,8 +167,7 @@ class Follower:
         self._patterns = Patterns()
         self._told = Recent[int](RAISED_MAX)
         """When each finding was told last."""
-        self._ended: deque[tuple[int, str]] = deque(maxlen=ENDED_MAX)
-        """(when it should have been collected, handoff), in that order."""
+        self._ended = Uncollected()
         self._read: int | None = None
         self._kept = 0
 
@@ -191,7 +196,7 @@ class Follower:
             self._take_in(entry)
         while after < cursor:
             page = await self._endings.after(self._team, after, wait="0s")
-            for entry in page:
+            async for entry in _in_turns(page):
                 if entry.seq <= cursor:
                     self._take_in(entry)
             if not page:
@@ -229,11 +234,11 @@ class Follower:
             return []
         if entry.type in ENDINGS and entry.handoff_id is not None:
             given = self._findings.outcome_within_ms * ORPHAN_GRACE
-            self._ended.append((round(entry.at + given), entry.handoff_id))
+            self._ended.add(round(entry.at + given), entry.handoff_id)
         return list(self._patterns.read(entry))
 
     async def _read_page(self, page: Iterable[Entry]) -> None:
-        for entry in page:
+        async for entry in _in_turns(page):
             for made in self._take_in(entry):
                 found = await self._livelock(made) if isinstance(made, Repeats) else made
                 if found is not None:
@@ -256,9 +261,7 @@ class Follower:
 
     async def _raise_orphans(self) -> None:
         now = self._clock.now()
-        due: list[str] = []
-        while self._ended and self._ended[0][0] <= now:
-            due.append(self._ended.popleft()[1])
+        due = self._ended.due(now)
         if not due:
             return
         found = await self._store.handoffs([(self._team, id_) for id_ in due])
@@ -276,6 +279,59 @@ class Follower:
             return
         self._told.put(found.about, at)
         await self._findings.raised(self._team, found)
+
+
+class _Slot(msgspec.Struct):
+    first_at: int
+    due_at: int
+    """When the last of them should have been collected."""
+    ids: bytearray
+    count: int = 0
+
+
+class Uncollected:
+    """Handoffs that ended lately, by when their outcomes should have been collected.
+
+    The ids of about a minute are in one buffer. They are kept for a day: as values of their own, they would
+    hold on to the memory around them, of which a wave of requests leaves nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._slots: deque[_Slot] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, due_at: int, handoff_id: str) -> None:
+        """Take in one that ended after the others; what ended longest ago makes room."""
+        last = self._slots[-1] if self._slots else None
+        if last is None or last.count >= _SLOT_MAX or due_at > last.first_at + _SLOT_MS:
+            last = _Slot(first_at=due_at, due_at=due_at, ids=bytearray())
+            self._slots.append(last)
+        last.ids += handoff_id.encode() + b"\n"
+        last.due_at = max(last.due_at, due_at)
+        last.count += 1
+        self._count += 1
+        while self._count > ENDED_MAX and len(self._slots) > 1:
+            self._count -= self._slots.popleft().count
+
+    def due(self, now: int) -> list[str]:
+        """Return those whose time is over, and forget them."""
+        due: list[str] = []
+        while self._slots and self._slots[0].due_at <= now:
+            slot = self._slots.popleft()
+            self._count -= slot.count
+            due += slot.ids.decode().split()
+        return due
+
+
+async def _in_turns(page: Iterable[Entry]) -> AsyncGenerator[Entry]:
+    """Yield entries, with a pause now and then in which others are served."""
+    for number, entry in enumerate(page, 1):
+        yield entry
+        if number % TOGETHER == 0:
+            await asyncio.sleep(0)
 
 
 def _left_alone(handoff: Handoff) -> bool:

@@ -5,8 +5,10 @@ remembered allows it. Everything that is remembered is bounded: what was longest
 forgotten first, so that a pattern may be missed on a very busy relay, and none is made up.
 """
 
+import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -41,7 +43,10 @@ HOT_OFFERS_MAX: Final = 2_000
 """Offers of a capability that are counted; beyond, all counts are halved."""
 
 CHAINS_MAX: Final = 5_000
-HANDOFFS_MAX: Final = 50_000
+HOPS_MAX: Final = 20_000
+"""Hops of all chains that are remembered, about half a kilobyte each."""
+HANDOFFS_MAX: Final = 20_000
+"""Handoffs whose hop is found by their id, until they are completed, cancelled or settled."""
 CAPABILITIES_MAX: Final = 1_000
 DEPTH_MAX: Final = 64
 """Hops of one chain that are remembered."""
@@ -51,6 +56,8 @@ OFFERED: Final = "handoff.offered.v1"
 REASSIGNED: Final = "handoff.reassigned.v1"
 DELIVERED: Final = "handoff.delivered.v1"
 COMPLETED: Final = "handoff.completed.v1"
+CANCELLED: Final = "handoff.cancelled.v1"
+SETTLED: Final = "handoff.settled.v1"
 ESCALATED: Final = "handoff.escalated.v1"
 
 T = TypeVar("T")
@@ -120,11 +127,6 @@ class _Facts(msgspec.Struct):
     capability: str | None = None
 
 
-class _Chain(msgspec.Struct):
-    hops: deque[Hop]
-    brought: dict[str, Hop]
-
-
 _OFFERED: Final = msgspec.json.Decoder(_Offered)
 _FACTS: Final = msgspec.json.Decoder(_Facts)
 
@@ -153,6 +155,10 @@ class Recent(Generic[T]):
         if len(self._values) > self._most:
             self._values.popitem(last=False)
 
+    def drop(self, name: Any) -> None:
+        """Forget a name."""
+        self._values.pop(name, None)
+
     def made(self, name: Any, make: Callable[[], T]) -> T:
         """Return the value of a name, made if there is none."""
         value = self.get(name)
@@ -162,12 +168,47 @@ class Recent(Generic[T]):
         return value
 
 
+class _Chains:
+    """The last hops of chains: so many of each, so many chains, and so many hops of all of them."""
+
+    def __init__(self) -> None:
+        self._hops: OrderedDict[str, list[Hop]] = OrderedDict()
+        self.size = 0
+        """Hops of all chains."""
+
+    def __len__(self) -> int:
+        return len(self._hops)
+
+    def get(self, name: str) -> Sequence[Hop]:
+        """Return the hops of a chain, oldest first."""
+        hops = self._hops.get(name)
+        if hops is None:
+            return ()
+        self._hops.move_to_end(name)
+        return hops
+
+    def add(self, hop: Hop) -> None:
+        """Remember a hop; what was longest not used makes room."""
+        hops = self._hops.setdefault(hop.chain, [])
+        self._hops.move_to_end(hop.chain)
+        hops.append(hop)
+        self.size += 1
+        if len(hops) > DEPTH_MAX:
+            gone = hops.pop(0)
+            self.size -= 1
+            for kept in hops:
+                kept.before = None if kept.before is gone else kept.before
+        while len(self._hops) > CHAINS_MAX or self.size > HOPS_MAX:
+            self.size -= len(self._hops.popitem(last=False)[1])
+
+
 class Patterns:
     """Reads entries, oldest first, and tells what they make."""
 
     def __init__(self) -> None:
-        self.chains = Recent[_Chain](CHAINS_MAX)
+        self.chains = _Chains()
         self.hops = Recent[Hop](HANDOFFS_MAX)
+        """By handoff, as long as something may come of it: a dead letter still escalates."""
         self._load = Recent[_Load](CAPABILITIES_MAX)
 
     def read(self, entry: Entry) -> Iterator[Found | Repeats]:
@@ -184,7 +225,10 @@ class Patterns:
             attempt = _FACTS.decode(entry.data).attempt
             yield from self._of(hop).attempt(entry, hop, retry=attempt > 1)
         elif entry.type == COMPLETED:
+            self.hops.drop(entry.handoff_id)
             yield from self._completed(entry, hop)
+        elif entry.type in {CANCELLED, SETTLED}:
+            self.hops.drop(entry.handoff_id)
         elif entry.type == ESCALATED:
             yield from self._of(hop).escalation(entry, hop)
         elif entry.type == REASSIGNED:
@@ -207,9 +251,7 @@ class Patterns:
             again=event.redrive_of is not None,
         )
         chain = self.chains.get(hop.chain)
-        first = chain is None or not any(
-            h.recipient == hop.recipient and h is not hop for h in chain.hops
-        )
+        first = not any(h.recipient == hop.recipient and h is not hop for h in chain)
         yield from self._of(hop).offer(entry, hop, first=first)
         yield from self._goes_round(hop)
 
@@ -237,13 +279,15 @@ class Patterns:
         capability: str,
         again: bool,
     ) -> Hop:
-        known = self.chains.made(chain, lambda: _Chain(hops=deque(maxlen=DEPTH_MAX), brought={}))
-        before = known.brought.get(sender)
+        # The same few names come again and again: one copy of each is enough.
+        sender, recipient, capability = map(sys.intern, (sender, recipient, capability))
+        known = self.chains.get(chain)
+        before = next((h for h in reversed(known) if h.recipient == sender), None)
         back = before is not None and recipient == before.sender and sender != recipient
         hop = Hop(
             seq=entry.seq,
             at=entry.at,
-            chain=chain,
+            chain=known[0].chain if known else chain,
             handoff=handoff,
             sender=sender,
             recipient=recipient,
@@ -252,13 +296,7 @@ class Patterns:
             before=before,
             alternating=before.alternating + 1 if before is not None and back else 1,
         )
-        if len(known.hops) == DEPTH_MAX:
-            gone = known.hops[0]
-            known.brought = {a: h for a, h in known.brought.items() if h is not gone}
-            for kept in known.hops:
-                kept.before = None if kept.before is gone else kept.before
-        known.hops.append(hop)
-        known.brought[recipient] = hop
+        self.chains.add(hop)
         self.hops.put(handoff, hop)
         return hop
 
@@ -284,11 +322,10 @@ class Patterns:
 
     def _completed(self, entry: Entry, hop: Hop) -> Iterator[Repeats]:
         hop.ended_at, hop.result_seq = entry.at, entry.seq
-        chain = self.chains.get(hop.chain)
-        if chain is None or hop.again:
+        if hop.again:
             return
         one_by_one: list[Hop] = []
-        for h in chain.hops:
+        for h in self.chains.get(hop.chain):
             alike = h.recipient == hop.recipient and h.capability == hop.capability
             # What was offered before the last one ended is a vote or a map.
             later = not one_by_one or h.at >= (one_by_one[-1].ended_at or 0)
@@ -353,6 +390,8 @@ class _Load:
     def __init__(self, capability: str) -> None:
         self._capability = capability
         self._minutes: deque[_Minute] = deque(maxlen=USUAL_MS // MINUTE)
+        self._before = _Minute(at=0)
+        """What there was in all before the window that begins then; the same for a minute."""
         self._recipients: Counter[str] = Counter()
         self._recipients_total = 0
         self._seqs: deque[int] = deque(maxlen=_ENTRIES_MAX)
@@ -395,9 +434,10 @@ class _Load:
             return
         minute.retries += 1
         self._seqs.append(entry.seq)
-        late, early = self._parted(entry.at)
+        late = self._late(entry.at)
         n, r = sum(m.attempts for m in late), sum(m.retries for m in late)
-        usual = _share(sum(m.retries for m in early), sum(m.attempts for m in early))
+        early = self._early(entry.at)
+        usual = _share(early.retries, early.attempts)
         if r < RETRIES_MIN or r <= max(RETRY_SHARE, RETRY_LIFT * usual) * n:
             return
         if binomial_tail(r, n, max(usual, RETRY_SHARE / 2)) >= UNLIKELY:
@@ -409,12 +449,13 @@ class _Load:
         """Count an escalation; it may make a storm of them."""
         self._minute(entry.at).escalations += 1
         self._seqs.append(entry.seq)
-        late, early = self._parted(entry.at)
+        late = self._late(entry.at)
         count = sum(m.escalations for m in late)
         half = sum(m.escalations for m in late if m.at > entry.at - WINDOW_MS // 2)
         if count < ESCALATIONS_MIN or min(half, count - half) < EACH_HALF_MIN:
             return
-        rate = _share(sum(m.escalations for m in early), sum(m.offers for m in early))
+        early = self._early(entry.at)
+        rate = _share(early.escalations, early.offers)
         expected = max(rate * self._work(entry.at), 0.4)
         if count < ESCALATION_LIFT * expected or poisson_tail(count, expected) >= UNLIKELY:
             return
@@ -441,11 +482,23 @@ class _Load:
             self._minutes.append(_Minute(at=begin))
         return self._minutes[-1]
 
-    def _parted(self, at: int) -> tuple[list[_Minute], list[_Minute]]:
-        """Return the minutes of the window that ends now, and those before it."""
-        late = [m for m in self._minutes if m.at > at - WINDOW_MS]
-        early = [m for m in self._minutes if at - USUAL_MS < m.at <= at - WINDOW_MS]
-        return late, early
+    def _late(self, at: int) -> list[_Minute]:
+        """Return the minutes of the window that ends now, the last one first."""
+        return list(takewhile(lambda m: m.at > at - WINDOW_MS, reversed(self._minutes)))
+
+    def _early(self, at: int) -> _Minute:
+        """Return the sum of the minutes before that window."""
+        begin = (at - WINDOW_MS) // MINUTE * MINUTE
+        if self._before.at != begin:
+            early = [m for m in self._minutes if at - USUAL_MS < m.at <= begin]
+            self._before = _Minute(
+                at=begin,
+                offers=sum(m.offers for m in early),
+                attempts=sum(m.attempts for m in early),
+                retries=sum(m.retries for m in early),
+                escalations=sum(m.escalations for m in early),
+            )
+        return self._before
 
     def _work(self, at: int) -> int:
         """Return the most work of any window of the last hour or so: what escalates came earlier."""
