@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from nodrop.log.port import Store, Token
+from nodrop.log.port import Key, Store, Token
 from nodrop.model.errors import ForbiddenError, UnauthenticatedError
 from nodrop.model.roles import Role
 from nodrop.protocol.identity.invitations import PREFIX
@@ -21,6 +21,8 @@ from nodrop.relay.ports import Clock
 from nodrop.relay.shows import Caller
 
 ROLES: Final = tuple(role.value for role in Role)
+REVOKED_MAX: Final = 1_024
+"""Revoked tokens that are remembered, so that revoking one again is answered as the first time."""
 
 
 class Access:
@@ -42,7 +44,8 @@ class Access:
         self._invitations = invitations
         self._links = links
         self._tokens: dict[str, Token] = {}
-        self._by_id: dict[tuple[str, str], Token] = {}
+        self._by_id: dict[Key, Token] = {}
+        self._revoked: dict[Key, Token] = {}
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all."""
@@ -51,23 +54,29 @@ class Access:
 
     def put(self, token: Token) -> None:
         """Know a token, new or revoked."""
-        self._tokens[token.secret_sha256] = token
-        self._by_id[token.team, token.id] = token
-        if token.revoked_at is not None:
-            self.revocations.revoked(token.team, token.id)
+        key = (token.team, token.id)
+        if token.revoked_at is None:
+            self._tokens[token.secret_sha256] = self._by_id[key] = token
+            return
+        self._tokens.pop(token.secret_sha256, None)
+        self._by_id.pop(key, None)
+        self._revoked[key] = token
+        if len(self._revoked) > REVOKED_MAX:
+            del self._revoked[next(iter(self._revoked))]
+        self.revocations.revoked(token.team, token.id)
 
     def is_token(self, secret: str) -> bool:
         """Whether `secret` is a token that is good."""
         return self._holder(self._tokens.get(hashed(secret))) is not None
 
     def of(self, team: str) -> list[Token]:
-        """Return every token that a team ever had, oldest first."""
+        """Return every good token of a team, oldest first."""
         mine = [token for token in self._by_id.values() if token.team == team]
         return sorted(mine, key=lambda token: (token.created_at, token.id))
 
     def find(self, team: str, token_id: str) -> Token | None:
-        """Return a token of a team by its id."""
-        return self._by_id.get((team, token_id))
+        """Return a token of a team by its id: one that is good, or was lately revoked."""
+        return self._by_id.get((team, token_id)) or self._revoked.get((team, token_id))
 
     def authenticate(self, secret: str, *, address: str | None = None) -> Caller:
         """Return who holds `secret`. Looked up by hash, so timing tells nothing about it."""
@@ -85,7 +94,7 @@ class Access:
 
     @staticmethod
     def _holder(token: Token | None) -> Caller | None:
-        if token is None or token.revoked_at is not None:
+        if token is None:
             return None
         return Caller(
             team=token.team,
@@ -107,8 +116,7 @@ class Access:
             ForbiddenError: it may not do this, whatever it is about.
         """
         if caller.token_id is not None:
-            token = self._by_id.get((caller.team, caller.token_id))
-            if token is None or token.revoked_at is not None:
+            if (caller.team, caller.token_id) not in self._by_id:
                 raise UnauthenticatedError
         elif caller.key_id is not None:
             if not self._keys.good(caller.team, caller.key_id, now=self._clock.now()):

@@ -132,6 +132,8 @@ class People:
             token = await self._mint(caller, request.agent, request.role, secret, request.label)
         finally:
             self._minting[holder] -= 1
+            if not self._minting[holder]:
+                del self._minting[holder]
         return views.TokenAnswer(
             token_id=token.id, agent=token.agent, role=token.role, token=secret
         )
@@ -140,7 +142,7 @@ class People:
         """Refuse one token more than an agent may have made for itself."""
         team, agent = holder
         most = self._engine.limits.tokens_per_agent_max
-        good = sum(t.agent == agent and t.revoked_at is None for t in self._access.of(team))
+        good = sum(t.agent == agent for t in self._access.of(team))
         if good + self._minting[holder] >= most:
             raise LimitReachedError(
                 f"{agent} has {most} tokens",
@@ -237,9 +239,7 @@ class People:
                 created_at=format_time(token.created_at),
             )
             for token in self._access.of(caller.team)
-            if token.revoked_at is None
-            and agent in {None, token.agent}
-            and (caller.operator or token.agent == caller.agent)
+            if agent in {None, token.agent} and (caller.operator or token.agent == caller.agent)
         ]
 
     async def revoke_token(self, caller: Caller, token_id: str) -> views.TokenAnswer:
