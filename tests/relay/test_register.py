@@ -44,6 +44,16 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return schemas
 
 
+def test_schemas_that_were_dropped_are_made_ready_again(compiled: list[dict[str, Any]]) -> None:
+    register = Register(DEFAULT)
+    published(register, 1, {"type": "integer"})
+    assert [problems(register, 1, "x") for _ in range(2)] == [1, 1]
+    assert len(compiled) == 1
+    register.shed()
+    assert [problems(register, 1, payload) for payload in ("x", 1)] == [1, 0]
+    assert len(compiled) == 2
+
+
 def test_older_manifests_are_kept_up_to_a_bound_and_can_be_recalled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

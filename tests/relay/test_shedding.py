@@ -12,6 +12,7 @@ from nodrop.log.port import Page, Team
 from nodrop.log.sqlite import SQLiteStore
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests as r
+from nodrop.protocol.times import format_time
 from nodrop.relay.relay import Caller, Relay
 from nodrop.testing.handoffs import TEAM
 
@@ -49,6 +50,23 @@ async def test_a_handoff_goes_on_after_its_caches_were_dropped(
     assert [entry.type.split(".")[1] for entry in log.entries] == [
         *("offered", "delivered", "accepted", "updated", "completed", "outcome_delivered"),
     ]
+
+
+async def test_everything_that_can_be_made_again_is_dropped(
+    started: Callable[[Any, Limits], Awaitable[Relay]], file: SQLiteStore
+) -> None:
+    relay = await started(file, DEFAULT)
+    made: Any = (await relay.call(SENDER, "offer", r.Offer(to="code_agent", title="Fix"))).answer
+    view: Any = (
+        await relay.call(SENDER, "get_handoff", r.GetHandoff(), reference=made.handoff.id)
+    ).answer
+    assert format_time.cache_info().currsize > 0
+    await relay.shed()
+    assert format_time.cache_info().currsize == 0
+    again: Any = (
+        await relay.call(SENDER, "get_handoff", r.GetHandoff(), reference=made.handoff.id)
+    ).answer
+    assert again == view
 
 
 async def test_caches_are_dropped_between_units_of_work(file: SQLiteStore) -> None:

@@ -40,7 +40,7 @@ _COLLECTING_MAX: Final = 1_000
 _COLLECT_SECONDS_MAX: Final = 0.05
 """A collection that would take longer is put off: it takes as long as there is much in use."""
 _PUT_OFF_SECONDS_MAX: Final = 3_600.0
-AMPLE_PAGES: Final = 240 * 1024 * 1024 // mmap.PAGESIZE
+AMPLE_PAGES: Final = 224 * 1024 * 1024 // mmap.PAGESIZE
 """With more than this in use, caches are dropped: a busy relay needs less."""
 _SHED_SECONDS: Final = 30.0
 """Caches are dropped no more often than this."""

@@ -300,6 +300,12 @@ def _receipt(receipt: Receipt) -> ReceiptView:
     )
 
 
+def forget_shown() -> None:
+    """Forget the receipts and times that are kept because they are often shown again."""
+    _receipt.cache_clear()
+    format_time.cache_clear()
+
+
 def ref(h: Handoff) -> str:
     """Return the human reference: `inbox_monitor/msg_123`, or the id where there is no key."""
     return f"{h.sender}/{h.key}" if h.key else h.id

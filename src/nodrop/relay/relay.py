@@ -25,6 +25,7 @@ from nodrop.model.names import ANONYMOUS
 from nodrop.protocol import requests, views
 from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.requests import Request
+from nodrop.protocol.showing import forget_shown
 from nodrop.relay.alarms import Alarms
 from nodrop.relay.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
 from nodrop.relay.bodies import Bodies
@@ -375,6 +376,8 @@ class Relay:
         """Drop from memory what can be read again: it is short."""
         self._bodies.clear()
         self._shows.clear()
+        self._register.shed()
+        forget_shown()
         await self._store.shed()
 
     async def require_store(self) -> None:

@@ -324,6 +324,10 @@ class Register:
             self._bound_checks()
         return problems
 
+    def shed(self) -> None:
+        """Forget the checks: each can be made ready again."""
+        self._checks.clear()
+
     def _bound_checks(self) -> None:
         """Forget the checks that were used longest ago, where all weigh too much; never the last."""
         kept = list(self._checks.items())
