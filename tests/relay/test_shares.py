@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
 from nodrop.app import open_relay
-from nodrop.model.errors import InvalidRequestError, UnavailableError
+from nodrop.model.errors import InvalidRequestError, QueueFullError, UnavailableError
 from nodrop.model.limits import DEFAULT
 from nodrop.protocol.coordination.talk_requests import ListTopics
 from nodrop.protocol.requests import GetInbox
@@ -131,6 +132,21 @@ async def test_paced_work_that_waits_for_its_turn_can_be_cancelled(shares: Share
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ended == ["is over"]
+
+
+async def test_paced_work_is_refused_where_too_much_of_it_waits() -> None:
+    limits = msgspec.structs.replace(DEFAULT, reads_waiting_per_agent_max=2)
+    shares = Shares(limits, used=time.thread_time)
+    shares.spent(MALLORY, 10 * COSTLY_SECONDS)
+
+    async def poll() -> None:
+        pass
+
+    works = [shares.measured(MALLORY, poll(), paced=True) for _ in range(5)]
+    waiting = [asyncio.create_task(_awaited(work)) for work in works]
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    shares.close()
+    assert [type(each) for each in found] == [type(None)] * 3 + [QueueFullError] * 2
 
 
 async def test_the_time_of_a_poll_is_counted_for_its_agent(tmp_path: Path) -> None:

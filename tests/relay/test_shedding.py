@@ -5,11 +5,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nodrop.app import machine
 from nodrop.log.port import Page, Team
 from nodrop.log.sqlite import SQLiteStore
+from nodrop.model.errors import QueueFullError
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests as r
 from nodrop.protocol.times import format_time
@@ -67,6 +69,46 @@ async def test_everything_that_can_be_made_again_is_dropped(
         await relay.call(SENDER, "get_handoff", r.GetHandoff(), reference=made.handoff.id)
     ).answer
     assert again == view
+
+
+async def test_reads_of_one_agent_beyond_a_bound_are_refused(
+    started: Callable[[Any, Limits], Awaitable[Relay]],
+    file: SQLiteStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounds = msgspec.structs.replace(DEFAULT, reads_per_agent_max=2, reads_waiting_per_agent_max=3)
+    relay = await started(file, bounds)
+    made: Any = (await relay.call(SENDER, "offer", r.Offer(to="code_agent", title="Fix"))).answer
+    about = made.handoff.id
+    read, goes_on, refusals = file.bodies, asyncio.Event(), asyncio.Queue[str]()
+
+    async def slow(*places: Any) -> Any:
+        await goes_on.wait()
+        return await read(*places)
+
+    monkeypatch.setattr(file, "bodies", slow)
+
+    async def ask(name: str, request: Any, reference: str | None) -> str:
+        try:
+            await relay.call(SENDER, name, request, reference=reference)
+        except QueueFullError:
+            refusals.put_nowait(name)
+            return "refused"
+        return "seen"
+
+    for name, request, reference, seen in (
+        ("get_handoff", r.GetHandoff(), about, 5),
+        ("list_handoffs", r.ListHandoffs(), None, 4),
+    ):
+        await relay.shed()
+        goes_on.clear()
+        asking = [asyncio.create_task(ask(name, request, reference)) for _ in range(9)]
+        async with asyncio.timeout(SECONDS_MAX):
+            for _ in range(9 - seen):
+                await refusals.get()
+            goes_on.set()
+            told = await asyncio.gather(*asking)
+        assert sorted(told) == ["refused"] * (9 - seen) + ["seen"] * seen
 
 
 async def test_caches_are_dropped_between_units_of_work(file: SQLiteStore) -> None:

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from nodrop.model.errors import QueueFullError
 from nodrop.relay.room import Turns
 
 ALICE, MALLORY = ("default", "alice"), ("default", "mallory")
@@ -70,6 +71,25 @@ async def test_who_gives_up_loses_no_turn_for_those_behind() -> None:
     await fifth
 
 
+async def test_a_line_has_room_for_so_many() -> None:
+    turns = Turns(1)
+    queue = Queue(turns)
+    asked = [queue.ask(f"alice {n}") for n in range(3)]
+    await settled()
+    with pytest.raises(QueueFullError, match="2 requests of alice wait"):
+        async with turns.turn(ALICE, waiting_max=2):
+            pass
+    async with turns.turn(MALLORY, waiting_max=2):
+        pass
+    asked[1].cancel()
+    await settled()
+    late = asyncio.create_task(turns.turn(ALICE, waiting_max=2).__aenter__())
+    for end in queue.ends.values():
+        end.set()
+    await asyncio.gather(*asked, late, return_exceptions=True)
+    assert late.exception() is None
+
+
 class Compared(asyncio.Future[Any]):
     """A future that counts how often it is compared with another."""
 
@@ -90,8 +110,8 @@ class SemaphoreTurns(Turns):
         super().__init__(most)
         self._semaphore = asyncio.Semaphore(most)
 
-    def turn(self, key: tuple[str, str]) -> Any:
-        del key
+    def turn(self, key: tuple[str, str], *, waiting_max: int | None = None) -> Any:
+        del key, waiting_max
         return self._semaphore
 
 

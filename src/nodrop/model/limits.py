@@ -140,6 +140,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of bodies after which a page ends, whatever its `limit`; its cursor goes on from there."""
     reads_per_agent_max: int = 4
     """Answers with bodies that are made for one agent at a time; more wait in line."""
+    reads_waiting_per_agent_max: int = 4_096
+    """Requests of one agent that wait in that line, or for its share of time; `queue_full`."""
     costly_percent: int = 25
     """Share of the relay's time for one agent's requests that take over 5 ms each; more wait."""
     waits_per_agent_max: int = 20_000

@@ -466,7 +466,8 @@ class Relay:
         if not getattr(request, "wait", 0):
             if looks or OPERATIONS[operation].changes:
                 return await self._carry_out(caller, operation, request, reference, name)
-            async with self._reads.turn(key):
+            waiting_max = self.limits.reads_waiting_per_agent_max
+            async with self._reads.turn(key, waiting_max=waiting_max):
                 return await self._carry_out(caller, operation, request, reference, name)
         if not looks:  # who waits for a handoff is counted where it is followed
             self._polls.enter(key)

@@ -247,13 +247,19 @@ class Turns:
         self._lines: dict[Key, _Line] = {}
 
     @asynccontextmanager
-    async def turn(self, key: Key) -> AsyncGenerator[None]:
-        """Enter when it is the agent's turn."""
+    async def turn(self, key: Key, *, waiting_max: int | None = None) -> AsyncGenerator[None]:
+        """Enter when it is the agent's turn.
+
+        Raises:
+            QueueFullError: `waiting_max` wait already.
+        """
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(self._most)
         if line.free:
             line.free -= 1
+        elif waiting_max is not None and len(line.waiting) >= waiting_max:
+            raise _too_many_wait(key, len(line.waiting))
         else:
             await self._wait(key, line)
         try:
@@ -285,6 +291,13 @@ class Turns:
             del self._lines[key]
 
 
+def _too_many_wait(key: Key, count: int) -> QueueFullError:
+    return QueueFullError(
+        f"{count} requests of {key[1]} wait",
+        next_step="Ask for fewer things at a time, or look without `wait`.",
+    )
+
+
 class Aside(Protocol):
     """Does something that takes long on a thread, for an agent, and waits for it."""
 
@@ -305,6 +318,7 @@ class Shares:
         """Go by `used`, seconds of processor time: a busy machine is no agent's doing."""
         self.used = used
         self._waits_per_second = 100 / limits.costly_percent - 1
+        self._waiting_max = limits.reads_waiting_per_agent_max
         self._free_at: dict[Key, float] = {}
         self._turns = Turns(1)
         self._aside = Turns(1)
@@ -339,11 +353,11 @@ class Shares:
             del self._free_at[key]
         return self._slices.get(key, 0.0) < SLICE_SECONDS
 
-    async def turn(self, key: Key) -> None:
-        """Return when an agent has time again; its requests wait in line."""
+    async def turn(self, key: Key, *, waiting_max: int | None = None) -> None:
+        """Return when an agent has time again; its requests wait in line, at most `waiting_max`."""
         if self.is_free(key):
             return
-        async with self._turns.turn(key):
+        async with self._turns.turn(key, waiting_max=waiting_max):
             while not self.is_free(key):
                 now = asyncio.get_running_loop().time()
                 await asyncio.sleep(max(self._free_at.get(key, now) - now, 0))
@@ -377,8 +391,8 @@ class Shares:
     ) -> Generator[Any, Any, T]:
         """Return what `work` returns, its time counted for an agent.
 
-        What is `paced` also waits for the agent's turn before each of its steps. It must hold nothing
-        meanwhile that others wait for.
+        What is `paced` also waits for the agent's turn before each of its steps, and is refused where
+        too many wait. It must hold nothing meanwhile that others wait for.
         """
         used = self.used
         step: Callable[[Any], Any] = work.send
@@ -388,7 +402,7 @@ class Shares:
             while True:
                 if paced and not self.is_free(key):
                     try:
-                        yield from self.turn(key).__await__()
+                        yield from self.turn(key, waiting_max=self._waiting_max).__await__()
                     except BaseException as error:  # noqa: BLE001  # work is told, and decides
                         step, value = work.throw, error
                 began = used()
@@ -420,10 +434,7 @@ class Waits:
             QueueFullError: that is one too many.
         """
         if self._waiting[key] >= self._most:
-            raise QueueFullError(
-                f"{self._waiting[key]} requests of {key[1]} wait",
-                next_step="Wait for fewer things at a time, or look without `wait`.",
-            )
+            raise _too_many_wait(key, self._waiting[key])
         self._waiting[key] += 1
 
     def leave(self, key: Key) -> None:

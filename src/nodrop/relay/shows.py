@@ -5,6 +5,7 @@ Reads only. Who may see a handoff is decided here, and nowhere else.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -139,8 +140,13 @@ class Shows:
         self._page_bytes_max = limits.page_bytes_max
         self._left_bytes_max = limits.left_bytes_max
         self._turns = Turns(limits.reads_per_agent_max)
+        self._waiting_max = limits.reads_waiting_per_agent_max
         self._kept: dict[Key, tuple[Terms, bytes | None, views.HandoffView]] = {}
         self._digest_keys: dict[str, bytes] = {}
+
+    def _turn(self, team: str, reader: str) -> AbstractAsyncContextManager[None]:
+        """Return what is entered when it is an agent's turn to be shown what it asked for."""
+        return self._turns.turn((team, reader), waiting_max=self._waiting_max)
 
     async def handoff(
         self,
@@ -225,7 +231,7 @@ class Shows:
         """Return handoffs as `caller` may see them."""
         if not caller.sees_bodies:
             return await self.outlines(handoffs)
-        async with self._turns.turn((caller.team, caller.agent)):
+        async with self._turn(caller.team, caller.agent):
             return await self.handoffs(handoffs, reader=None if caller.observer else caller.agent)
 
     async def page(
@@ -236,7 +242,7 @@ class Shows:
             return await self.outlines(handoffs)
         reader = None if caller.observer else caller.agent
         shown: list[views.HandoffView] = []
-        async with self._turns.turn((caller.team, caller.agent)):
+        async with self._turn(caller.team, caller.agent):
             few = _Few(handoffs, self._page_bytes_max)
             while chosen := few.next():
                 more, bytes_more = await self._measured(chosen, reader=reader)
@@ -439,7 +445,7 @@ class Shows:
         await self._know_places(handoffs.values())
         bodies: dict[BodyKey, bytes | None] = {}
         read = 0
-        async with self._turns.turn((team, reader)):
+        async with self._turn(team, reader):
             few = _Few(mails, self._page_bytes_max)
             while chosen := few.next():
                 wanted = _named_by(chosen, team, handoffs) - bodies.keys()
@@ -495,7 +501,7 @@ class Shows:
         }
         key = await self._digest_key(caller.team) if readable else b""
         shown: list[views.EntryView] = []
-        async with self._turns.turn((caller.team, caller.agent)):
+        async with self._turn(caller.team, caller.agent):
             few = _Few(entries, self._page_bytes_max)
             while chosen := few.next():
                 seqs = [e.seq for e in chosen if e.seq in readable]
