@@ -23,7 +23,7 @@ def test_the_cache_takes_about_as_much_memory_as_it_may_whatever_it_holds(
     try:
         for number in range(8 * MIB // (size + 300)):
             handoff_id = f"019b76da-a800-7000-8000-{number // 4:012d}"
-            bodies.put(("default", handoff_id, number % 4), bytes(size))
+            bodies.keep({("default", handoff_id, number % 4): bytes(size)})
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -36,9 +36,9 @@ def test_the_oldest_goes_first_and_what_was_used_counts_as_new(
     monkeypatch.setattr("nodrop.relay.bodies.BYTES_MAX", 10_000)
     bodies = Bodies(cast("Store", MemoryStore()))
     for name in ("a", "b"):
-        bodies.put(("default", name, 1), bytes(4_000))
+        bodies.keep({("default", name, 1): bytes(4_000)})
     assert bodies.cached(("default", "a", 1)) == bytes(4_000)
-    bodies.put(("default", "c", 1), bytes(4_000))
+    bodies.keep({("default", "c", 1): bytes(4_000)})
     assert bodies.cached(("default", "a", 1)) == bytes(4_000)
     with pytest.raises(MissingBodyError):
         bodies.cached(("default", "b", 1))
@@ -56,8 +56,8 @@ async def test_what_is_fetched_does_not_push_out_what_was_asked_for_with_it(
     monkeypatch.setattr("nodrop.relay.bodies.BYTES_MAX", 10_000)
     bodies = Bodies(cast("Store", Shelf()))
     result, payload = ("default", "a", 2), ("default", "a", 1)
-    bodies.put(result, b"the result")
-    bodies.put(("default", "b", 1), bytes(4_000))
+    bodies.keep({result: b"the result"})
+    bodies.keep({("default", "b", 1): bytes(4_000)})
     assert await bodies.fetch([result, payload]) == {
         result: b"the result",
         payload: bytes(8_000),

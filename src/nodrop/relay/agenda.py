@@ -84,5 +84,7 @@ class Agenda:
                 await self._rearm.wait()
 
     def _earliest(self) -> int | None:
-        times = (self._next_due, self._leases.next_check())
-        return min((t for t in times if t is not None), default=None)
+        due, check = self._next_due, self._leases.next_check()
+        if due is None or check is None:
+            return check if due is None else due
+        return min(due, check)

@@ -279,7 +279,7 @@ class Batch:
     @property
     def processes_gone(self) -> Sequence[Key]:
         """The processes that are dropped."""
-        return sorted(self._processes_gone)
+        return sorted(self._processes_gone) if self._processes_gone else ()
 
     def register(self, agent: Agent, manifest: bytes) -> None:
         """Keep an agent and its manifest as sent."""
@@ -341,7 +341,7 @@ class Batch:
         """Return everything that must be written."""
         return Changes(
             entries=self._drafts,
-            rows=[row_of(handoff) for handoff in self.touched],
+            rows=[row_of(self._handoffs[key]) for key in self._changed],
             keys=list(self._keys.values()),
             processes=list(self._processes.values()),
             processes_gone=self.processes_gone,
@@ -354,7 +354,8 @@ class Batch:
     def takeable_by_recipient(self) -> dict[Key, list[Handoff]]:
         """Return what changed and may be handed over now, by (team, recipient)."""
         by_recipient: dict[Key, list[Handoff]] = {}
-        for handoff in self.touched:
+        for key in self._changed:
+            handoff = self._handoffs[key]
             if takeable(handoff):
                 by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
         return by_recipient
@@ -365,11 +366,11 @@ class Batch:
         return len(self._changed)
 
     @property
+    def before(self) -> list[Handoff | None]:
+        """Every handoff that changed, as it was before the batch: in the order of the rows of `changes`."""
+        return list(self._changed.values())
+
+    @property
     def changed(self) -> list[tuple[Handoff | None, Handoff]]:
         """Every handoff that changed: as it was before the batch, and as it is now."""
         return [(before, self._handoffs[key]) for key, before in self._changed.items()]
-
-    @property
-    def touched(self) -> list[Handoff]:
-        """Every handoff that changed, as it is now."""
-        return [self._handoffs[key] for key in self._changed]

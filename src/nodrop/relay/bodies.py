@@ -5,7 +5,7 @@ and then by the requester; this saves the store those reads. Bounded in bytes, o
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from nodrop.log.port import Store
@@ -38,14 +38,17 @@ class Bodies:
         self._bytes = 0
         self._erasures = 0
 
-    def put(self, key: BodyKey, body: bytes | None) -> None:
-        """Keep a body that is committed; None: the store has none."""
-        self.drop(key)
-        self._kept[key] = body
-        self._bytes += _OVERHEAD_BYTES + len(body or b"")
-        while self._bytes > BYTES_MAX:
-            _, oldest = self._kept.popitem(last=False)
-            self._bytes -= _OVERHEAD_BYTES + len(oldest or b"")
+    def keep(self, bodies: Mapping[BodyKey, bytes | None]) -> None:
+        """Keep bodies that are committed; None: the store has none."""
+        kept = self._kept
+        for key, body in bodies.items():
+            if key in kept:
+                self.drop(key)
+            kept[key] = body
+            self._bytes += _OVERHEAD_BYTES + (len(body) if body else 0)
+            while self._bytes > BYTES_MAX:
+                _, oldest = kept.popitem(last=False)
+                self._bytes -= _OVERHEAD_BYTES + len(oldest or b"")
 
     def drop(self, key: BodyKey) -> None:
         """Forget a body."""
@@ -88,6 +91,6 @@ class Bodies:
             for place in places:
                 found[team, *place] = bodies.get(place)
         # What was read before an erasure must not come back by being kept after it.
-        for key, body in found.items() if erasures == self._erasures else ():
-            self.put(key, body)
+        if erasures == self._erasures:
+            self.keep(found)
         return cached | found

@@ -96,8 +96,7 @@ class Engine:
 
     def grant(self, taker: Taker, n: int) -> None:
         """Let a connection have more work."""
-        self.takers.grant(taker, n, now=self._clock.now())
-        if taker.free > 0:
+        if self.takers.grant(taker, n, now=self._clock.now()):
             self.wake.set()
 
     def hear(self, team: str, process: str, now: int) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ from nodrop.log.port import Changes, Key, Wanted
 from nodrop.model.errors import NodropError
 from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch, Happened
+from nodrop.relay.bodies import BodyKey
 
 T = TypeVar("T")
 
@@ -121,10 +122,13 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     """What a commit made true, for those who wait."""
 
     at: int
-    handoffs: Sequence[Handoff]
-    changed: Sequence[tuple[Handoff | None, Handoff]]
-    """Each of them as it was before, and as it is."""
-    happened: Sequence[Happened]
-    seqs: Sequence[int]
-    teams: frozenset[str]
     changes: Changes
+    seqs: Sequence[int]
+    """Of its entries."""
+    before: Sequence[Handoff | None]
+    """What each of its rows was before."""
+    happened: Sequence[Happened]
+    bodies: Mapping[BodyKey, bytes | None]
+    """What came with the events; None where no words were said."""
+    counts: Mapping[tuple[str, str], int]
+    """How many of its entries there are, by (team, type)."""

@@ -10,6 +10,7 @@ requests: a `Job` brings what it wants loaded and a function that decides.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -158,12 +159,16 @@ class Loop:
 
     async def _commit(self, jobs: list[Job[Any]]) -> None:
         now = self._clock.now()
-        for team, process in (job.held for job in jobs if job.held and job.alive):
-            # A process that waits for its job to be decided is not silent.
-            self._engine.leases.hear(team, process, now)
-            self._engine.takers.hear(team, process, now)
+        for job in jobs:
+            if job.alive and job.held:
+                # A process that waits for its job to be decided is not silent.
+                self._engine.leases.hear(*job.held, now)
+                self._engine.takers.hear(*job.held, now)
         to_check = self._engine.takers.to_check()
         silent = self._engine.leases.to_check(now)
+        if not (jobs or to_check or self._timers.has_work(silent, now, set_back=self._set_back)):
+            self._engine.agenda.rearm()
+            return
         served: Served = {}
         try:
             await self._transact_at_last(jobs, to_check, silent, served, now)
@@ -218,10 +223,14 @@ class Loop:
             self._engine.batch = batch
             if self._catch_up is not None:  # another node may have heard of them since
                 self._engine.leases.learn(batch.processes, up_since=self._engine.up_since)
-            await self._timers.look_after(silent, tx, batch, set_back=self._set_back)
+            if self._timers.has_work(silent, now, set_back=self._set_back):
+                await self._timers.look_after(silent, tx, batch, set_back=self._set_back)
             answers = [self._decide(job, batch) for job in jobs]
-            await self._consequences.look_after(tx, batch)
-            if await self._deliveries.serve(tx, batch, to_check, served):
+            if self._consequences.follow_from(batch):
+                await self._consequences.look_after(tx, batch)
+            if (to_check or batch.touches) and await self._deliveries.serve(
+                tx, batch, to_check, served
+            ):
                 await self._consequences.look_after(tx, batch)
                 self._engine.feed(batch.takeable_by_recipient())  # what follows is delivered next
             self._mark_outcomes(batch)
@@ -231,22 +240,22 @@ class Loop:
             seqs = await tx.append(changes)
         # From here on it is true.
         self._set_back = False
-        self._timers.note_leases(silent, batch)
-        for key, body in batch.bodies.items():
-            self._bodies.put(key, body)
-        await self._timers.note_due(changes, now, alone=self._catch_up is None)
+        self._bodies.keep(batch.bodies)
+        if self._engine.agenda.is_due(now):
+            await self._timers.read_on(now, alone=self._catch_up is None)
+        self._timers.note(silent, batch, changes)
         self._answer(jobs, answers, seqs)
         for taker, handoffs in served.values():
             self._engine.takers.served(taker, handoffs)
-        if teams := frozenset(draft.team for draft in changes.entries):
+        if changes.entries:
             self._committed(
                 Committed(
                     at=now,
-                    handoffs=batch.touched,
-                    changed=batch.changed,
+                    before=batch.before,
                     happened=batch.happened,
+                    bodies=batch.bodies,
                     seqs=seqs,
-                    teams=teams,
+                    counts=Counter([(draft.team, draft.type) for draft in changes.entries]),
                     changes=changes,
                 )
             )
@@ -315,7 +324,7 @@ class Loop:
 
     def _mark_outcomes(self, batch: Batch) -> None:
         """Record that an outcome is sent, in the commit of the outcome, where somebody waits."""
-        for handoff in batch.touched:
+        for _, handoff in batch.changed:
             if (
                 handoff.outcome is not None
                 and handoff.settled_at is None

@@ -688,21 +688,27 @@ class Relay:
         return stop_both
 
     def _committed(self, committed: Committed) -> None:
+        changes, watched = committed.changes, self._reading.handoffs
         activity.tell(committed)
-        self._room.note(committed.changed, committed.changes.entries)
+        for before, row in zip(committed.before, changes.rows, strict=True):
+            self._room.note(before, row.handoff)
+        self._room.note_sizes((row.handoff for row in changes.rows), committed.bodies)
         self._figures.note(committed)
-        for agent, manifest in committed.changes.agents:
+        for agent, manifest in changes.agents:
             self._register.put(agent, manifest)
-        self._identity.committed(committed.changes)
+        self._identity.committed(changes)
         if self._standings.note(committed, self._register):
             self._tasks.spawn(self._standings.write())
-        for handoff in committed.handoffs:
+        for row in changes.rows:
+            handoff = row.handoff
             self._queues.note(handoff)
             self._waiting.note(handoff)
             self._following.committed(handoff)
-            self._reading.handoffs.wake((handoff.team, handoff.id))
-        for team in committed.teams:
-            self._reading.logs.wake(team)
+            if watched:
+                watched.wake((handoff.team, handoff.id))
+        if logs := self._reading.logs:
+            for team in {team for team, _ in committed.counts}:
+                logs.wake(team)
         self._listeners.committed(committed)
 
     async def figures(self, caller: Caller) -> Sequence[Figure]:

@@ -9,7 +9,7 @@ commit is counted too, so that a burst cannot pass between two commits.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from types import coroutine
@@ -23,8 +23,8 @@ from nodrop.model.errors import QueueFullError, RateLimitedError, UnavailableErr
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import Limits
 from nodrop.model.names import ANONYMOUS
-from nodrop.protocol.entries import Draft
 from nodrop.protocol.operations import OPERATIONS
+from nodrop.relay.bodies import BodyKey
 
 T = TypeVar("T")
 
@@ -180,34 +180,39 @@ class Room:
         self._less(self._asked, (team, origin))
         self._less(self._inboxes, (team, recipient))
 
-    def note(
-        self, changed: Iterable[tuple[Handoff | None, Handoff]], entries: Iterable[Draft] = ()
+    def note(self, before: Handoff | None, after: Handoff) -> None:
+        """Count a handoff that a commit changed: as it was, and as it is."""
+        if before is not None and before.outcome is None:
+            if (
+                after.outcome is None
+                and after.live is before.live
+                and after.recipient == before.recipient
+            ):
+                return
+            inbox = (before.team, before.recipient)
+            self._less(self._asked, (before.team, before.origin))
+            self._less(self._inboxes, inbox)
+            if before.live:
+                self._less(self._held, inbox)
+        if after.outcome is None:
+            inbox = (after.team, after.recipient)
+            self._asked[after.team, after.origin] += 1
+            self._inboxes[inbox] += 1
+            if after.live:
+                self._held[inbox] += 1
+
+    def note_sizes(
+        self, handoffs: Iterable[Handoff], bodies: Mapping[BodyKey, bytes | None]
     ) -> None:
-        """Count what a commit changed: each handoff as it was, and as it is; and what it brought."""
+        """Count the large bodies that a commit brought, and those of what it ended no longer."""
         large = {
-            (entry.team, entry.handoff_id): len(entry.body)
-            for entry in entries
-            if entry.version == 1 and entry.body and len(entry.body) > LARGE_BODY_BYTES
+            key[:2]: len(body)
+            for key, body in bodies.items()
+            if body and len(body) > LARGE_BODY_BYTES and key[2] == 1
         }
-        for before, after in changed:
-            if large or self._sizes:
-                self._note_size(after, large.get((after.team, after.id)))
-            if before is not None and before.outcome is None:
-                if (
-                    after.outcome is None
-                    and after.live is before.live
-                    and after.recipient == before.recipient
-                ):
-                    continue
-                self._less(self._asked, (before.team, before.origin))
-                self._less(self._inboxes, (before.team, before.recipient))
-                if before.live:
-                    self._less(self._held, (before.team, before.recipient))
-            if after.outcome is None:
-                self._asked[after.team, after.origin] += 1
-                self._inboxes[after.team, after.recipient] += 1
-                if after.live:
-                    self._held[after.team, after.recipient] += 1
+        if large or self._sizes:
+            for handoff in handoffs:
+                self._note_size(handoff, large.get((handoff.team, handoff.id)))
 
     def _note_size(self, handoff: Handoff, size: int | None) -> None:
         key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)
@@ -220,9 +225,11 @@ class Room:
 
     @staticmethod
     def _less(counter: Counter[Key], key: Key) -> None:
-        counter[key] -= 1
-        if counter[key] <= 0:
-            del counter[key]
+        left = counter[key] - 1
+        if left > 0:
+            counter[key] = left
+        else:
+            counter.pop(key, None)
 
 
 class _Line:

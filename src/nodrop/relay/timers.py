@@ -45,6 +45,10 @@ class Timers:
         self._behind = False
         """More came due than the last batch could look after."""
 
+    def has_work(self, silent: Sequence[Process], now: int, *, set_back: bool) -> bool:
+        """Whether there is anything to `look_after`: there seldom is."""
+        return bool(silent) or set_back or self._engine.agenda.is_due(now)
+
     async def look_after(
         self, silent: Sequence[Process], tx: Transaction, batch: Batch, *, set_back: bool
     ) -> None:
@@ -139,30 +143,28 @@ class Timers:
 
     # --- once it is committed ---
 
-    def note_leases(self, silent: Sequence[Process], batch: Batch) -> None:
-        """Know when each process must be looked after again."""
-        for team, process in batch.processes_gone:
-            self._engine.leases.forget(team, process)
-        held = [h for p in silent for h in batch.held(p.team, p.id)]
-        for handoff in (*held, *batch.touched):
-            if not handoff.live or handoff.process is None:
-                continue
-            until = self._engine.leases.until(handoff)
-            if until is not None:
-                self._engine.leases.check_at(handoff.team, handoff.process, until)
-
-    async def note_due(self, changes: Changes, now: int, *, alone: bool) -> None:
-        """Know the earliest due time: of what this batch changed, or of what was left.
+    async def read_on(self, now: int, *, alone: bool) -> None:
+        """Know what is left of what was due when the batch was decided.
 
         Other nodes act on what is due as well, unless this one is `alone`.
         """
-        if self._engine.agenda.is_due(now):
-            later_by = 0 if alone else _LOOK_AGAIN_MS
-            if self._behind:
-                # Where much came due at once, callers get as much of the time as the clocks do.
-                took = self._clock.now() - now
-                later_by = took + min(took, _REST_MS_MAX)
-            await self._engine.agenda.read_on(now, later_by=later_by)
+        later_by = 0 if alone else _LOOK_AGAIN_MS
+        if self._behind:
+            # Where much came due at once, callers get as much of the time as the clocks do.
+            took = self._clock.now() - now
+            later_by = took + min(took, _REST_MS_MAX)
+        await self._engine.agenda.read_on(now, later_by=later_by)
+
+    def note(self, silent: Sequence[Process], batch: Batch, changes: Changes) -> None:
+        """Know when each process must be looked after again, and the earliest due time."""
+        leases, agenda = self._engine.leases, self._engine.agenda
+        for team, process in changes.processes_gone:
+            leases.forget(team, process)
+        for process in silent:
+            for handoff in batch.held(process.team, process.id):
+                leases.expect(handoff)
         for row in changes.rows:
-            self._engine.agenda.expect(row.due_at)
-        self._engine.agenda.rearm()
+            if row.handoff.live:
+                leases.expect(row.handoff)
+            agenda.expect(row.due_at)
+        agenda.rearm()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nodrop.log.port import Key, Process, Store, Transaction, takeable
 from nodrop.model import commands
 from nodrop.model.clocks import rank
-from nodrop.model.commands import RELAY, Actor, Binding
+from nodrop.model.commands import RELAY, Binding
 from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch
 from nodrop.relay.delivery.binding import Binder
@@ -38,10 +38,12 @@ class Deliveries:
         something was rejected instead, because it does not fit the contract of its recipient.
         """
         rejected = False
-        for handoff in batch.touched:
+        fresh: dict[Key, list[Handoff]] = {}
+        for _, handoff in batch.changed:
             if handoff.revivable:
                 self._engine.note_lapsed(handoff)
-        fresh = batch.takeable_by_recipient()
+            if takeable(handoff):
+                fresh.setdefault((handoff.team, handoff.recipient), []).append(handoff)
         looked_through = dict.fromkeys(to_check)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
             free = self._engine.takers.free(team, agent)
@@ -60,8 +62,10 @@ class Deliveries:
                     queue = list({h.id: h for h in (*queue, *mine)}.values())
                     if len(stored) < most:
                         self._engine.takers.emptied(team, agent)
-                queue = sorted(queue, key=lambda h: (rank(h), h.id))
-                unfit = await self._bind(batch, queue[:limit], bindings)
+                if len(queue) > 1:
+                    queue = sorted(queue, key=lambda h: (rank(h), h.id))
+                unbound = [h for h in queue[:limit] if h.unbound]
+                unfit = await self._bind(batch, unbound, bindings) if unbound else None
                 if not unfit:
                     break
                 rejected = True
@@ -98,7 +102,7 @@ class Deliveries:
         """Find the contracts of first deliveries; return what does not fit its own, rejected."""
         unfit: set[str] = set()
         for handoff in handoffs:
-            binding = await self._binder.fetch(batch, handoff) if handoff.unbound else None
+            binding = await self._binder.fetch(batch, handoff)
             if binding is None:
                 continue
             bindings[handoff.id] = binding
@@ -125,13 +129,14 @@ class Deliveries:
                 seen_at=known.seen_at if known else batch.now,
             )
             batch.see(self._engine.leases.see(process))
+        surroundings = self._engine.surroundings
         if taker.command_id is not None and taker.request is not None:
             batch.asked(taker.team, taker.agent, taker.command_id, taker.request)
         return batch.apply(
             handoff.team,
             handoff.id,
             commands.Deliver(process=taker.process, heartbeat_ms=taker.heartbeat_ms),
-            by=Actor(agent=taker.agent),
-            around=self._engine.surroundings(binding=binding),
+            by=taker.actor,
+            around=surroundings(binding=binding) if binding is not None else surroundings(),
             command_id=taker.command_id,
         )

@@ -20,6 +20,8 @@ class Leases:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._beats_min = min(limits.lease_heartbeats, limits.lease_heartbeats_unacknowledged)
+        """Heartbeats that a process may miss before it can lose anything."""
         self._now = 0
         """As of the last commit."""
         self._processes: dict[Key, Process] = {}
@@ -80,6 +82,18 @@ class Leases:
         if process is None:
             return None
         return clocks.lease_until(handoff, process.seen_at, self._limits, now=self._now)
+
+    def expect(self, handoff: Handoff) -> None:
+        """Look after the process that holds `handoff` before it may have lost it."""
+        key = (handoff.team, handoff.process or "")
+        process = self._processes.get(key)
+        if process is None or handoff.heartbeat_ms is None or not handoff.live:
+            return
+        look_at = self._look_at.get(key)
+        if look_at is None or look_at > process.seen_at + self._beats_min * handoff.heartbeat_ms:
+            until = clocks.lease_until(handoff, process.seen_at, self._limits, now=self._now)
+            if until is not None:
+                self._schedule(key, until)
 
     def next_check(self) -> int | None:
         """Return when some process must be looked after."""

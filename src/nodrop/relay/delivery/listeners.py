@@ -42,6 +42,8 @@ class Listeners:
 
     def committed(self, committed: Committed) -> None:
         """Wake and tell whoever has got something."""
+        if not self._listening and not self._inboxes:
+            return
         mails: defaultdict[Key, list[Mail]] = defaultdict(list)
         for happened in committed.happened:
             for item in happened.mail:

@@ -66,22 +66,27 @@ class Line:
 
     def note(self, handoff: Handoff, *, mine: bool) -> None:
         """Count a handoff as it is now; `mine`: its recipient is this agent."""
-        self._working -= self._held.pop(handoff.id, False)
+        name = handoff.id
+        self._working -= self._held.pop(name, False)
         if mine and handoff.live:
-            self._held[handoff.id] = handoff.state is State.ACCEPTED
-            self._working += self._held[handoff.id]
-        waits = mine and takeable(handoff)
-        queued = waits and handoff.queued is not None
-        (self._queued.add if queued else self._queued.discard)(handoff.id)
-        before, after = self._ranks.get(handoff.id), rank(handoff) if waits else None
+            accepted = self._held[name] = handoff.state is State.ACCEPTED
+            self._working += accepted
+        after: int | None = None
+        if mine and takeable(handoff):
+            after = rank(handoff)
+        if after is not None and handoff.queued is not None:
+            self._queued.add(name)
+        else:
+            self._queued.discard(name)
+        before = self._ranks.get(name)
         if before == after:
             return
         if before is not None:
-            del self._order[bisect_left(self._order, (before, handoff.id))]
-            del self._ranks[handoff.id]
+            del self._order[bisect_left(self._order, (before, name))]
+            del self._ranks[name]
         if after is not None:
-            insort(self._order, (after, handoff.id))
-            self._ranks[handoff.id] = after
+            insort(self._order, (after, name))
+            self._ranks[name] = after
 
 
 class Queues:

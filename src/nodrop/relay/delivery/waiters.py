@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from nodrop.log.port import Key
+from nodrop.model.commands import Actor
 from nodrop.model.handoff import Handoff
 from nodrop.model.limits import Limits
 from nodrop.protocol.views import WaitingView
@@ -36,6 +37,7 @@ class Taker:
     ) -> None:
         self.team = team
         self.agent = agent
+        self.actor = Actor(agent=agent)
         self.process = process
         self.heartbeat_ms = heartbeat_ms
         self.deliver = deliver
@@ -87,13 +89,17 @@ class Takers:
         self._by_process[taker.team, taker.process].add(taker)
         self.grant(taker, free, now=now)
 
-    def grant(self, taker: Taker, n: int, *, now: int) -> None:
-        """Let `taker` have `n` more: it asks for them, so its process is alive."""
+    def grant(self, taker: Taker, n: int, *, now: int) -> bool:
+        """Let `taker` have `n` more; return whether something may wait for it.
+
+        It asks for them, so its process is alive.
+        """
         self.hear(taker.team, taker.process, now)
         taker.free += n
         key = (taker.team, taker.agent)
         if taker.free > 0 and key not in self._emptied:
             self._unchecked[key] = None
+        return bool(self._unchecked)
 
     def emptied(self, team: str, agent: str) -> None:
         """Know that an inbox holds nothing more to be taken."""
@@ -187,14 +193,18 @@ class Takers:
     ) -> list[tuple[Taker, Handoff]]:
         """Return who gets what, in turn; credit is used up only by `served`."""
         waiting = self._by_agent.get((team, agent), deque[Taker]())
+        if len(waiting) == 1:
+            [only] = waiting
+            free = 0 if only.silent else max(only.free, 0)
+            return [(only, handoff) for handoff in handoffs[:free]]
         left = {id(t): 0 if t.silent else t.free for t in waiting}
         quiet = {id(t) for t in waiting if self._quiet(t, now)}
         assigned: list[tuple[Taker, Handoff]] = []
         for handoff in handoffs:
-            free = (t for t in waiting if left[id(t)] > 0)
+            free = [t for t in waiting if left[id(t)] > 0]
             taker = next((t for t in free if id(t) not in quiet), None)
-            if taker is None and quiet:
-                taker = next((t for t in waiting if left[id(t)] > 0), None)
+            if taker is None and free:
+                taker = free[0]
             if taker is None:
                 break
             left[id(taker)] -= 1
@@ -254,6 +264,10 @@ class Watchers(Generic[K]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._waiting
+
+    def __bool__(self) -> bool:
+        """Whether anything is waited for: most commits have nobody to wake."""
+        return bool(self._waiting)
 
     def wake(self, key: K) -> None:
         """Wake everybody who waits for `key`."""

@@ -53,11 +53,14 @@ class Waiting:
 
     def note(self, handoff: Handoff) -> None:
         """Take in a handoff that changed."""
+        waits = takeable(handoff) and handoff.queued is None
+        if not waits and not self._told:
+            return
         key = (handoff.team, handoff.recipient)
         if not self._takers.connected(*key):
             return
         told = self._told.get(key)
-        if takeable(handoff) and handoff.queued is None:
+        if waits:
             if told is None or handoff.id not in told:
                 self._fresh.setdefault(key, {})[handoff.id] = None
                 self._expect(key)

@@ -64,9 +64,10 @@ class Standings:
 
     def note(self, committed: Committed, register: Register) -> bool:
         """Learn from a commit; return whether what was learnt should be written down."""
-        for happened in committed.happened:
-            if happened.type in OUTCOMES and _is_declared(happened.handoff, register):
-                self._observations.observe(happened.handoff, committed.at)
+        if any([kind in OUTCOMES for _, kind in committed.counts]):  # noqa: C419  # a list is quicker for so few
+            for happened in committed.happened:
+                if happened.type in OUTCOMES and _is_declared(happened.handoff, register):
+                    self._observations.observe(happened.handoff, committed.at)
         return not self._writing and bool(self._observations.to_write(committed.at))
 
     async def write(self, *, everything: bool = False) -> None:

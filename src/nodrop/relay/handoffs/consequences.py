@@ -149,6 +149,12 @@ class Consequences:
 
     # --- once a batch is decided ---
 
+    def follow_from(self, batch: Batch) -> bool:
+        """Whether anything follows from what was decided so far: from most batches, nothing does."""
+        if self._promised:
+            return True
+        return any([_matters(before, after) for before, after in batch.changed])  # noqa: C419  # a list is quicker
+
     async def look_after(self, tx: Transaction, batch: Batch) -> None:
         """Do what follows from everything that ended in this batch."""
         try:
@@ -232,7 +238,9 @@ class Consequences:
             return {h.id: h for h in handoffs if (h.team, h.correlation_id) == chain}
 
         unfinished = batch.admit(await tx.unfinished(above.team, above.correlation_id))
-        line = of_chain(h for h in (*unfinished, *batch.touched) if h.id != above.id)
+        line = of_chain(
+            h for h in (*unfinished, *(h for _, h in batch.changed)) if h.id != above.id
+        )
         looked_for = {above.id, *line}
         while missing := {h.parent_id for h in line.values() if h.parent_id} - looked_for:
             looked_for |= missing

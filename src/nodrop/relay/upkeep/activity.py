@@ -35,21 +35,21 @@ _WHY: Final = {
 
 def tell(committed: Committed) -> None:
     """Log what a commit did, as far as the level of the logger lets it through."""
-    level = LOG.getEffectiveLevel()
-    if level > logging.WARNING:
+    if not LOG.isEnabledFor(logging.WARNING):
         return
-    if level <= logging.INFO:
+    if LOG.isEnabledFor(logging.INFO):
         for agent, _ in committed.changes.agents:
             did = "registered" if agent.removed_at is None else "removed"
             LOG.info("agent %s %s: manifest version %d", agent.id, did, agent.version)
     entries = committed.changes.entries
-    if level <= logging.DEBUG:
+    if LOG.isEnabledFor(logging.DEBUG):
         told = [draft for draft in entries if draft.handoff_id is not None]
-    else:
+    elif any([kind in _NOTABLE for _, kind in committed.counts]):  # noqa: C419  # a list is quicker for so few
         told = [draft for draft in entries if draft.type in _NOTABLE]
-    if not told:
+    else:
         return
-    refs = {(handoff.team, handoff.id): ref(handoff) for handoff in committed.handoffs}
+    handoffs = [row.handoff for row in committed.changes.rows]
+    refs = {(handoff.team, handoff.id): ref(handoff) for handoff in handoffs}
     for draft in told:
         _tell(draft, refs.get((draft.team, draft.handoff_id or ""), draft.handoff_id or ""))
 

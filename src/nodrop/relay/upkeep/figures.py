@@ -38,7 +38,7 @@ class Figures:
     def note(self, committed: Committed) -> None:
         """Count a commit."""
         self._commits += 1
-        self._entries.update([(draft.team, draft.type) for draft in committed.changes.entries])
+        self._entries.update(committed.counts)
 
     def finding(self, team: str, detector: str) -> None:
         """Count a finding."""
