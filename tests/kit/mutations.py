@@ -149,7 +149,7 @@ def two_attempts() -> Generator[None]:
         return handoff.state in {State.OFFERED, State.DELIVERED, State.ACCEPTED}
 
     with ExitStack() as stack:
-        for module in (batch, deliveries, engine, store):
+        for module in (deliveries, engine, store):
             stack.enter_context(mock.patch.object(module, "takeable", takeable))
         for state in (State.DELIVERED, State.ACCEPTED):
             stack.enter_context(_allowed(state, {events.Delivered: State.DELIVERED}))

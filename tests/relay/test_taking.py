@@ -252,3 +252,19 @@ async def test_what_a_commit_gives_to_another_agent_is_not_delivered_by_it_to_th
     assert taken(await soon(taking)) == []
     other = Caller(team="default", agent="other")
     assert taken(await soon(relay.call(other, "take", requests.Take()))) == [1]
+
+
+async def test_credit_for_an_agent_whose_inbox_is_known_to_be_empty_costs_no_unit_of_work(
+    relay: Relay, store: FaultyStore
+) -> None:
+    got: list[PushView] = []
+    subscription = relay.subscribe(RECIPIENT, process="p", heartbeat_seconds=10, deliver=got.extend)
+    subscription.grant(1)
+    await turns()
+    before = store.transactions
+    subscription.grant(1)
+    await turns()
+    assert store.transactions == before, "the inbox was looked through, and holds nothing"
+    await offer(relay)
+    await offer(relay)
+    assert [delivery.attempt for delivery in got] == [1, 1], "the credit counts all the same"

@@ -21,7 +21,6 @@ from nodrop.log.port import (
     Record,
     Token,
     row_of,
-    takeable,
 )
 from nodrop.model import commands, machine, mail
 from nodrop.model.commands import Actor
@@ -350,15 +349,6 @@ class Batch:
             records=[record for record in self._records.values() if record is not None],
             records_gone=[name for name, record in self._records.items() if record is None],
         )
-
-    def takeable_by_recipient(self) -> dict[Key, list[Handoff]]:
-        """Return what changed and may be handed over now, by (team, recipient)."""
-        by_recipient: dict[Key, list[Handoff]] = {}
-        for key in self._changed:
-            handoff = self._handoffs[key]
-            if takeable(handoff):
-                by_recipient.setdefault((handoff.team, handoff.recipient), []).append(handoff)
-        return by_recipient
 
     @property
     def touches(self) -> int:

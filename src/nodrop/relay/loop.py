@@ -23,6 +23,7 @@ from nodrop.model.errors import (
     StoreUnavailableError,
     UnavailableError,
 )
+from nodrop.model.handoff import Handoff
 from nodrop.model.limits import SECOND
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies, MissingBodyError
@@ -226,14 +227,18 @@ class Loop:
             if self._timers.has_work(silent, now, set_back=self._set_back):
                 await self._timers.look_after(silent, tx, batch, set_back=self._set_back)
             answers = [self._decide(job, batch) for job in jobs]
-            if self._consequences.follow_from(batch):
+            changed = batch.changed
+            if self._consequences.follow_from(changed):
                 await self._consequences.look_after(tx, batch)
-            if (to_check or batch.touches) and await self._deliveries.serve(
-                tx, batch, to_check, served
+                changed = batch.changed
+            fresh = self._deliveries.sort(changed)
+            if (fresh or to_check) and await self._deliveries.serve(
+                tx, batch, to_check, fresh, served
             ):
                 await self._consequences.look_after(tx, batch)
-                self._engine.feed(batch.takeable_by_recipient())  # what follows is delivered next
-            self._mark_outcomes(batch)
+                changed = batch.changed
+                self._engine.feed(self._deliveries.sort(changed))  # what follows is delivered next
+            self._mark_outcomes(batch, changed)
             if batch.stated:
                 self._statements.sign(batch)
             changes = batch.changes()
@@ -322,9 +327,11 @@ class Loop:
         for job in jobs:
             job.refused(error)
 
-    def _mark_outcomes(self, batch: Batch) -> None:
+    def _mark_outcomes(
+        self, batch: Batch, changed: Iterable[tuple[Handoff | None, Handoff]]
+    ) -> None:
         """Record that an outcome is sent, in the commit of the outcome, where somebody waits."""
-        for _, handoff in batch.changed:
+        for _, handoff in changed:
             if (
                 handoff.outcome is not None
                 and handoff.settled_at is None

@@ -690,19 +690,19 @@ class Relay:
     def _committed(self, committed: Committed) -> None:
         changes, watched = committed.changes, self._reading.handoffs
         activity.tell(committed)
-        for before, row in zip(committed.before, changes.rows, strict=True):
-            self._room.note(before, row.handoff)
-        self._room.note_sizes((row.handoff for row in changes.rows), committed.bodies)
+        handoffs = [row.handoff for row in changes.rows]
+        for before, handoff in zip(committed.before, handoffs, strict=True):
+            self._room.note(before, handoff)
+            self._queues.note(handoff)
+            self._waiting.note(handoff)
+        self._room.note_sizes(handoffs, committed.bodies)
         self._figures.note(committed)
         for agent, manifest in changes.agents:
             self._register.put(agent, manifest)
         self._identity.committed(changes)
         if self._standings.note(committed, self._register):
             self._tasks.spawn(self._standings.write())
-        for row in changes.rows:
-            handoff = row.handoff
-            self._queues.note(handoff)
-            self._waiting.note(handoff)
+        for handoff in handoffs:  # all is counted: those who are told may ask for more at once
             self._following.committed(handoff)
             if watched:
                 watched.wake((handoff.team, handoff.id))

@@ -1,6 +1,6 @@
 """Delivering: waiting handoffs go to consumers with credit, in the commit that made it possible."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nodrop.log.port import Key, Process, Store, Transaction, takeable
 from nodrop.model import commands
@@ -14,6 +14,8 @@ from nodrop.relay.engine import Engine
 
 Served = dict[int, tuple[Taker, list[Handoff]]]
 """Who is given what by a batch, by the consumer's identity."""
+Fresh = dict[Key, list[Handoff]]
+"""What may be handed over now, by (team, recipient)."""
 
 
 class Deliveries:
@@ -24,26 +26,31 @@ class Deliveries:
         self._store = store
         self._binder = binder
 
+    def sort(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> Fresh:
+        """Return what a batch put into inboxes; what it took from a silent process is not for that one."""
+        fresh: Fresh = {}
+        for _, handoff in changed:
+            if handoff.revivable:
+                self._engine.note_lapsed(handoff)
+            if takeable(handoff):
+                fresh.setdefault((handoff.team, handoff.recipient), []).append(handoff)
+        return fresh
+
     async def serve(
         self,
         tx: Transaction,
         batch: Batch,
         to_check: Sequence[Key],
+        fresh: Fresh,
         served: Served,
     ) -> bool:
         """Deliver waiting handoffs to consumers with credit, in the commit that made it possible.
 
         `to_check` are the agents whose inboxes must be read. The others were given all there was, or can
-        have nothing: only what this batch put into their inboxes is looked at. Returns whether
+        have nothing: only what this batch put into their inboxes, `fresh`, is looked at. Returns whether
         something was rejected instead, because it does not fit the contract of its recipient.
         """
         rejected = False
-        fresh: dict[Key, list[Handoff]] = {}
-        for _, handoff in batch.changed:
-            if handoff.revivable:
-                self._engine.note_lapsed(handoff)
-            if takeable(handoff):
-                fresh.setdefault((handoff.team, handoff.recipient), []).append(handoff)
         looked_through = dict.fromkeys(to_check)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
             free = self._engine.takers.free(team, agent)

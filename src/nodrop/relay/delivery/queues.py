@@ -67,13 +67,15 @@ class Line:
     def note(self, handoff: Handoff, *, mine: bool) -> None:
         """Count a handoff as it is now; `mine`: its recipient is this agent."""
         name = handoff.id
-        self._working -= self._held.pop(name, False)
-        if mine and handoff.live:
-            accepted = self._held[name] = handoff.state is State.ACCEPTED
-            self._working += accepted
-        after: int | None = None
-        if mine and takeable(handoff):
-            after = rank(handoff)
+        accepted = handoff.state is State.ACCEPTED if mine and handoff.live else None
+        was_accepted = self._held.get(name)
+        if accepted is not was_accepted:
+            self._working += bool(accepted) - bool(was_accepted)
+            if accepted is None:
+                del self._held[name]
+            else:
+                self._held[name] = accepted
+        after = rank(handoff) if mine and takeable(handoff) else None
         if after is not None and handoff.queued is not None:
             self._queued.add(name)
         else:

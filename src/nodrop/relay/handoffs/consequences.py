@@ -6,6 +6,7 @@ next leg while it is decided (`follow`), so that the answer shows it; everything
 passing time brought about, is looked after once the batch is decided (`look_after`).
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -149,11 +150,9 @@ class Consequences:
 
     # --- once a batch is decided ---
 
-    def follow_from(self, batch: Batch) -> bool:
-        """Whether anything follows from what was decided so far: from most batches, nothing does."""
-        if self._promised:
-            return True
-        return any([_matters(before, after) for before, after in batch.changed])  # noqa: C419  # a list is quicker
+    def follow_from(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> bool:
+        """Whether anything follows from what a batch changed so far: from most, nothing does."""
+        return bool(self._promised) or any(itertools.starmap(_matters, changed))
 
     async def look_after(self, tx: Transaction, batch: Batch) -> None:
         """Do what follows from everything that ended in this batch."""
