@@ -43,6 +43,19 @@ def test_the_commands_of_one_agent_keep_their_order() -> None:
     assert list(line) == []
 
 
+def test_agents_take_turns_whether_or_not_a_batch_has_room_for_all() -> None:
+    of_alice, of_bob, own = [job(ALICE) for _ in range(3)], [job(BOB) for _ in range(2)], job(None)
+    in_turn = [of_alice[0], of_bob[0], own, of_alice[1], of_bob[1], of_alice[2]]
+    for most in range(1, 8):
+        line = JobQueue()
+        for each in (*of_alice, *of_bob, own):
+            line.append(each)
+        first = line.take(most)
+        assert first == in_turn[:most]
+        assert len(line) == len(in_turn) - len(first)
+        assert first + line.take(len(line)) == in_turn
+
+
 async def test_an_agent_with_too_many_commands_is_refused_and_others_are_not(
     started: Callable[[Store, Limits], Awaitable[Relay]],
 ) -> None:

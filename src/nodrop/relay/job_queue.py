@@ -40,6 +40,13 @@ class JobQueue:
     def take(self, most: int) -> list[Job[Any]]:
         """Return the next jobs, one of each agent in turn, at most so many."""
         taken: list[Job[Any]] = []
+        if self._count <= most:
+            lines = list(self._lines.values())
+            while lines:
+                taken += [line.popleft() for line in lines]
+                lines = [line for line in lines if line]
+            self.clear()
+            return taken
         while self._lines and len(taken) < most:
             agent = next(iter(self._lines))
             line = self._lines.pop(agent)
