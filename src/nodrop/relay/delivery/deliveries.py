@@ -27,7 +27,7 @@ class Deliveries:
         self._binder = binder
 
     def sort(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> Fresh:
-        """Return what a batch put into inboxes; what it took from a silent process is not for that one."""
+        """Return what a batch put into inboxes, and note which processes it found silent."""
         fresh: Fresh = {}
         for _, handoff in changed:
             if handoff.revivable:
