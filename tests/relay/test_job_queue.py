@@ -52,8 +52,8 @@ def test_agents_take_turns_whether_or_not_a_batch_has_room_for_all() -> None:
             line.append(each)
         first = line.take(most)
         assert first == in_turn[:most]
-        assert len(line) == len(in_turn) - len(first)
-        assert first + line.take(len(line)) == in_turn
+        assert line.count == len(in_turn) - len(first)
+        assert first + line.take(line.count) == in_turn
 
 
 async def test_an_agent_with_too_many_commands_is_refused_and_others_are_not(

@@ -40,7 +40,7 @@ class JobQueue:
     def take(self, most: int) -> list[Job[Any]]:
         """Return the next jobs, one of each agent in turn, at most so many."""
         taken: list[Job[Any]] = []
-        if self._count <= most:
+        if self.count <= most:
             lines = list(self._lines.values())
             while lines:
                 taken += [line.popleft() for line in lines]
