@@ -175,11 +175,11 @@ def two_outcomes() -> Generator[None]:
 def nothing_due() -> Generator[None]:
     """Nobody reminds the requester of an outcome."""
 
-    def without_outcome(change: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-        def ended(*args: Any, **named: Any) -> dict[str, Any]:
-            changes = change(*args, **named)
-            kept = tuple(t for t in changes["timers"] if t.name is not ClockName.OUTCOME)
-            return changes | {"timers": kept}
+    def without_outcome(change: Callable[..., Handoff]) -> Callable[..., Handoff]:
+        def ended(*args: Any, **named: Any) -> Handoff:
+            after = change(*args, **named)
+            kept = tuple(t for t in after.timers if t.name is not ClockName.OUTCOME)
+            return replace(after, timers=kept)
 
         return ended
 

@@ -69,7 +69,7 @@ def test_a_line_of_the_journal_is_what_the_hash_of_its_entry_is_taken_over(
 ) -> None:
     made = draft(data=msgspec.Raw(canonical.dumps(data)), **fields)
     entry = seal(made, Head(seq=seq, hash="cd" * 32), body_digest)
-    hashed, line = chained(made, entry.seq, b"cd" * 32, body_digest)
+    hashed, line = chained(made, entry.seq, "cd" * 32, body_digest)
     assert hashlib.sha256(hashed).hexdigest() == independently(entry) == entry.hash
     shown = json.loads(hashed)
     assert shown.pop("prev_hash") == entry.prev_hash

@@ -7,7 +7,6 @@ into inboxes is kept with it: later versions of Nodrop may decide otherwise abou
 must not about old ones.
 """
 
-from binascii import hexlify
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -73,7 +72,7 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
 
 def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
     """Chain `drafts` of one team to `head`."""
-    seq, prev = head.seq, head.hash.encode()
+    seq, prev = head.seq, head.hash
     lines: list[bytes] = []
     hashes: list[bytes] = []
     small: list[PackedBody] = []
@@ -90,7 +89,7 @@ def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
         own = sha256_bytes(hashed)
         lines.append(line)
         hashes.append(own)
-        prev = hexlify(own)
+        prev = own.hex()
         if draft.mail:
             mail += [Item(seq, reader, kind) for reader, kind in sorted(set(draft.mail))]
     batch = Batch(
@@ -106,7 +105,7 @@ def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
         bodies=_PACK.encode(small) if small else b"",
         mail=_PACK.encode(mail) if mail else b"",
     )
-    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev.decode()))
+    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev))
 
 
 def entries(batch: Batch, only: Collection[int] | None = None) -> list[Entry]:

@@ -115,10 +115,10 @@ def running(handoff: Handoff, name: ClockName) -> Timer | None:
 
 def armed(timers: Iterable[Timer], *added: Timer) -> tuple[Timer, ...]:
     """Return `timers` with `added`, each taking the place of its namesake."""
-    if not added:
-        return tuple(timers)
-    names = [(t.name, t.step) for t in added]
-    return (*[t for t in timers if (t.name, t.step) not in names], *added)
+    for new in added:
+        name, step = new.name, new.step
+        timers = (*[t for t in timers if t.name is not name or t.step != step], new)
+    return tuple(timers)
 
 
 def disarmed(timers: Iterable[Timer], *names: ClockName) -> tuple[Timer, ...]:

@@ -4,6 +4,7 @@ Everything here must be computable from the events alone, so that any log can be
 limits, no clock, no surroundings.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -13,7 +14,6 @@ from nodrop.model.clocks import armed, disarmed, steps_armed, steps_disarmed
 from nodrop.model.events import Event
 from nodrop.model.handoff import (
     DEAD,
-    FINAL,
     Ack,
     Answer,
     BodyRef,
@@ -39,18 +39,44 @@ LEASE_TURN_BASED_MS: Final = 60_000
 EXHAUSTED: Final = "attempts_exhausted"
 """The code of a failure that used up the last try."""
 
-_RECIPIENTS_RUNGS: Final = frozenset({Rung.DELIVERED, Rung.ACKNOWLEDGED, Rung.UPDATED})
-_ATTEMPT_CLOCKS: Final = (ClockName.LEASE, ClockName.TIMEOUT, ClockName.PROMISE)
+# What happens to every handoff names these: Python 3.11 looks a member of an enum up by a hook of its
+# class, which takes longer than making a timer.
+_DEADLINE: Final = ClockName.DEADLINE
+_ACCEPT: Final = ClockName.ACCEPT
+_RETRY: Final = ClockName.RETRY
+_LEASE: Final = ClockName.LEASE
+_TIMEOUT: Final = ClockName.TIMEOUT
+_PROMISE: Final = ClockName.PROMISE
+_OUTCOME: Final = ClockName.OUTCOME
+_UNACKNOWLEDGED: Final = When.UNACKNOWLEDGED
+_SILENT: Final = When.SILENT
+_OFFERED: Final = State.OFFERED
+_STORED: Final = Rung.STORED
+_DELIVERED: Final = Rung.DELIVERED
+_ACKNOWLEDGED: Final = Rung.ACKNOWLEDGED
+_FINISHED: Final = Rung.FINISHED
+_OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
+_SETTLED: Final = Rung.SETTLED
+
+_OVER_ONCE_TAKEN: Final = (_RETRY, _PROMISE, _LEASE, _TIMEOUT)
+_OVER_ONCE_ACKNOWLEDGED: Final = (_LEASE, _PROMISE)
+_RECIPIENTS_RUNGS: Final = frozenset({_DELIVERED, _ACKNOWLEDGED, Rung.UPDATED})
+_ATTEMPT_CLOCKS: Final = (_LEASE, _TIMEOUT, _PROMISE)
 
 
 def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Handoff:
     """Return the handoff that an offer makes."""
-    deadline = Timer(
-        name=ClockName.DEADLINE,
-        at=event.terms.deadline_at,
-        length_ms=max(event.terms.deadline_at - at, 0),
-    )
-    taken_at = max(at, event.not_before or 0)
+    terms = event.terms
+    ends_at, not_before = terms.deadline_at, event.not_before
+    deadline = Timer(name=_DEADLINE, at=ends_at, length_ms=ends_at - at if ends_at > at else 0)
+    if not_before is None:
+        timers = (deadline, _accept_timer(terms, at))
+    else:
+        taken_at = max(at, not_before)
+        timers = (deadline, *_retry_timer(not_before, at), _accept_timer(terms, taken_at))
+    if event.team_steps or terms.escalation:
+        steps = (*(terms.escalation or ()), *event.team_steps)
+        timers = steps_armed(timers, steps, _UNACKNOWLEDGED, since=at)
     return Handoff(
         team=team,
         id=handoff_id,
@@ -79,47 +105,32 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         steps=event.steps,
         answers=event.answers,
         checkpoint=event.checkpoint,
-        terms=event.terms,
+        terms=terms,
         team_steps=event.team_steps,
         stored_at=at,
         offered_at=at,
-        state=State.OFFERED,
-        timers=steps_armed(
-            (deadline, *_retry_timer(event.not_before, at), _accept_timer(event.terms, taken_at)),
-            (*(event.terms.escalation or ()), *event.team_steps),
-            When.UNACKNOWLEDGED,
-            since=at,
-        ),
-        receipts=(Receipt(rung=Rung.STORED, at=at, by="relay"),),
+        state=_OFFERED,
+        timers=timers,
+        receipts=(Receipt(rung=_STORED, at=at, by="relay"),),
     )
 
 
-def after(handoff: Handoff, event: Event, state: State, *, by: str, at: int) -> Handoff:
-    """Return `handoff` as it is after `event`, which leads to `state`."""
-    version = handoff.version + 1
-    changes = _changes(handoff, event, version, by=by, at=at)
-    if state in FINAL and handoff.state not in FINAL:
-        changes = _ended(handoff, event, state, version, by=by, at=at) | changes
-    changes["version"], changes["state"] = version, state
-    return replace(handoff, **changes)
+def after(h: Handoff, event: Event, state: State, by: str, at: int) -> Handoff:
+    """Return handoff `h` as it is after `event`, which leads to `state`.
+
+    What happens to every handoff makes the new one in one go. Everything else is what it changes.
+    """
+    whole = _WHOLE.get(type(event))
+    if whole is not None:
+        return whole(h, event, state, by, at)
+    version = h.version + 1
+    return replace(h, version=version, state=state, **_changes(h, event, version, at))
 
 
 def _changes(
-    h: Handoff, event: Event, version: int, *, by: str, at: int
+    h: Handoff, event: Event, version: int, at: int
 ) -> dict[str, Any]:  # one flat match is the readable form
     match event:
-        # First what happens to every handoff: cases are tried in order.
-        case events.Delivered():
-            return _delivered(h, event, at)
-        case events.Acknowledged():
-            return _acknowledged(h, event, version, at)
-        case events.Completed():
-            return {}  # the endings are `_ended`'s
-        case events.OutcomeDelivered():
-            return _receipt(h, Rung.OUTCOME_DELIVERED, by=event.to, at=at)
-        case events.Settled():
-            settled = {"timers": (), "settled_at": at, "next_leg": event.next_leg}
-            return settled | _receipt(h, Rung.SETTLED, by=by, at=at)
         case events.Queued():
             return _queued(h, event, version, at)
         case events.QueueLapsed():
@@ -175,43 +186,53 @@ def _changes(
         case events.Ready():
             return {"timers": disarmed(h.timers, ClockName.RETRY)}
         case _:
-            # Noted changes nothing but the version; the other endings are `_ended`'s too.
-            return {}
+            return {}  # Noted changes nothing but the version
 
 
 # --- delivery and acceptance --------------------------------------------------------------------
 
 
-def _delivered(h: Handoff, event: events.Delivered, at: int) -> dict[str, Any]:
-    timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY, ClockName.PROMISE)
+def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: int) -> Handoff:
+    accept_by, timers = None, list[Timer]()
+    for timer in h.timers:
+        if timer.name is _ACCEPT:
+            accept_by = timer.at
+        elif timer.name not in _OVER_ONCE_TAKEN:
+            timers.append(timer)
     if event.heartbeat_ms is None:
-        timers = armed(
-            timers,
-            Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
-        )
-    kept = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
-    receipt = Receipt(rung=Rung.DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
-    terms, bound = h.terms, dict[str, Any]()
+        timers.append(_turn_based_lease(at))
+    capability, manifest_version, terms = h.capability, h.manifest_version, h.terms
     if event.manifest_version is not None:
-        terms = replace(h.terms, timeout_ms=event.timeout_ms)
-        bound = {
-            "capability": event.capability,
-            "manifest_version": event.manifest_version,
-            "terms": terms,
-        }
-    return {
-        **bound,
-        "attempt": event.attempt,
-        "live": True,
-        "revivable": False,
-        "process": event.process,
-        "heartbeat_ms": event.heartbeat_ms,
-        "accept_by": _accept_by(h),
-        "ack": None,
-        "timeout_left_ms": None,
-        "timers": _timeout_armed(timers, terms.timeout_ms, at),
-        "receipts": (*kept, receipt, *_queued_receipt(h)),
-    }
+        capability, manifest_version = event.capability, event.manifest_version
+        terms = replace(terms, timeout_ms=event.timeout_ms)
+    if terms.timeout_ms is not None:
+        timers.append(_timeout(terms.timeout_ms, at))
+    receipts = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
+    receipts.append(Receipt(rung=_DELIVERED, at=at, by=h.recipient, attempt=event.attempt))
+    if h.queued is not None:
+        receipts += _queued_receipt(h)
+    return replace(
+        h,
+        version=h.version + 1,
+        capability=capability,
+        manifest_version=manifest_version,
+        terms=terms,
+        timers=tuple(timers),
+        state=state,
+        attempt=event.attempt,
+        live=True,
+        revivable=False,
+        process=event.process,
+        heartbeat_ms=event.heartbeat_ms,
+        accept_by=accept_by,
+        timeout_left_ms=None,
+        ack=None,
+        receipts=tuple(receipts),
+    )
+
+
+def _turn_based_lease(at: int) -> Timer:
+    return Timer(name=_LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS)
 
 
 def _queued(h: Handoff, event: events.Queued, version: int, at: int) -> dict[str, Any]:
@@ -223,7 +244,7 @@ def _queued(h: Handoff, event: events.Queued, version: int, at: int) -> dict[str
         "timers": _promise_armed(timers, event.next_update_at, at),
     }
     if h.queued is not None:
-        return changes | _receipt(h, Rung.UPDATED, by=h.recipient, at=at)
+        return changes | {"receipts": _receipts(h, Rung.UPDATED, h.recipient, at)}
     receipt = Receipt(rung=Rung.ACKNOWLEDGED, at=at, by=h.recipient)
     return changes | {"receipts": (*_unacknowledged(h), receipt)}
 
@@ -249,30 +270,37 @@ def _queued_receipt(h: Handoff) -> tuple[Receipt, ...]:
     """Return the receipt of the queued acknowledgement in force: the first time stays."""
     if h.queued is None:
         return ()
-    return tuple(r for r in h.receipts if r.rung is Rung.ACKNOWLEDGED)
+    return tuple([r for r in h.receipts if r.rung is _ACKNOWLEDGED])
 
 
-def _first_receipt(h: Handoff, *, attempt: int, at: int) -> dict[str, Any]:
+def _accepted_receipts(h: Handoff, attempt: int, at: int) -> tuple[Receipt, ...]:
     """Return the receipts with that of an acceptance, at the time of a queued one if there is one."""
-    first = next((r.at for r in _queued_receipt(h)), at)
-    return _receipt(h, Rung.ACKNOWLEDGED, by=h.recipient, at=first, attempt=attempt)
+    queued = _queued_receipt(h)
+    return _receipts(h, _ACKNOWLEDGED, h.recipient, queued[0].at if queued else at, attempt)
 
 
-def _acknowledged(h: Handoff, event: events.Acknowledged, version: int, at: int) -> dict[str, Any]:
-    timers = disarmed(h.timers, ClockName.LEASE)
-    timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
-    return {
-        "ack": _ack(event, version, at=None if h.queued is None else at),
-        "queued": None,
-        "timers": _promise_armed(timers, event.next_update_at, at),
-        **_first_receipt(h, attempt=event.attempt, at=at),
-    }
+def _acknowledged(
+    h: Handoff, event: events.Acknowledged, state: State, _by: str, at: int
+) -> Handoff:
+    timers = [t for t in h.timers if t.name not in _OVER_ONCE_ACKNOWLEDGED]
+    if steps := h.escalation:
+        timers = steps_disarmed(timers, steps, _UNACKNOWLEDGED, _SILENT)
+    version = h.version + 1
+    return replace(
+        h,
+        version=version,
+        timers=(*timers, _promise(event.next_update_at, at)),
+        state=state,
+        ack=_ack(event, version, None if h.queued is None else at),
+        queued=None,
+        receipts=_accepted_receipts(h, event.attempt, at),
+    )
 
 
 def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[str, Any]:
     changes: dict[str, Any] = {
-        "ack": _ack(event, version, at=h.ack and h.ack.at),
-        **_receipt(h, Rung.UPDATED, by=h.recipient, at=at, attempt=event.attempt),
+        "ack": _ack(event, version, h.ack and h.ack.at),
+        "receipts": _receipts(h, Rung.UPDATED, h.recipient, at, event.attempt),
     }
     if h.state is not State.BLOCKED:  # while blocked, somebody else owes the next move
         timers = steps_disarmed(h.timers, h.escalation, When.SILENT)
@@ -283,7 +311,6 @@ def _updated(h: Handoff, event: events.Updated, version: int, at: int) -> dict[s
 def _ack(
     event: events.Acknowledged | events.Updated | events.Queued,
     version: int,
-    *,
     at: int | None = None,
 ) -> Ack:
     return Ack(
@@ -296,13 +323,21 @@ def _ack(
 
 
 def _promise_armed(timers: tuple[Timer, ...], by: int, at: int) -> tuple[Timer, ...]:
-    return armed(timers, Timer(name=ClockName.PROMISE, at=by, length_ms=max(by - at, 1)))
+    return armed(timers, _promise(by, at))
+
+
+def _promise(by: int, at: int) -> Timer:
+    return Timer(name=_PROMISE, at=by, length_ms=by - at if by > at else 1)
 
 
 def _timeout_armed(timers: tuple[Timer, ...], left_ms: int | None, at: int) -> tuple[Timer, ...]:
     if left_ms is None:
         return timers
-    return armed(timers, Timer(name=ClockName.TIMEOUT, at=at + left_ms, length_ms=left_ms))
+    return armed(timers, _timeout(left_ms, at))
+
+
+def _timeout(left_ms: int, at: int) -> Timer:
+    return Timer(name=_TIMEOUT, at=at + left_ms, length_ms=left_ms)
 
 
 def _timeout_left(h: Handoff, at: int) -> int | None:
@@ -389,7 +424,7 @@ def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
         counted_at = None if h.queued is None else at
         changes["ack"] = Ack(version=version, next_update_at=next_update_at, at=counted_at)
         changes["queued"] = None
-        changes |= _first_receipt(h, attempt=h.attempt, at=at)
+        changes["receipts"] = _accepted_receipts(h, h.attempt, at)
     return changes
 
 
@@ -439,10 +474,7 @@ def _unqueued(h: Handoff) -> dict[str, Any]:
 def _revived(h: Handoff, at: int) -> dict[str, Any]:
     timers = disarmed(h.timers, ClockName.ACCEPT, ClockName.RETRY, ClockName.PROMISE)
     if h.heartbeat_ms is None and h.ack is None:
-        timers = armed(
-            timers,
-            Timer(name=ClockName.LEASE, at=at + LEASE_TURN_BASED_MS, length_ms=LEASE_TURN_BASED_MS),
-        )
+        timers = armed(timers, _turn_based_lease(at))
     if h.ack is not None:
         timers = steps_disarmed(timers, h.escalation, When.UNACKNOWLEDGED, When.SILENT)
         timers = _promise_armed(timers, at + h.terms.update_every_ms, at)
@@ -493,11 +525,11 @@ def _retry_timer(not_before: int | None, at: int) -> tuple[Timer, ...]:
 
 def _accept_timer(terms: Terms, since: int) -> Timer:
     length = terms.accept_within_ms
-    return Timer(name=ClockName.ACCEPT, at=since + length, length_ms=length)
+    return Timer(name=_ACCEPT, at=since + length, length_ms=length)
 
 
 def _accept_by(h: Handoff) -> int | None:
-    accept = clocks.running(h, ClockName.ACCEPT)
+    accept = clocks.running(h, _ACCEPT)
     return accept.at if accept else None
 
 
@@ -546,38 +578,74 @@ def _rearmed(h: Handoff, event: events.Rearmed) -> dict[str, Any]:
 # --- endings ------------------------------------------------------------------------------------
 
 
-def _ended(
-    h: Handoff, event: Event, state: State, version: int, *, by: str, at: int
-) -> dict[str, Any]:
+def _ended(h: Handoff, state: State, code: str | None, by: str, at: int) -> Handoff:
     """Stop what ran, keep what the end took away, and start the requester's clock."""
-    code = event.code if isinstance(event, events.Failed | events.Rejected) else None
-    outcome = Timer(
-        name=ClockName.OUTCOME,
-        at=at + h.terms.outcome_within_ms,
-        length_ms=h.terms.outcome_within_ms,
-    )
-    timers = (outcome,)
-    replaced = state in DEAD and bool(h.legs) and h.legs[0].fallback  # which comes first
-    if state is State.EXPIRED and not replaced:
-        timers = steps_armed(timers, h.escalation, When.OVERDUE, since=h.terms.deadline_at)
-    if state in DEAD and not replaced:
+    length = h.terms.outcome_within_ms
+    timers = (Timer(name=_OUTCOME, at=at + length, length_ms=length),)
+    if state in DEAD and not (h.legs and h.legs[0].fallback):  # which comes first
+        if state is State.EXPIRED:
+            timers = steps_armed(timers, h.escalation, When.OVERDUE, since=h.terms.deadline_at)
         timers = steps_armed(timers, h.escalation, When.DEAD, since=at)
     exhausted = code == EXHAUSTED and h.tries < h.terms.attempts_max
-    return {
-        **_DETACHED,
-        "queued": None,
-        "question": None,
-        "withdrawn": h.question,
-        "timeout_left_ms": None,
-        "tries": h.tries + 1 if exhausted else h.tries,  # the last one was used, too
-        "outcome": Outcome(version=version, at=at, by=by, code=code),
-        "timers": timers,
-        **_receipt(h, Rung.FINISHED, by=by, at=at),
-    }
+    version = h.version + 1
+    return replace(
+        h,
+        version=version,
+        timers=timers,
+        state=state,
+        live=False,
+        revivable=False,
+        process=None,
+        heartbeat_ms=None,
+        tries=h.tries + 1 if exhausted else h.tries,  # the last one was used, too
+        timeout_left_ms=None,
+        queued=None,
+        question=None,
+        withdrawn=h.question,
+        outcome=Outcome(version=version, at=at, by=by, code=code),
+        receipts=_receipts(h, _FINISHED, by, at),
+    )
 
 
-def _receipt(
-    h: Handoff, rung: Rung, *, by: str, at: int, attempt: int | None = None
-) -> dict[str, Any]:
-    kept = [r for r in h.receipts if r.rung is not rung]
-    return {"receipts": (*kept, Receipt(rung=rung, at=at, by=by, attempt=attempt))}
+def _outcome_delivered(
+    h: Handoff, event: events.OutcomeDelivered, state: State, _by: str, at: int
+) -> Handoff:
+    receipts = _receipts(h, _OUTCOME_DELIVERED, event.to, at)
+    return replace(h, version=h.version + 1, state=state, receipts=receipts)
+
+
+def _settled(h: Handoff, event: events.Settled, state: State, by: str, at: int) -> Handoff:
+    return replace(
+        h,
+        version=h.version + 1,
+        next_leg=event.next_leg,
+        timers=(),
+        state=state,
+        settled_at=at,
+        receipts=_receipts(h, _SETTLED, by, at),
+    )
+
+
+def _receipts(
+    h: Handoff, rung: Rung, by: str, at: int, attempt: int | None = None
+) -> tuple[Receipt, ...]:
+    """Return the receipts with a fresh one for `rung`."""
+    fresh = Receipt(rung=rung, at=at, by=by, attempt=attempt)
+    for known in h.receipts:
+        if known.rung is rung:
+            return (*[r for r in h.receipts if r.rung is not rung], fresh)
+    return (*h.receipts, fresh)
+
+
+_WHOLE: Final[Mapping[type[Event], Callable[[Handoff, Any, State, str, int], Handoff]]] = {
+    events.Delivered: _delivered,
+    events.Acknowledged: _acknowledged,
+    events.OutcomeDelivered: _outcome_delivered,
+    events.Settled: _settled,
+    events.Completed: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
+    events.Failed: lambda h, e, state, by, at: _ended(h, state, e.code, by, at),
+    events.Rejected: lambda h, e, state, by, at: _ended(h, state, e.code, by, at),
+    events.Expired: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
+    events.Cancelled: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
+}
+"""What happens to every handoff, and what ends one."""

@@ -12,12 +12,14 @@ def next_leg(handoff: Handoff) -> tuple[Leg, tuple[Leg, ...]] | None:
     After a result, that is the next leg that is no fallback. After anything else but a withdrawal,
     it is the fallback right after this one, if there is one.
     """
+    if not handoff.legs:
+        return None
     if handoff.state is State.COMPLETED:
         for index, leg in enumerate(handoff.legs):
             if not leg.fallback:
                 return leg, handoff.legs[index + 1 :]
         return None
-    if handoff.state in DEAD and handoff.legs and handoff.legs[0].fallback:
+    if handoff.state in DEAD and handoff.legs[0].fallback:
         return handoff.legs[0], handoff.legs[1:]
     return None
 

@@ -172,8 +172,10 @@ class Terms(Value, frozen=True, kw_only=True):
 
     def timeout_with(self, declared_ms: int | None) -> int | None:
         """Return the active time that an attempt of a recipient with such a manifest has."""
-        said = [ms for ms in (declared_ms, self.timeout_asked_ms) if ms is not None]
-        return min(said, default=None)
+        asked_ms = self.timeout_asked_ms
+        if declared_ms is None or asked_ms is None:
+            return declared_ms if asked_ms is None else asked_ms
+        return min(declared_ms, asked_ms)
 
 
 class Leg(Value, frozen=True, kw_only=True):

@@ -107,6 +107,8 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Event], State]]] = {
 }
 """Every legal move."""
 
+_OFFERED: Final = State.OFFERED
+
 
 def decide(
     handoff: Handoff | None, command: Command, *, by: Actor, now: int, around: Surroundings
@@ -116,18 +118,19 @@ def decide(
     Raises:
         CallerError: one of its kinds says why the command is refused.
     """
-    facts = decisions.propose(handoff, command, by=by, now=now, around=around)
-    state = handoff.state if handoff else None
+    facts = decisions.propose(handoff, command, by, now, around)
+    state = None if handoff is None else handoff.state
     for fact in facts:
         if state is None:
-            assert isinstance(fact.event, events.Offered), "a handoff begins with its offer"
-            state = State.OFFERED
+            assert type(fact.event) is events.Offered, "a handoff begins with its offer"
+            state = _OFFERED
             continue
-        if type(fact.event) not in TRANSITIONS[state]:
+        to = TRANSITIONS[state].get(type(fact.event))
+        if to is None:
             raise WrongStateError(
                 f"cannot {_verb(command)} a handoff that is {handoff.state if handoff else state}"
             )
-        state = TRANSITIONS[state][type(fact.event)]
+        state = to
     return facts
 
 
@@ -136,9 +139,9 @@ def evolve(
 ) -> Handoff:
     """Return `handoff` as it is after `event`. Total over every log `decide` can produce."""
     if handoff is None:
-        assert isinstance(event, events.Offered), "a handoff begins with its offer"
+        assert type(event) is events.Offered, "a handoff begins with its offer"
         return evolution.born(event, team=team, handoff_id=handoff_id, at=at)
-    return evolution.after(handoff, event, TRANSITIONS[handoff.state][type(event)], by=by, at=at)
+    return evolution.after(handoff, event, TRANSITIONS[handoff.state][type(event)], by, at)
 
 
 def _verb(command: Command) -> str:

@@ -31,6 +31,9 @@ class Item(Value, frozen=True, kw_only=True):
     kind: Kind
 
 
+_HANDOFF: Final = Kind.HANDOFF
+_OUTCOME: Final = Kind.OUTCOME
+
 _ASIDE: Final = frozenset(
     {
         events.Delivered,
@@ -42,17 +45,27 @@ _ASIDE: Final = frozenset(
     }
 )
 """What happens to every handoff, and is in nobody's inbox."""
+_FOR_THE_RECIPIENT: Final = frozenset({events.Offered, events.Ready})
+_ENDINGS: Final = frozenset(
+    {events.Completed, events.Failed, events.Rejected, events.Expired, events.Cancelled}
+)
 
 
 def items(event: Event, after: Handoff) -> tuple[Item, ...]:
     """Return what `event`, which led to `after`, puts into whose inbox."""
-    if type(event) in _ASIDE:
+    kind = type(event)
+    if kind in _ASIDE:
         return ()
+    if kind in _FOR_THE_RECIPIENT:
+        return (Item(reader=after.recipient, kind=_HANDOFF),)
+    if kind in _ENDINGS:
+        told = _outcome(after)
+        if after.withdrawn is None and not after.watchers:
+            return told
+        return (*told, *_withdrawn(after), *_notices(after))
     match event:
-        case events.Offered() | events.Ready():
-            return (Item(reader=after.recipient, kind=Kind.HANDOFF),)
         case events.Returned() | events.Reassigned():
-            return (Item(reader=after.recipient, kind=Kind.HANDOFF), *_withdrawn(after))
+            return (Item(reader=after.recipient, kind=_HANDOFF), *_withdrawn(after))
         case events.Blocked():
             terms = event.kind is QuestionKind.TERMS
             kind = Kind.COUNTER if terms else Kind.QUESTION
@@ -65,14 +78,6 @@ def items(event: Event, after: Handoff) -> tuple[Item, ...]:
             return (Item(reader=event.notify, kind=Kind.NOTICE),) if event.notify else ()
         case events.Updated():
             return _notices(after)
-        case (
-            events.Completed()
-            | events.Failed()
-            | events.Rejected()
-            | events.Expired()
-            | events.Cancelled()
-        ):
-            return (*_outcome(after), *_withdrawn(after), *_notices(after))
         case events.LateResultKept():
             return (Item(reader=after.origin, kind=Kind.NOTICE),)
         case _:
@@ -122,7 +127,7 @@ def _outcome(after: Handoff) -> tuple[Item, ...]:
     # member of a group.
     if after.member_of is not None or next_leg(after) is not None:
         return ()
-    return (Item(reader=after.origin, kind=Kind.OUTCOME),)
+    return (Item(reader=after.origin, kind=_OUTCOME),)
 
 
 def _withdrawn(after: Handoff) -> tuple[Item, ...]:

@@ -5,7 +5,6 @@ entry before included. A body is not in it, only its digest, taken with a random
 erased with the body: whoever sees a body can check it, and nobody can guess one from the log.
 """
 
-import functools
 from typing import Final
 
 import msgspec
@@ -67,9 +66,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = GENESIS
 
 
-_ENCODER: Final = msgspec.json.Encoder(order="sorted")
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _HASHED: Final = Unsealed.__struct_fields__
-_NULL: Final = b"null"
 
 
 def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
@@ -91,44 +89,52 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
 
 
-def chained(
-    draft: Draft, seq: int, prev_hash: bytes, body_digest: str | None
-) -> tuple[bytes, bytes]:
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    """What the hash of an entry is taken over. Its fields in the order of canonical JSON: none is sorted."""
+
+    actor: str
+    at: int
+    body_digest: str | None
+    command_id: str | None
+    correlation_id: str | None
+    data: msgspec.Raw
+    handoff_id: str | None
+    prev_hash: str
+    seq: int
+    team: str
+    type: str
+    version: int | None
+
+
+_encode_line: Final = msgspec.json.Encoder().encode
+_PREV_HASH: Final = b'"prev_hash":"'
+_PREV_HASH_BYTES: Final = len(_PREV_HASH) + len(GENESIS) + len(b'",')
+
+
+def chained(draft: Draft, seq: int, prev_hash: str, body_digest: str | None) -> tuple[bytes, bytes]:
     """Return the canonical JSON of `draft` in its place, with the hash before it and without.
 
-    The first is what its hash is taken over. Written field by field in the order of the sorted encoding,
-    which `tests/protocol` holds it to: an encoder would have to be given a struct for each entry.
+    The first is what its hash is taken over.
     """
-    handoff_id = _NULL if draft.handoff_id is None else _ENCODER.encode(draft.handoff_id)
-    correlation_id = handoff_id
-    if draft.correlation_id != draft.handoff_id:
-        correlation_id = _ENCODER.encode(draft.correlation_id)
-    said = (
-        b'{"actor":%b,"at":%d,"body_digest":%b,"command_id":%b,"correlation_id":%b,"data":%b,"handoff_id":%b,'
-        % (  # one line of the log
-            _quoted(draft.actor),
+    hashed = _encode_line(
+        _Line(
+            draft.actor,
             draft.at,
-            _NULL if body_digest is None else b'"%b"' % body_digest.encode(),
-            _NULL if draft.command_id is None else _ENCODER.encode(draft.command_id),
-            correlation_id,
+            body_digest,
+            draft.command_id,
+            draft.correlation_id,
             draft.data,
-            handoff_id,
+            draft.handoff_id,
+            prev_hash,
+            seq,
+            draft.team,
+            draft.type,
+            draft.version,
         )
     )
-    version = _NULL if draft.version is None else b"%d" % draft.version
-    place = b'"seq":%d,"team":%b,"type":%b,"version":%b}' % (
-        seq,
-        _quoted(draft.team),
-        _quoted(draft.type),
-        version,
-    )
-    return b'%b"prev_hash":"%b",%b' % (said, prev_hash, place), said + place
-
-
-@functools.lru_cache(maxsize=4_096)
-def _quoted(name: str) -> bytes:
-    """Return a name as JSON. Agents, teams and types of entries are few."""
-    return _ENCODER.encode(name)
+    # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
+    cut = hashed.rindex(_PREV_HASH)
+    return hashed, hashed[:cut] + hashed[cut + _PREV_HASH_BYTES :]
 
 
 def salted_digest(salt: bytes, body: bytes) -> str:
@@ -140,4 +146,4 @@ def hash_of(entry: Unsealed) -> str:
     """Return the hash that an entry must carry."""
     if type(entry) is not Unsealed:
         entry = Unsealed(**{name: getattr(entry, name) for name in _HASHED})
-    return sha256(_ENCODER.encode(entry))
+    return sha256(_encode(entry))

@@ -85,7 +85,7 @@ TEAM_NAMES: Final = (
 )
 """Entries that are about the team, or about a handoff that they do not change."""
 
-_ENCODER: Final = msgspec.json.Encoder(order="sorted")
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()
 }
@@ -96,7 +96,7 @@ DECODED: Final = frozenset(_DECODERS)
 
 def encode(event: Event) -> tuple[str, bytes]:
     """Return the event's wire name and its data."""
-    return NAMES[type(event)], _ENCODER.encode(event)
+    return NAMES[type(event)], _encode(event)
 
 
 def decode(name: str, data: bytes) -> Event:

@@ -34,14 +34,13 @@ from nodrop.protocol.entries import Draft
 
 T = TypeVar("T")
 
-_WORDED: Final = (Acknowledged, Queued, Updated)
+_WORDED: Final = frozenset({Acknowledged, Queued, Updated})
 """Events that may come with words: where there are none, that is remembered."""
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False):
     """One event of the batch, for those who wait for it."""
 
-    before: Handoff | None
     handoff: Handoff
     entry: int
     """Its place among the batch's entries."""
@@ -173,13 +172,13 @@ class Batch:
         """
         key = (team, handoff_id)
         first = handoff = self._handoffs.get(key)
-        facts = machine.decide(first, command, by=by, now=self.now, around=around)
+        now, agent = self.now, by.agent
+        facts = machine.decide(first, command, by=by, now=now, around=around)
         for fact in facts:
-            before = handoff
             handoff = machine.evolve(
-                before, fact.event, team=team, handoff_id=handoff_id, by=by.agent, at=self.now
+                handoff, fact.event, team=team, handoff_id=handoff_id, by=agent, at=now
             )
-            self._record(before, handoff, fact, by=by.agent, command_id=command_id)
+            self._record(handoff, fact, agent, command_id)
         assert handoff is not None, "deciding on nothing makes something or raises"
         if facts:
             self._changed.setdefault(key, first)
@@ -205,18 +204,14 @@ class Batch:
         if is_ is not None:
             self._placed[key[0], is_] += 1
 
-    def _record(
-        self,
-        before: Handoff | None,
-        after: Handoff,
-        fact: Fact,
-        *,
-        by: str,
-        command_id: str | None,
-    ) -> None:
+    def _record(self, after: Handoff, fact: Fact, by: str, command_id: str | None) -> None:
+        """Make the entry of what led to `after`, and keep it for those who ask for it before the commit."""
         event, body, team = fact.event, fact.body, after.team
         name, data = wire_events.encode(event)
         items = mail.items(event, after)
+        request = None
+        if command_id is not None:
+            request = self._requests.get((team, by, command_id))
         draft = Draft(
             team=team,
             at=self.now,
@@ -228,15 +223,15 @@ class Batch:
             command_id=command_id,
             data=msgspec.Raw(data),
             body=body,
-            request=None if command_id is None else self._requests.get((team, by, command_id)),
+            request=request,
             salt=b"" if body is None else self._salt(),
             mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
         )
-        self.happened.append(Happened(before, after, len(self._drafts), name, by, items))
+        self.happened.append(Happened(after, len(self._drafts), name, by, items))
         self._drafts.append(draft)
         if command_id is not None:
             self._commands.setdefault((team, by, command_id), []).append(draft)
-        if body is not None or isinstance(event, _WORDED):
+        if body is not None or type(event) in _WORDED:
             self.bodies[team, after.id, after.version] = body
 
     def write(self, draft: Draft) -> int:
