@@ -1,18 +1,31 @@
 """Every pair of state and command is decided or refused, and a refusal changes nothing."""
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodrop.model import commands
+from kit import plain_fold
+from nodrop.model import clocks, commands, decisions, machine
 from nodrop.model.commands import Actor, Candidate, Command
 from nodrop.model.errors import CallerError
 from nodrop.model.events import Event
-from nodrop.model.handoff import Escalation, Join, Member, Proposal, State, When
+from nodrop.model.handoff import (
+    ClockName,
+    Escalation,
+    Handoff,
+    Join,
+    Member,
+    Proposal,
+    State,
+    Timer,
+    When,
+)
 from nodrop.model.limits import DAY, HOUR, MINUTE, SECOND
 from nodrop.testing.play import OPERATOR, OTHER, RECIPIENT, REQUESTER, T0, Play
 
@@ -23,6 +36,23 @@ LADDER = tuple(
 
 MEMBER = Member(label="a", id="h3", state=State.OFFERED)
 GROUP = Join(needed=1, members=(MEMBER,))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _folded_as_plainly() -> Iterator[None]:
+    """Whatever a script here leads to, common events are folded as `kit.plain_fold` has it."""
+    evolve = machine.evolve
+
+    def both(before: Handoff | None, event: Event, **known: Any) -> Handoff:
+        after = evolve(before, event, **known)
+        plainly = plain_fold.folded(before, event, **known)
+        assert plainly is None or after == plainly
+        return after
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "evolve", both)
+        yield
+
 
 attempts = st.none() | st.integers(0, 4)
 questions = st.integers(1, 12)
@@ -236,7 +266,26 @@ TOO_LATE: tuple[Command, ...] = (
 
 def test_the_list_of_commands_is_whole() -> None:
     kinds = {type(command) for command in EVERY_COMMAND}
-    assert kinds == set(Command.__args__) - {commands.Offer}
+    assert kinds == set(Command.__args__) - {commands.Offer} == set(decisions.MEANING)
+
+
+timers = st.builds(
+    Timer,
+    name=st.sampled_from(ClockName),
+    at=st.integers(0, 9),
+    length_ms=st.just(1),
+    step=st.none() | st.integers(0, 2),
+)
+
+
+@given(
+    st.lists(timers, unique_by=lambda t: (t.name, t.step)).map(tuple),
+    st.lists(timers, unique_by=lambda t: (t.name, t.step), max_size=3),
+)
+def test_a_clock_takes_the_place_of_its_namesake(
+    running: tuple[Timer, ...], added: list[Timer]
+) -> None:
+    assert clocks.armed(running, *added) == plain_fold.armed(running, *added)
 
 
 @pytest.mark.parametrize("state", list(State))

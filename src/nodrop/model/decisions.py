@@ -57,7 +57,7 @@ def propose(
         return _offer(handoff, command, around)
     if handoff is None:
         raise NotFoundError
-    return _MEANING[kind](handoff, command, by, now, around)
+    return MEANING[kind](handoff, command, by, now, around)
 
 
 # --- the offer and its delivery -----------------------------------------------------------------
@@ -629,7 +629,7 @@ def _revive(handoff: Handoff, command: commands.Revive) -> Facts:
     return _revived(handoff) if mine else ()
 
 
-_MEANING: Final[
+MEANING: Final[
     Mapping[type[Command], Callable[[Handoff, Any, Actor, int, Surroundings], Facts]]
 ] = {
     commands.Deliver: lambda h, c, _by, _now, around: _deliver(h, c, around.binding),

@@ -58,8 +58,8 @@ _FINISHED: Final = Rung.FINISHED
 _OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
 _SETTLED: Final = Rung.SETTLED
 
-_OVER_ONCE_TAKEN: Final = (_RETRY, _PROMISE, _LEASE, _TIMEOUT)
-_OVER_ONCE_ACKNOWLEDGED: Final = (_LEASE, _PROMISE)
+_OVER_ONCE_TAKEN: Final = frozenset({_RETRY, _PROMISE, _LEASE, _TIMEOUT})
+_OVER_ONCE_ACKNOWLEDGED: Final = frozenset({_LEASE, _PROMISE})
 _RECIPIENTS_RUNGS: Final = frozenset({_DELIVERED, _ACKNOWLEDGED, Rung.UPDATED})
 _ATTEMPT_CLOCKS: Final = (_LEASE, _TIMEOUT, _PROMISE)
 
@@ -193,7 +193,8 @@ def _changes(
 
 
 def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: int) -> Handoff:
-    accept_by, timers = None, list[Timer]()
+    accept_by: int | None = None
+    timers: list[Timer] = []
     for timer in h.timers:
         if timer.name is _ACCEPT:
             accept_by = timer.at
@@ -201,10 +202,10 @@ def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: 
             timers.append(timer)
     if event.heartbeat_ms is None:
         timers.append(_turn_based_lease(at))
-    capability, manifest_version, terms = h.capability, h.manifest_version, h.terms
+    terms = h.terms
     if event.manifest_version is not None:
-        capability, manifest_version = event.capability, event.manifest_version
         terms = replace(terms, timeout_ms=event.timeout_ms)
+        h = replace(h, capability=event.capability, manifest_version=event.manifest_version)
     if terms.timeout_ms is not None:
         timers.append(_timeout(terms.timeout_ms, at))
     receipts = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
@@ -214,8 +215,6 @@ def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: 
     return replace(
         h,
         version=h.version + 1,
-        capability=capability,
-        manifest_version=manifest_version,
         terms=terms,
         timers=tuple(timers),
         state=state,
@@ -273,10 +272,10 @@ def _queued_receipt(h: Handoff) -> tuple[Receipt, ...]:
     return tuple([r for r in h.receipts if r.rung is _ACKNOWLEDGED])
 
 
-def _accepted_receipts(h: Handoff, attempt: int, at: int) -> tuple[Receipt, ...]:
-    """Return the receipts with that of an acceptance, at the time of a queued one if there is one."""
+def _queued_at(h: Handoff, at: int) -> int:
+    """Return when what is accepted at `at` was acknowledged first: as queued, if it was."""
     queued = _queued_receipt(h)
-    return _receipts(h, _ACKNOWLEDGED, h.recipient, queued[0].at if queued else at, attempt)
+    return queued[0].at if queued else at
 
 
 def _acknowledged(
@@ -285,15 +284,17 @@ def _acknowledged(
     timers = [t for t in h.timers if t.name not in _OVER_ONCE_ACKNOWLEDGED]
     if steps := h.escalation:
         timers = steps_disarmed(timers, steps, _UNACKNOWLEDGED, _SILENT)
-    version = h.version + 1
+    version, counted_at, first_at = h.version + 1, None, at
+    if h.queued is not None:
+        counted_at, first_at = at, _queued_at(h, at)
     return replace(
         h,
         version=version,
         timers=(*timers, _promise(event.next_update_at, at)),
         state=state,
-        ack=_ack(event, version, None if h.queued is None else at),
+        ack=_ack(event, version, counted_at),
         queued=None,
-        receipts=_accepted_receipts(h, event.attempt, at),
+        receipts=_receipts(h, _ACKNOWLEDGED, h.recipient, first_at, event.attempt),
     )
 
 
@@ -424,7 +425,8 @@ def _resumed(h: Handoff, version: int, at: int) -> dict[str, Any]:
         counted_at = None if h.queued is None else at
         changes["ack"] = Ack(version=version, next_update_at=next_update_at, at=counted_at)
         changes["queued"] = None
-        changes["receipts"] = _accepted_receipts(h, h.attempt, at)
+        first_at = _queued_at(h, at)
+        changes["receipts"] = _receipts(h, _ACKNOWLEDGED, h.recipient, first_at, h.attempt)
     return changes
 
 

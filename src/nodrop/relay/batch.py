@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 _WORDED: Final = frozenset({Acknowledged, Queued, Updated})
 """Events that may come with words: where there are none, that is remembered."""
+_NAMES: Final = {kind: kind.value for kind in mail.Kind}
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False):
@@ -225,7 +226,7 @@ class Batch:
             body=body,
             request=request,
             salt=b"" if body is None else self._salt(),
-            mail=tuple([(item.reader, item.kind.value) for item in items]) if items else (),
+            mail=tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
         )
         self.happened.append(Happened(after, len(self._drafts), name, by, items))
         self._drafts.append(draft)
