@@ -32,9 +32,14 @@ class Team:
         self.own = self.state.teams[TEAM] = TeamState(Head(), watermark=0, horizon=0)
 
     def merge(self, *stories: Story) -> None:
-        drafts = [draft for told in stories for draft in told.entries]
-        head = Head(seq=self.own.head.seq + len(drafts))
-        self.state.merge(self.own, head, drafts, [row_of(told.handoff) for told in stories])
+        for told in stories:
+            seqs: list[int] = []
+            for seq, draft in enumerate(told.entries, self.own.head.seq + 1):
+                seqs.append(seq)
+                for reader, kind in draft.mail:
+                    self.state.deliver(self.own, reader, module.mail_of(draft, seq, kind))
+            self.own.head = Head(seq=seqs[-1])
+            self.state.follow(self.own, row_of(told.handoff), seqs, since=seqs[-1])
 
 
 def ids(keys: list[tuple[str, str]]) -> list[int]:

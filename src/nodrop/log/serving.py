@@ -28,13 +28,11 @@ from nodrop.log.port import (
     row_of,
 )
 from nodrop.log.state import Kept, State
-from nodrop.log.work import about_chain, about_handoff
-from nodrop.model.errors import RelayFaultError
+from nodrop.log.work import Work, about_chain, about_handoff
 from nodrop.model.handoff import Handoff
 from nodrop.protocol.entries import Entry
 
 SEQ_MAX: Final = 2**63 - 1
-_UNCHANGED: Final = -1
 
 Name = tuple[str, str, str]
 """(team, actor, command id) or (team, sender, key)."""
@@ -138,6 +136,10 @@ class JournaledStore(ABC):
 
     async def find(self, keys: Collection[Key]) -> list[Handoff]:
         """Return the handoffs there are of `keys`, as this store knows them."""
+        return list((await self._found(keys)).values())
+
+    async def _found(self, keys: Collection[Key]) -> dict[Key, Handoff]:
+        """Return the handoffs there are of `keys`, in that order."""
         found: dict[Key, Handoff] = {}
         missing: list[Key] = []
         for key in keys:
@@ -150,8 +152,8 @@ class JournaledStore(ABC):
             for row in await self._tables.kept(missing):
                 kept = self._state.admit(row)
                 found[kept.handoff.team, kept.handoff.id] = kept.handoff
-            return [found[key] for key in keys if key in found]
-        return list(found.values())
+            return {key: found[key] for key in keys if key in found}
+        return found
 
     def cached(self, key: Key) -> Handoff | None:
         """Return a handoff as it is in memory, if it is; None: ask `handoffs`."""
@@ -308,7 +310,7 @@ class JournaledStore(ABC):
         """Return what there is of `wanted`; without the keys and commands unless `names`."""
         state, tables = self._state, self._tables
         held = {key: await self.find(state.held(*key)) for key in wanted.processes}
-        found = await self.find(wanted.handoffs) if wanted.handoffs else ()
+        found = await self._found(wanted.handoffs) if wanted.handoffs else {}
         keys = await tables.keys(wanted.keys) if names and wanted.keys else ()
         commands: Mapping[Name, Sequence[Place]] = {}
         if names and wanted.commands:
@@ -318,7 +320,7 @@ class JournaledStore(ABC):
             entries = await tables.entry_places(wanted.entries)
         processes = await tables.processes_of(wanted.processes) if wanted.processes else ()
         return Loaded(
-            handoffs={(h.team, h.id): h for h in found},
+            handoffs=found,
             keys={(use.team, use.sender, use.key): use for use in keys},
             commands=commands,
             entries=entries,
@@ -331,11 +333,7 @@ class JournaledTransaction:
     """A unit of work: reads what is committed, gathers what is appended."""
 
     def __init__(self, store: JournaledStore, state: State) -> None:
-        self.appended: list[Changes] = []
-        self._ends: dict[str, int] = {}
-        """The last `seq` of each team as this unit of work will leave it."""
-        self._versions: dict[Key, int] = {}
-        """The last version of each handoff that it changes."""
+        self.work = Work(state)
         self._store = store
         self._state = state
 
@@ -374,40 +372,20 @@ class JournaledTransaction:
 
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
-        versions, ends = self._versions, self._ends
-        for row in changes.rows:
-            # Each row goes on from the one before it, so that one must be known.
-            key = (row.handoff.team, row.handoff.id)
-            if key in versions:
-                continue
-            kept = self._state.get(key)
-            if kept is None and row.handoff.version > 1:
-                await self._store.find([key])
-                kept = self._state.get(key)
-            versions[key] = 0 if kept is None else kept.handoff.version
-        seqs: list[int] = []
-        for draft in changes.entries:
-            if draft.version is not None:
-                key = (draft.team, draft.handoff_id or "")
-                before = versions.get(key, _UNCHANGED)
-                if before != _UNCHANGED:
-                    # No second event of one version: nobody can have decided on what it follows.
-                    if draft.version != before + 1:
-                        raise RelayFaultError(
-                            "the store refused a contradiction: "
-                            f"version {draft.version} after {before}"
-                        )
-                    versions[key] = draft.version
-            end = ends.get(draft.team)
-            if end is None:
-                end = self._state.teams[draft.team].head.seq
-            ends[draft.team] = end + 1
-            seqs.append(end + 1)
-        self.appended.append(changes)
-        return seqs
+        # Each row goes on from the one before it, so that one must be known, unless it begins here.
+        missing = [
+            (row.handoff.team, row.handoff.id)
+            for row in changes.rows
+            if row.handoff.version > 1
+            and self._state.get((row.handoff.team, row.handoff.id)) is None
+        ]
+        if missing:
+            begun = {(d.team, d.handoff_id) for d in changes.entries if d.version == 1}
+            await self._store.find([key for key in missing if key not in begun])
+        return self.work.add(changes)
 
     def _require_unwritten(self) -> None:
-        assert not self.appended, "append comes last in a unit of work"
+        assert not self.work.appended, "append comes last in a unit of work"
 
 
 def page_fits(page: LogPage, entry: Entry) -> bool:

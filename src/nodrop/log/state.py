@@ -191,7 +191,16 @@ class State:
 
     def admit_stub(self, key: Key, stub: Stub) -> None:
         """Take in what an open handoff is found by, as its row has it."""
-        self._reindex(key, stub)
+        self._index(
+            key,
+            stub.recipient,
+            stub.origin,
+            stub.correlation_id,
+            process=stub.process,
+            due_at=stub.due_at,
+            rank=stub.rank,
+            ended=stub.ended,
+        )
 
     def unwritten_of(self, team: str) -> dict[str, Handoff]:
         """Return the handoffs of a team whose rows are behind, by id."""
@@ -204,7 +213,7 @@ class State:
         """Forget a handoff: there is no row of it any more."""
         self._unwritten.pop(key, None)
         self._written.pop(key, None)
-        self._reindex(key, None)
+        self._unindex(key)
         team = self.teams.get(key[0])
         if team is not None:
             team.unwritten.pop(key[1], None)
@@ -221,7 +230,7 @@ class State:
             for key in [key for key in known if key[0] == name]:
                 del known[key]
         for key in [key for key in self._stubs if key[0] == name]:
-            self._reindex(key, None)
+            self._unindex(key)
 
     def forget_closed(self, name: str, horizon: int) -> None:
         """Forget what is over and was last changed up to `horizon`: its row may be gone."""
@@ -235,26 +244,6 @@ class State:
             del self._written[next(iter(self._written))]
 
     # --- merging what is durable ---
-
-    def merge(
-        self, team: TeamState, head: Head, drafts: Sequence[Draft], rows: Sequence[Row]
-    ) -> None:
-        """Take in what a commit wrote to one team's log, and the rows that came of it."""
-        places: dict[str, list[int]] = {}
-        for seq, draft in enumerate(drafts, head.seq - len(drafts) + 1):
-            handoff_id = draft.handoff_id
-            if draft.version is not None and handoff_id is not None:
-                known = places.get(handoff_id)
-                if known is None:
-                    places[handoff_id] = [seq]
-                else:
-                    known.append(seq)
-            if draft.mail:
-                for reader, kind in sorted(set(draft.mail)):
-                    self.deliver(team, reader, mail_of(draft, seq, kind))
-        team.head = head
-        for row in rows:
-            self.follow(team, row, places.get(row.handoff.id, ()), since=head.seq)
 
     def follow(self, team: TeamState, row: Row, seqs: Sequence[int], *, since: int) -> None:
         """Take in a handoff that changed with the entries at `seqs`, none of which is in its row."""
@@ -272,7 +261,16 @@ class State:
             team.closed[handoff.id] = None
         elif team.closed:
             team.closed.pop(handoff.id, None)
-        self._reindex(key, stub_of(row))
+        self._index(
+            key,
+            handoff.recipient,
+            handoff.origin,
+            handoff.correlation_id,
+            process=handoff.process if row.held else None,
+            due_at=row.due_at,
+            rank=row.rank,
+            ended=handoff.outcome is not None,
+        )
 
     @staticmethod
     def deliver(team: TeamState, reader: str, item: Mail) -> None:
@@ -448,51 +446,82 @@ class State:
         stub = self._stubs.get((team, handoff_id))
         return stub is not None and stub.due_at == at
 
-    def _reindex(self, key: Key, after: Stub | None) -> None:
-        """Move a handoff to where it is found from now on; None: nowhere."""
-        team, handoff_id = key
-        before = self._stubs.get(key)
-        if after is not None and after.due_at is None and after.ended:
-            after = None
-        if before is not None and before.process is not None:
-            _discard(self._held, (team, before.process), handoff_id)
-        was = None if before is None or before.ended else before.recipient
-        is_ = None if after is None or after.ended else after.recipient
-        if was != is_:
-            if was is not None:
-                _discard(self._recipients, (team, was), handoff_id)
-            if is_ is not None:
-                self._recipients.setdefault((team, is_), {})[handoff_id] = None
-        if before is not None and not before.ended and (after is None or after.ended):
-            chain = self._chains.get((team, before.correlation_id))
-            if chain is not None:
-                chain.discard(handoff_id)
-                if not chain:
-                    del self._chains[team, before.correlation_id]
-        if after is None:
-            self._stubs.pop(key, None)
+    def _index(
+        self,
+        key: Key,
+        recipient: str,
+        origin: str,
+        correlation_id: str,
+        *,
+        process: str | None,
+        due_at: int | None,
+        rank: int | None,
+        ended: bool,
+    ) -> None:
+        """Move a handoff to where it is found from now on: only what changed is touched."""
+        stub = self._stubs.get(key)
+        if due_at is None and ended:
+            if stub is not None:
+                self._unindex(key)
             return
-        self._stubs[key] = after
-        if after.process is not None:
-            self._held.setdefault((team, after.process), {})[handoff_id] = None
-        if not after.ended and (before is None or before.ended):
-            self._chains.setdefault((team, after.correlation_id), set()).add(handoff_id)
-        if after.rank is not None:
-            moved = before is None or (before.rank, before.recipient) != (
-                after.rank,
-                after.recipient,
+        if stub is None:
+            stub = self._stubs[key] = Stub(
+                recipient=recipient,
+                origin=origin,
+                correlation_id=correlation_id,
+                process=None,
+                due_at=None,
+                rank=None,
+                ended=True,
             )
-            if moved:
-                self._queues.setdefault((team, after.recipient), _Queue()).add(
-                    after.rank, handoff_id
-                )
-        if after.due_at is not None and (before is None or before.due_at != after.due_at):
-            heapq.heappush(self.due_times, (after.due_at, team, handoff_id))
-            if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
-                self.due_times = [
-                    (s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None
-                ]
-                heapq.heapify(self.due_times)
+        team, handoff_id = key
+        moved = stub.recipient != recipient
+        if stub.ended != ended or (moved and not ended):
+            if not stub.ended:
+                self._drop_unfinished(team, handoff_id, stub)
+            if not ended:
+                self._recipients.setdefault((team, recipient), {})[handoff_id] = None
+                self._chains.setdefault((team, correlation_id), set()).add(handoff_id)
+            stub.ended = ended
+        stub.recipient = recipient
+        if stub.process != process:
+            if stub.process is not None:
+                _discard(self._held, (team, stub.process), handoff_id)
+            if process is not None:
+                self._held.setdefault((team, process), {})[handoff_id] = None
+            stub.process = process
+        if moved or stub.rank != rank:
+            stub.rank = rank
+            if rank is not None:
+                self._queues.setdefault((team, recipient), _Queue()).add(rank, handoff_id)
+        if stub.due_at != due_at:
+            stub.due_at = due_at
+            if due_at is not None:
+                heapq.heappush(self.due_times, (due_at, team, handoff_id))
+                if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
+                    self.due_times = [
+                        (s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None
+                    ]
+                    heapq.heapify(self.due_times)
+
+    def _unindex(self, key: Key) -> None:
+        """Have a handoff found nowhere any more."""
+        stub = self._stubs.pop(key, None)
+        if stub is None:
+            return
+        team, handoff_id = key
+        if stub.process is not None:
+            _discard(self._held, (team, stub.process), handoff_id)
+        if not stub.ended:
+            self._drop_unfinished(team, handoff_id, stub)
+
+    def _drop_unfinished(self, team: str, handoff_id: str, stub: Stub) -> None:
+        _discard(self._recipients, (team, stub.recipient), handoff_id)
+        chain = self._chains.get((team, stub.correlation_id))
+        if chain is not None:
+            chain.discard(handoff_id)
+            if not chain:
+                del self._chains[team, stub.correlation_id]
 
 
 class _Queue:

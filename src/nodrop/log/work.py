@@ -1,24 +1,25 @@
 """Units of work: what one writes to the journal and its tables, and how it is merged into memory."""
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from nodrop.log.journal import Packed, pack
-from nodrop.log.port import Changes, Row
-from nodrop.log.state import Slice, State
-from nodrop.protocol.entries import Draft
+from nodrop.log.port import Changes, Mail, Row
+from nodrop.log.state import Slice, State, TeamState, mail_of
+from nodrop.model.errors import RelayFaultError
+from nodrop.protocol.entries import Draft, Head
 
-T = TypeVar("T")
+Command: TypeAlias = tuple[str, str, str, bytes | None, str]
+"""(team, actor, command id, digest of the request, places of its entries, each before a space)."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one commit writes."""
 
     journal: Sequence[Packed] = ()
-    commands: Sequence[tuple[str, str, str, bytes | None, str]] = ()
-    """(team, actor, command id, digest of the request, places of its entries, each before a space)."""
+    commands: Sequence[Command] = ()
     mentions: Sequence[tuple[str, str, int]] = ()
     changes: Sequence[Changes] = ()
     """Of which the entries and the rows of handoffs are elsewhere."""
@@ -26,81 +27,155 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work:
-    """What a unit of work writes, and how it is taken into memory once that is durable."""
+    """Gathers what a unit of work appends, and takes it into memory once that is durable."""
 
-    def __init__(self, state: State, appended: Sequence[Changes]) -> None:
+    def __init__(self, state: State) -> None:
+        self.appended: list[Changes] = []
         self._state = state
-        self._drafts: dict[str, list[Draft]] = {}
-        """By team, in the order of its log."""
-        self._rows: dict[str, list[Row]] = {}
-        for changes in appended:
-            _by_team(self._drafts, changes.entries, [draft.team for draft in changes.entries])
-            _by_team(self._rows, changes.rows, [row.handoff.team for row in changes.rows])
+        self._parts: dict[str, _Part] = {}
+        """By team."""
+        self._written: list[tuple[TeamState, Head, _Part]] = []
+        self._behind = Slice()
+
+    def add(self, changes: Changes) -> list[int]:
+        """Gather `changes`; return the `seq` that each entry will have.
+
+        The handoffs that they change are in memory, unless they are new.
+
+        Raises:
+            RelayFaultError: an event does not follow from what there is of its handoff.
+        """
+        state, part = self._state, None
+        for row in changes.rows:
+            handoff = row.handoff
+            if part is None or part.team != handoff.team:
+                part = self._part(handoff.team)
+            change = part.changed.get(handoff.id)
+            if change is None:
+                change = part.changed[handoff.id] = _Change()
+            if change.row is None:
+                kept = state.get((handoff.team, handoff.id))
+                change.version = 0 if kept is None else kept.handoff.version
+            change.row = row
+        seqs: list[int] = []
+        for draft in changes.entries:
+            if part is None or part.team != draft.team:
+                part = self._part(draft.team)
+            seqs.append(part.add(draft))
+        self.appended.append(changes)
+        return seqs
+
+    def commit(self) -> Commit:
+        """Return what is to be written. Nothing is added after this."""
         journal: list[Packed] = []
-        commands: list[tuple[str, str, str, bytes | None, str]] = []
+        commands: list[Command] = []
         mentions: list[tuple[str, str, int]] = []
-        for team, drafts in self._drafts.items():
-            head = state.teams[team].head
-            changed = {row.handoff.id for row in self._rows.get(team, ())}
-            journal.append(pack(team, drafts, head))
-            commands += _commands(team, drafts, head.seq + 1)
-            mentions += _mentions(team, drafts, head.seq + 1, changed)
-        assert self._rows.keys() <= self._drafts.keys(), "a row changes with an entry"
-        self.commit = Commit(
+        for name, part in self._parts.items():
+            assert part.drafts, "a row changes with an entry"
+            team = self._state.teams[name]
+            packed = pack(name, part.drafts, team.head)
+            journal.append(packed)
+            commands += part.commands.values()
+            mentions += part.mentions
+            for handoff_id, change in part.changed.items():
+                if change.row is None:
+                    mentions += [(name, about_handoff(handoff_id), seq) for seq in change.seqs]
+            self._written.append((team, packed.head, part))
+        self._behind = self._state.slice(self._parts)
+        return Commit(
             journal=journal,
             commands=commands,
             mentions=mentions,
-            changes=appended,
-            behind=state.slice(self._drafts),
+            changes=self.appended,
+            behind=self._behind,
         )
 
     def merge(self) -> None:
         """Take what was written into memory."""
         state = self._state
-        for each in self.commit.journal:
-            team = each.batch.team
-            rows = self._rows.get(team, ())
-            state.merge(state.teams[team], each.head, self._drafts[team], rows)
-        state.wrote(self.commit.behind)
+        for team, head, part in self._written:
+            team.head = head
+            for reader, item in part.mail:
+                state.deliver(team, reader, item)
+            for change in part.changed.values():
+                if change.row is not None:
+                    state.follow(team, change.row, change.seqs, since=head.seq)
+        state.wrote(self._behind)
+
+    def _part(self, team: str) -> "_Part":
+        part = self._parts.get(team)
+        if part is None:
+            part = self._parts[team] = _Part(team, self._state.teams[team].head.seq)
+        return part
 
 
-def _by_team(found: dict[str, list[T]], items: Sequence[T], teams: Sequence[str]) -> None:
-    """Add `items`, each of the team at its place in `teams`. Most commits write to one."""
-    if len(several := set(teams)) == 1:
-        found.setdefault(several.pop(), []).extend(items)
-        return
-    for team, item in zip(teams, items, strict=True):
-        found.setdefault(team, []).append(item)
+class _Change:
+    """What a unit of work does to one handoff."""
+
+    __slots__ = ("row", "seqs", "version")
+
+    def __init__(self) -> None:
+        self.row: Row | None = None
+        """None: no row leads to its entries."""
+        self.version = 0
+        """The last one so far."""
+        self.seqs: list[int] = []
+        """Where its events are."""
 
 
-def _commands(
-    team: str, drafts: Sequence[Draft], first: int
-) -> Iterable[tuple[str, str, str, bytes | None, str]]:
-    """Return the rows of `command`: what each command of a batch wrote."""
-    written: dict[tuple[str, str], tuple[bytes | None, str]] = {}
-    for seq, draft in enumerate(drafts, first):
-        if draft.command_id is not None:
-            key = (draft.actor, draft.command_id)
-            before = written.get(key)
-            if before is None:
-                written[key] = (draft.request, f"{seq} ")
-            else:
-                written[key] = (before[0] or draft.request, f"{before[1]}{seq} ")
-    return [(team, actor, name, *said) for (actor, name), said in written.items()]
+class _Part:
+    """What a unit of work appends to the log of one team."""
 
+    def __init__(self, team: str, end: int) -> None:
+        self.team = team
+        self.end = end
+        """The last `seq` so far."""
+        self.drafts: list[Draft] = []
+        self.changed: dict[str, _Change] = {}
+        """By handoff."""
+        self.commands: dict[tuple[str, str], Command] = {}
+        """By actor and command id."""
+        self.mentions: list[tuple[str, str, int]] = []
+        """Where entries are that are no event of a handoff."""
+        self.mail: list[tuple[str, Mail]] = []
 
-def _mentions(
-    team: str, drafts: Sequence[Draft], first: int, changed: set[str]
-) -> Iterable[tuple[str, str, int]]:
-    """Return where entries are that no row of a handoff leads to."""
-    mentions: list[tuple[str, str, int]] = []
-    for seq, draft in enumerate(drafts, first):
-        if draft.handoff_id is None:
+    def add(self, draft: Draft) -> int:
+        """Take in the next entry; return its `seq`."""
+        self.end = seq = self.end + 1
+        self.drafts.append(draft)
+        handoff_id, version = draft.handoff_id, draft.version
+        if handoff_id is None:
             if draft.correlation_id is not None:
-                mentions.append((team, about_chain(draft.correlation_id), seq))
-        elif draft.version is None or draft.handoff_id not in changed:
-            mentions.append((team, about_handoff(draft.handoff_id), seq))
-    return mentions
+                self.mentions.append((self.team, about_chain(draft.correlation_id), seq))
+        elif version is None:
+            self.mentions.append((self.team, about_handoff(handoff_id), seq))
+        else:
+            change = self.changed.get(handoff_id)
+            if change is None:
+                change = self.changed[handoff_id] = _Change()
+            elif change.row is not None:
+                # No second event of one version: nobody can have decided on what it follows.
+                if version != change.version + 1:
+                    raise RelayFaultError(
+                        "the store refused a contradiction: "
+                        f"version {version} after {change.version}"
+                    )
+                change.version = version
+            change.seqs.append(seq)
+        if draft.command_id is not None:
+            self._carried_out(draft, draft.command_id, seq)
+        if draft.mail:
+            # One may be told for two reasons.
+            told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
+            self.mail += [(reader, mail_of(draft, seq, kind)) for reader, kind in told]
+        return seq
+
+    def _carried_out(self, draft: Draft, command_id: str, seq: int) -> None:
+        name, request, places = (draft.actor, command_id), draft.request, f"{seq} "
+        before = self.commands.get(name)
+        if before is not None:
+            request, places = before[3] or request, before[4] + places
+        self.commands[name] = (self.team, *name, request, places)
 
 
 def about_handoff(handoff_id: str) -> str:

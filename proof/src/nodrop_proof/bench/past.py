@@ -104,8 +104,9 @@ class Fill:
         while self.count < count:
             few = min(_TOGETHER, count - self.count)
             first = self._now_ms - (of - self.count) * _APART_MS
-            work = Work(self._state, [self._copying.changes(first, few)])
-            self._database.write(work.commit)
+            work = Work(self._state)
+            work.add(self._copying.changes(first, few))
+            self._database.write(work.commit())
             work.merge()
             self.count += few
             progress(self.count)

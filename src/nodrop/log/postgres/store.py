@@ -67,7 +67,7 @@ from nodrop.log.records import columns_of
 from nodrop.log.recovery import Replay
 from nodrop.log.serving import JournaledStore, JournaledTransaction
 from nodrop.log.state import State, TeamState
-from nodrop.log.work import Commit, Work
+from nodrop.log.work import Commit
 from nodrop.model.contract import Agent
 from nodrop.model.errors import InvalidRequestError, NodropError, StoreUnavailableError
 from nodrop.protocol.entries import Head
@@ -239,29 +239,29 @@ class PostgresStore(JournaledStore):
 
     async def _keep(self, work: "PostgresTransaction", held: "_Held | None") -> None:
         """Compare and append, or only compare where nothing is written; merge what was kept."""
-        basis = work.basis
-        if not basis.heads and not work.appended:
+        basis, unit = work.basis, work.work
+        if not basis.heads and not unit.appended:
             return
         async with self._folding:
             work.require_unmoved()
-            unit = Work(self._state, work.appended)
+            commit = unit.commit()
             async with AsyncExitStack() as stack:
                 if held is not None:
                     connection = held.connection
                 else:
                     connection = await stack.enter_async_context(self._connected())
-                if not work.appended:
+                if not unit.appended:
                     if not await check(connection, basis):
                         raise ConflictError("another node has written to the log")
                     return
                 if held is not None:
                     held.over = True
-                await self._send(connection, unit.commit, basis, begun=held is not None)
+                await self._send(connection, commit, basis, begun=held is not None)
             unit.merge()
             if self.place.heard is not None:
-                told = changed(gathered(work.appended))
+                told = changed(gathered(unit.appended))
                 self.place.hear(
-                    {e.batch.team: e.head.seq for e in unit.commit.journal if e.batch.team in told}
+                    {e.batch.team: e.head.seq for e in commit.journal if e.batch.team in told}
                 )
         self._rest()
 

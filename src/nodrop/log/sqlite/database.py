@@ -51,7 +51,7 @@ from nodrop.log.sqlite.writing import write, write_behind
 from nodrop.log.state import Kept, Slice, State, TeamState
 from nodrop.log.work import Commit
 from nodrop.model.contract import Agent
-from nodrop.model.errors import StoreCorruptError, StoreUnavailableError
+from nodrop.model.errors import RelayFaultError, StoreCorruptError, StoreUnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol.entries import Entry, Head, hash_of, salted_digest
 
@@ -76,6 +76,8 @@ class Database:
         self._connection = connect(path, vfs=vfs, synchronous=synchronous)
         self._decoded: dict[tuple[str, int], list[Entry]] = {}
         """By team and last `seq`; the entries of a batch do not change."""
+        self._ends: dict[str, int] = {}
+        """Where the journal of each team ends, if this connection wrote it: nobody else can."""
 
     def close(self) -> None:
         """Let go of the file. SQLite empties the write-ahead log into it first."""
@@ -94,8 +96,31 @@ class Database:
 
     def write(self, commit: Commit) -> None:
         """Commit everything in `commit`, or nothing."""
-        with self._committing():
+        execute = self._connection.execute
+        for packed in commit.journal:
+            self._require_next(packed.batch)
+        execute("begin immediate")
+        try:
             write(self._connection, commit)
+            execute("commit")
+        except BaseException:
+            self._roll_back()
+            raise
+        for packed in commit.journal:
+            self._ends[packed.batch.team] = packed.batch.last_seq
+
+    def _require_next(self, batch: Batch) -> None:
+        """Refuse a batch that does not go on where the journal ends: a log has no second history."""
+        team, end = batch.team, batch.first_seq - 1
+        found = self._ends.get(team)
+        if found is None:
+            found = self._value(
+                "select max(last_seq) from journal where team = ? and last_seq >= ?", team, end
+            )
+        if found not in (None, end):
+            raise RelayFaultError(
+                f"the log of {team} ends at {found}, and {batch.first_seq} was to follow"
+            )
 
     def write_behind(self, behind: Slice) -> None:
         """Write rows that are behind."""
@@ -149,10 +174,14 @@ class Database:
             yield
             self._connection.execute("commit")
         except BaseException:
-            # Some errors roll back by themselves.
-            if self._connection.in_transaction:
-                self._connection.execute("rollback")
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        self._ends.clear()  # what became of the last commit the file knows
+        # Some errors roll back by themselves.
+        if self._connection.in_transaction:
+            self._connection.execute("rollback")
 
     # --- starting ---
 

@@ -10,9 +10,8 @@ and never for a block. Short visits are made on the event loop for as long as th
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -21,7 +20,6 @@ import apsw
 
 from nodrop.log.port import (
     Body,
-    Changes,
     Copy,
     Horizon,
     Key,
@@ -140,21 +138,33 @@ class SQLiteStore(JournaledStore):
 
     # --- units of work ---
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[JournaledTransaction]:
+    def transaction(self) -> "SQLiteTransaction":
         """Open a unit of work."""
-        async with self._turn:
-            self._require_sound()
-            await self._settle()
-            work = JournaledTransaction(self, self._state)
-            yield work
-            if work.appended:
-                await self._commit(work.appended)
+        return SQLiteTransaction(self, self._state)
 
-    async def _commit(self, appended: Sequence[Changes]) -> None:
-        work = Work(self._state, appended)
+    async def begin(self) -> None:
+        """Take the turn of a unit of work, once what is committed is in memory."""
+        await self._turn.acquire()
         try:
-            await self.visit(self._database.write, work.commit)
+            self._require_sound()
+            if self._in_doubt:
+                await self._settle()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    async def end(self, work: Work | None) -> None:
+        """Commit a unit of work, if there is something to be kept of it, and give the turn away."""
+        try:
+            if work is not None and work.appended:
+                await self._commit(work)
+        finally:
+            self._turn.release()
+
+    async def _commit(self, work: Work) -> None:
+        commit = work.commit()
+        try:
+            await self.visit(self._database.write, commit)
         except BaseException:
             self._doubts += 1
             raise
@@ -397,6 +407,21 @@ class SQLiteStore(JournaledStore):
         # A visit whose caller was cancelled is done only once the thread has really finished it.
         while self._on_thread and self._on_thread[0].done():
             self._on_thread.popleft()
+
+
+class SQLiteTransaction(JournaledTransaction):
+    """A unit of work: has its turn for as long as its block lasts, and commits at the end."""
+
+    def __init__(self, store: SQLiteStore, state: State) -> None:
+        super().__init__(store, state)
+        self._turns = store
+
+    async def __aenter__(self) -> Self:
+        await self._turns.begin()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        await self._turns.end(self.work if kind is None else None)
 
 
 class _Visits:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-from nodrop.log.journal import Packed
 from nodrop.log.port import Changes
 from nodrop.log.records import (
     Columns,
@@ -16,42 +15,24 @@ from nodrop.log.records import (
 from nodrop.log.sqlite.driver import Connection
 from nodrop.log.state import Slice
 from nodrop.log.work import Commit
-from nodrop.model.errors import RelayFaultError
 
 
 def write(connection: Connection, commit: Commit) -> None:
     """Write a commit."""
-    if commit.journal:
-        for each in commit.journal:
-            _require_next(connection, each)
-            connection.execute(_INSERT_BATCH, columns_of(each.batch))
-        large = [
-            (each.batch.team, *columns_of(body)) for each in commit.journal for body in each.large
-        ]
-        _write(
-            connection,
-            (_UPSERT_COMMAND, commit.commands),
-            ("insert into large_body values (?, ?, ?, ?)", large),
-            ("insert into mention values (?, ?, ?)", commit.mentions),
-        )
+    run = connection.executemany
+    for each in commit.journal:
+        connection.execute(_INSERT_BATCH, columns_of(each.batch))
+        if each.large:
+            team = each.batch.team
+            run(_INSERT_LARGE, [(team, *columns_of(body)) for body in each.large])
+    if commit.commands:
+        run(_UPSERT_COMMAND, commit.commands)
+    if commit.mentions:
+        run("insert into mention values (?, ?, ?)", commit.mentions)
     for changes in commit.changes:
         _write_kept(connection, changes)
     if commit.behind.rows or commit.behind.mail or commit.behind.watermarks:
         write_behind(connection, commit.behind)
-
-
-def _require_next(connection: Connection, packed: Packed) -> None:
-    """Refuse a batch that does not go on where the journal ends: a log has no second history."""
-    batch = packed.batch
-    end = batch.first_seq - 1
-    rows = connection.execute(
-        "select last_seq from journal where team = ? and last_seq >= ? order by last_seq",
-        (batch.team, end),
-    )
-    if (found := [seq for (seq,) in rows]) not in ([], [end]):
-        raise RelayFaultError(
-            f"the log of {batch.team} ends at {found[-1]}, and {batch.first_seq} was to follow"
-        )
 
 
 def write_behind(connection: Connection, behind: Slice) -> None:
@@ -82,36 +63,23 @@ def write_behind(connection: Connection, behind: Slice) -> None:
 
 def _write_kept(connection: Connection, changes: Changes) -> None:
     """Write what `changes` has besides entries and rows."""
-    _write(
-        connection,
-        (
-            "insert or replace into idempotency_key values (?, ?, ?, ?, ?)",
-            [columns_of(use) for use in changes.keys],
-        ),
-        (
-            "insert or replace into process values (?, ?, ?, ?, ?)",
-            [columns_of(process) for process in changes.processes],
-        ),
-        ("delete from process where team = ? and id = ?", changes.processes_gone),
-        (
-            "insert or replace into agent values (?, ?, ?, ?)",
-            [agent_columns(agent) for agent, _ in changes.agents],
-        ),
-        (
-            # A version is what was sent first under its number: it does not change afterwards.
-            "insert into manifest values (?, ?, ?, ?) on conflict do nothing",
-            [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents],
-        ),
-        (
-            "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)",
-            [columns_of(token) for token in changes.tokens],
-        ),
-        (
-            "insert or replace into record (team, kind, id, json) values (?, ?, ?, ?)",
-            [columns_of(record) for record in changes.records],
-        ),
-        ("delete from record where team = ? and kind = ? and id = ?", changes.records_gone),
-    )
+    run = connection.executemany
+    if changes.keys:
+        run(_PUT_KEY, map(columns_of, changes.keys))
+    if changes.processes:
+        run(_PUT_PROCESS, map(columns_of, changes.processes))
+    if changes.processes_gone:
+        run("delete from process where team = ? and id = ?", changes.processes_gone)
+    if changes.agents:
+        run(_PUT_AGENT, [agent_columns(agent) for agent, _ in changes.agents])
+        sent = [(agent.team, agent.id, agent.version, sent) for agent, sent in changes.agents]
+        run(_KEEP_MANIFEST, sent)
+    if changes.tokens:
+        run(_PUT_TOKEN, map(columns_of, changes.tokens))
+    if changes.records:
+        run(_PUT_RECORD, map(columns_of, changes.records))
+    if changes.records_gone:
+        run("delete from record where team = ? and kind = ? and id = ?", changes.records_gone)
 
 
 def _write(connection: Connection, *writes: tuple[str, Sequence[Columns]]) -> None:
@@ -122,6 +90,14 @@ def _write(connection: Connection, *writes: tuple[str, Sequence[Columns]]) -> No
 
 
 _INSERT_BATCH: Final = "insert into journal values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_LARGE: Final = "insert into large_body values (?, ?, ?, ?)"
+_PUT_KEY: Final = "insert or replace into idempotency_key values (?, ?, ?, ?, ?)"
+_PUT_PROCESS: Final = "insert or replace into process values (?, ?, ?, ?, ?)"
+_PUT_AGENT: Final = "insert or replace into agent values (?, ?, ?, ?)"
+# A version is what was sent first under its number: it does not change afterwards.
+_KEEP_MANIFEST: Final = "insert into manifest values (?, ?, ?, ?) on conflict do nothing"
+_PUT_TOKEN: Final = "insert or replace into token values (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S105  # no secret
+_PUT_RECORD: Final = "insert or replace into record (team, kind, id, json) values (?, ?, ?, ?)"
 _UPSERT_COMMAND: Final = """
     insert into command values (?, ?, ?, ?, ?)
     on conflict (team, actor, id) do update set seqs = command.seqs || excluded.seqs
