@@ -1,7 +1,9 @@
 """Units of work: what one writes to the journal and its tables, and how it is merged into memory."""
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -9,10 +11,13 @@ from nodrop.log.journal import Packed, pack
 from nodrop.log.port import Changes, Mail, Row
 from nodrop.log.state import Slice, State, TeamState, mail_of
 from nodrop.model.errors import RelayFaultError
-from nodrop.protocol.entries import Draft, Head
+from nodrop.protocol.entries import Draft
 
 Command: TypeAlias = tuple[str, str, str, bytes | None, str]
 """(team, actor, command id, digest of the request, places of its entries, each before a space)."""
+
+
+_TEAM: Final = attrgetter("team")
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +39,7 @@ class Work:
         self._state = state
         self._parts: dict[str, _Part] = {}
         """By team."""
-        self._written: list[tuple[TeamState, Head, _Part]] = []
+        self._written: list[tuple[TeamState, Packed, _Part]] = []
         self._behind = Slice()
 
     def add(self, changes: Changes) -> list[int]:
@@ -58,10 +63,8 @@ class Work:
                 change.version = 0 if kept is None else kept.handoff.version
             change.row = row
         seqs: list[int] = []
-        for draft in changes.entries:
-            if part is None or part.team != draft.team:
-                part = self._part(draft.team)
-            seqs.append(part.add(draft))
+        for team, drafts in groupby(changes.entries, _TEAM):
+            seqs += self._part(team).add(drafts)
         self.appended.append(changes)
         return seqs
 
@@ -80,7 +83,7 @@ class Work:
             for handoff_id, change in part.changed.items():
                 if change.row is None:
                     mentions += [(name, about_handoff(handoff_id), seq) for seq in change.seqs]
-            self._written.append((team, packed.head, part))
+            self._written.append((team, packed, part))
         self._behind = self._state.slice(self._parts)
         return Commit(
             journal=journal,
@@ -90,16 +93,21 @@ class Work:
             behind=self._behind,
         )
 
+    @property
+    def written(self) -> list[tuple[Packed, Sequence[Draft]]]:
+        """What was written to the log of each team, and of what it was made."""
+        return [(packed, part.drafts) for _, packed, part in self._written]
+
     def merge(self) -> None:
         """Take what was written into memory."""
         state = self._state
-        for team, head, part in self._written:
-            team.head = head
+        for team, packed, part in self._written:
+            team.head = packed.head
             for reader, item in part.mail:
                 state.deliver(team, reader, item)
             for change in part.changed.values():
                 if change.row is not None:
-                    state.follow(team, change.row, change.seqs, since=head.seq)
+                    state.follow(team, change.row, change.seqs, since=team.head.seq)
         state.wrote(self._behind)
 
     def _part(self, team: str) -> "_Part":
@@ -122,6 +130,14 @@ class _Change:
         self.seqs: list[int] = []
         """Where its events are."""
 
+    def go_on_to(self, version: int) -> None:
+        """Take in the next event: no second one of a version, as it cannot be known what it follows."""
+        if version != self.version + 1:
+            raise RelayFaultError(
+                f"the store refused a contradiction: version {version} after {self.version}"
+            )
+        self.version = version
+
 
 class _Part:
     """What a unit of work appends to the log of one team."""
@@ -139,36 +155,34 @@ class _Part:
         """Where entries are that are no event of a handoff."""
         self.mail: list[tuple[str, Mail]] = []
 
-    def add(self, draft: Draft) -> int:
-        """Take in the next entry; return its `seq`."""
-        self.end = seq = self.end + 1
-        self.drafts.append(draft)
-        handoff_id, version = draft.handoff_id, draft.version
-        if handoff_id is None:
-            if draft.correlation_id is not None:
-                self.mentions.append((self.team, about_chain(draft.correlation_id), seq))
-        elif version is None:
-            self.mentions.append((self.team, about_handoff(handoff_id), seq))
-        else:
-            change = self.changed.get(handoff_id)
-            if change is None:
-                change = self.changed[handoff_id] = _Change()
-            elif change.row is not None:
-                # No second event of one version: nobody can have decided on what it follows.
-                if version != change.version + 1:
-                    raise RelayFaultError(
-                        "the store refused a contradiction: "
-                        f"version {version} after {change.version}"
-                    )
-                change.version = version
-            change.seqs.append(seq)
-        if draft.command_id is not None:
-            self._carried_out(draft, draft.command_id, seq)
-        if draft.mail:
-            # One may be told for two reasons.
-            told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
-            self.mail += [(reader, mail_of(draft, seq, kind)) for reader, kind in told]
-        return seq
+    def add(self, drafts: Iterable[Draft]) -> range:
+        """Take in the next entries; return the `seq` of each."""
+        team, changed, mentions, seq = self.team, self.changed, self.mentions, self.end
+        first = seq + 1
+        for draft in drafts:
+            seq += 1
+            self.drafts.append(draft)
+            handoff_id, version = draft.handoff_id, draft.version
+            if handoff_id is None:
+                if draft.correlation_id is not None:
+                    mentions.append((team, about_chain(draft.correlation_id), seq))
+            elif version is None:
+                mentions.append((team, about_handoff(handoff_id), seq))
+            else:
+                change = changed.get(handoff_id)
+                if change is None:
+                    change = changed[handoff_id] = _Change()
+                elif change.row is not None:
+                    change.go_on_to(version)
+                change.seqs.append(seq)
+            if draft.command_id is not None:
+                self._carried_out(draft, draft.command_id, seq)
+            if draft.mail:
+                # One may be told for two reasons.
+                told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
+                self.mail += [(reader, mail_of(draft, seq, kind)) for reader, kind in told]
+        self.end = seq
+        return range(first, seq + 1)
 
     def _carried_out(self, draft: Draft, command_id: str, seq: int) -> None:
         name, request, places = (draft.actor, command_id), draft.request, f"{seq} "

@@ -33,12 +33,13 @@ from nodrop.log.port import (
     Team,
     Token,
 )
-from nodrop.log.serving import JournaledStore, JournaledTransaction, Name
+from nodrop.log.serving import JournaledStore, JournaledTransaction, Name, page_fits
 from nodrop.log.sqlite.backup import DIRECTORY, Copying
 from nodrop.log.sqlite.connection import translated
 from nodrop.log.sqlite.database import Database
 from nodrop.log.sqlite.pace import Pace
 from nodrop.log.state import Kept, Slice, State, TeamState
+from nodrop.log.tail import Tail
 from nodrop.log.work import Work
 from nodrop.model.contract import Agent
 from nodrop.model.errors import (
@@ -71,6 +72,7 @@ class SQLiteStore(JournaledStore):
         super().__init__(state, _Visits(self, database))
         self._database = database
         self._thread = thread
+        self._tail = Tail()
         self._turn = asyncio.Lock()
         self._pace = Pace()
         self._on_thread: deque[Future[Any]] = deque()
@@ -169,6 +171,8 @@ class SQLiteStore(JournaledStore):
             self._doubts += 1
             raise
         work.merge()
+        for packed, drafts in work.written:
+            self._tail.add(packed, drafts)
         self._rest()
 
     # --- what is behind ---
@@ -280,6 +284,17 @@ class SQLiteStore(JournaledStore):
         """Return what `handoffs` would, if that takes no waiting; None: ask there."""
         return None if self._in_doubt else super().cached(key)
 
+    async def log(self, page: LogPage) -> Sequence[Entry]:
+        """Return a page of the log, oldest first: what was committed lately comes from memory."""
+        known = self._state.teams.get(page.team)
+        follows = page.handoff_id is None and page.correlation_id is None
+        if follows and known and not (self._in_doubt or self._closed or self._damage):
+            end, fits = known.head.seq, partial(page_fits, page)
+            recent = self._tail.after(page.team, page.after, end, fits, page.limit)
+            if recent is not None:
+                return recent
+        return await super().log(page)
+
     async def head(self, team: str) -> Head:
         """Return the end of a team's log."""
         self._require_sound()
@@ -304,11 +319,13 @@ class SQLiteStore(JournaledStore):
         """Drop from memory what can be read again."""
         async with self._turn:
             self._state.shed()
+            self._tail.clear()
             await self.visit(self._database.give_back)
 
     async def erase(self, team: str, handoff_id: str) -> int:
         """Delete the bodies of a handoff, from every file; return how many there were."""
         self._require_sound()
+        self._tail.clear()  # it may still have the bodies
         seqs = await self._trail(team, handoff_id)
         return await self.long_visit(self._database.erase, team, handoff_id, seqs)
 
@@ -325,6 +342,7 @@ class SQLiteStore(JournaledStore):
                 self._state.forget((team, handoff_id))
             known = self._state.teams[team]
             known.horizon = horizon.seq
+            self._tail.clear()
         return count
 
     async def backup(self, name: str) -> Copy:
