@@ -38,8 +38,8 @@ from nodrop.log.sqlite.backup import DIRECTORY, Copying
 from nodrop.log.sqlite.connection import translated
 from nodrop.log.sqlite.database import Database
 from nodrop.log.sqlite.pace import Pace
+from nodrop.log.sqlite.tail import Tail
 from nodrop.log.state import Kept, Slice, State, TeamState
-from nodrop.log.tail import Tail
 from nodrop.log.work import Work
 from nodrop.model.contract import Agent
 from nodrop.model.errors import (
@@ -73,6 +73,7 @@ class SQLiteStore(JournaledStore):
         self._database = database
         self._thread = thread
         self._tail = Tail()
+        """What was committed last, for followers."""
         self._turn = asyncio.Lock()
         self._pace = Pace()
         self._on_thread: deque[Future[Any]] = deque()
