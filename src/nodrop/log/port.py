@@ -125,11 +125,14 @@ class Row(Value, frozen=True, kw_only=True):
     """A dead letter that waits for a decision."""
 
 
+_OFFERED: Final = State.OFFERED
+_RETRY: Final = clocks.ClockName.RETRY
+"""Named once: a member of an enumeration is looked up slowly, and these for every handoff."""
+
+
 def takeable(handoff: Handoff) -> bool:
     """Whether the recipient may be handed it now: in its inbox, and no retry is waited for."""
-    if handoff.state is not State.OFFERED:
-        return False
-    return clocks.running(handoff, clocks.ClockName.RETRY) is None
+    return handoff.state is _OFFERED and clocks.running(handoff, _RETRY) is None
 
 
 def row_of(handoff: Handoff) -> Row:

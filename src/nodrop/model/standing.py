@@ -17,6 +17,8 @@ _Z: Final = 1.96
 """Two-sided 95 %."""
 NOT_ENOUGH: Final = "not enough data"
 
+_ACKNOWLEDGED: Final = Rung.ACKNOWLEDGED
+
 
 class Presence(StrEnum):
     """Whether an agent can be expected to take something."""
@@ -104,7 +106,7 @@ def outcome_ms(handoff: Handoff) -> int | None:
     assert handoff.outcome is not None, "it has ended"
     match handoff.state:
         case State.COMPLETED if handoff.attempt:
-            begun = [r.at for r in handoff.receipts if r.rung is Rung.ACKNOWLEDGED]
+            begun = [r.at for r in handoff.receipts if r.rung is _ACKNOWLEDGED]
             if handoff.ack is not None and handoff.ack.at is not None:
                 begun.append(handoff.ack.at)  # before that it was queued
             return max(handoff.outcome.at - begun[-1], 0) if begun else 0

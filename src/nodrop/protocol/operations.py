@@ -4,6 +4,7 @@ An operation is asked for as `METHOD path` over HTTP, by its name (or its path) 
 by its name in-process. `{id}` in a path names a handoff and `{name}` a step or an agent.
 """
 
+import functools
 from typing import Final, Literal
 
 import msgspec
@@ -39,6 +40,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def changes(self) -> bool:
         """Whether it may change something."""
         return self.method != "GET"
+
+
+@functools.cache
+def kind_of(read_as: type[r.Request]) -> type[r.Request]:
+    """Return the request of the table that a struct is, whatever fields of a frame it has besides."""
+    kinds = {operation.request for operation in OPERATIONS.values()}
+    return next(kind for kind in read_as.__mro__ if kind in kinds)
 
 
 def _of(name: str, request: type[r.Request], *, path: str | None = None) -> Operation:

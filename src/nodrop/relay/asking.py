@@ -140,9 +140,11 @@ class Replies:
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told
             self._give_up(asking, error)
             return
+        if answer is None:
+            return
         if isinstance(answer, Reply):
             asking.tell(answer)
-        elif answer is not None:
+        else:
             asking.work = self._tasks.begin(answer, partial(self._found, asking))
 
     def _found(self, asking: Asking, finding: asyncio.Task[Reply | None]) -> None:

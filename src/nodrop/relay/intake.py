@@ -34,6 +34,7 @@ from nodrop.model.limits import Limits
 from nodrop.model.names import is_agent_id, is_name
 from nodrop.protocol import bodies, canonical, requests, traces
 from nodrop.protocol.bodies import Content, LegText
+from nodrop.protocol.operations import kind_of
 from nodrop.protocol.times import (
     Duration,
     format_duration,
@@ -173,13 +174,15 @@ class Intake:
 
     def command(self, request: requests.Request, *, now: int) -> commands.Command:
         """Return the command that a request about an existing handoff means."""
-        if isinstance(request, requests.Settle):
+        kind = kind_of(type(request))
+        said: Any = request
+        if kind is requests.Settle:
             return commands.Settle()
-        if isinstance(request, requests.Complete):
-            body = self.bounded(bodies.data("result", request.result))
-            return commands.Complete(attempt=request.attempt, body=body)
-        if isinstance(request, requests.Ack) and _says_nothing(request):
-            return commands.Acknowledge(attempt=request.attempt, queued=request.queued)
+        if kind is requests.Complete:
+            body = self.bounded(bodies.data("result", said.result))
+            return commands.Complete(attempt=said.attempt, body=body)
+        if kind is requests.Ack and _says_nothing(said):
+            return commands.Acknowledge(attempt=said.attempt, queued=said.queued)
         read = _Reader(self._limits, now)
         command = self._command(request, read)
         read.done()

@@ -45,6 +45,8 @@ _DECISIONS_MAX: Final = 8
 _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""
 
+_MISSING: Final = (MissingBodyError, MissingManifestError)
+
 
 class Loop:
     """The only writer of a store."""
@@ -281,7 +283,7 @@ class Loop:
             if isinstance(answer, NodropError):
                 job.refused(answer)
                 continue
-            if isinstance(answer, MissingBodyError | MissingManifestError):
+            if isinstance(answer, _MISSING):
                 self._fetch_and_try_again(job, answer)
                 continue
             try:

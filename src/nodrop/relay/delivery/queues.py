@@ -8,11 +8,14 @@ import asyncio
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import Final
 
 from nodrop.log.port import Key, Store, takeable
 from nodrop.model.clocks import rank
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import DEFAULT
+
+_ACCEPTED: Final = State.ACCEPTED
 
 
 class Line:
@@ -67,7 +70,7 @@ class Line:
     def note(self, handoff: Handoff, *, mine: bool) -> None:
         """Count a handoff as it is now; `mine`: its recipient is this agent."""
         name = handoff.id
-        accepted = handoff.state is State.ACCEPTED if mine and handoff.live else None
+        accepted = handoff.state is _ACCEPTED if mine and handoff.live else None
         was_accepted = self._held.get(name)
         if accepted is not was_accepted:
             self._working += bool(accepted) - bool(was_accepted)

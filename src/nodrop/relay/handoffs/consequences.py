@@ -390,7 +390,11 @@ def _matters(before: Handoff | None, after: Handoff) -> bool:
         return after.state is not State.COMPLETED or bool(after.legs) or after.member_of is not None
     if after.member_of is not None:
         return before is None and bool(after.redrive_of or after.legs_done)
-    return after.decision is Decision.REDRIVEN and (before is None or before.decision is None)
+    return (
+        after.decision is not None
+        and after.decision is Decision.REDRIVEN
+        and (before is None or before.decision is None)
+    )
 
 
 def _result(body: bytes | None) -> Any:

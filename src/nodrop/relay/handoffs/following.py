@@ -291,6 +291,7 @@ def _finished(handoff: Handoff) -> bool:
     return handoff.outcome is not None  # an outcome and its rung are of one event
 
 
+_CARRIED_ON: Final = (Decision.REDRIVEN, Decision.ACCEPTED_LATE)
 _GOALS: Final[dict[str, Goal]] = {
     **{rung.value: _to_rung(rung) for rung in Rung},
     Rung.FINISHED.value: _finished,
@@ -310,6 +311,6 @@ def _onwards(handoff: Handoff, follower: Follower) -> str | None:
     """Return where a follower goes on: to the successor, and along the chain if it follows that."""
     if not (follower.chain or follower.waits):
         return None
-    if handoff.decision is Decision.REDRIVEN or handoff.decision is Decision.ACCEPTED_LATE:
+    if handoff.decision in _CARRIED_ON:
         return handoff.successor
     return handoff.next_leg if follower.chain else None

@@ -33,6 +33,8 @@ _PLAIN: Final = (
 )
 """Commands whose meaning is all in the request and the handoff's row."""
 
+_OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
+
 
 class Handoffs:
     """Carries out the operations that are about handoffs."""
@@ -201,7 +203,7 @@ class Handoffs:
         self._replies.refuse(asking, error)
 
     def _done(self, asking: Asking, done: Offered) -> Answer:
-        if not isinstance(done, Done):
+        if type(done) is not Done:
             if isinstance(done, DoneBefore):
                 return self._done_before(asking, done)
             return (
@@ -210,8 +212,8 @@ class Handoffs:
                 else self._offer_later(asking)
             )
         request = asking.request
-        if asking.quiet or (isinstance(request, requests.Briefly) and request.brief):
-            brief = self._briefly(request, done.handoff, repeated=done.replayed)
+        if asking.quiet or getattr(request, "brief", False):
+            brief = self._briefly(asking, done.handoff, repeated=done.replayed)
             return Reply(answer=brief, replayed=done.replayed)
         view = self._shows.cached(done.handoff, reader=asking.caller.agent)
         if view is None:
@@ -229,21 +231,19 @@ class Handoffs:
         return self._whole(asking, done, view)
 
     def _whole(self, asking: Asking, done: Done, view: views.HandoffView) -> Reply:
-        if isinstance(asking.request, requests.Offer) and (
-            warnings := self._discovery.warnings(done.handoff)
-        ):
+        if asking.operation == "offer" and (warnings := self._discovery.warnings(done.handoff)):
             view = replace(view, warnings=warnings)
         answer = views.HandoffAnswer(handoff=view, replayed=done.replayed)
         return Reply(answer=answer, replayed=done.replayed)
 
     def _briefly(
-        self, request: requests.Command, handoff: Handoff, *, repeated: bool
+        self, asking: Asking, handoff: Handoff, *, repeated: bool
     ) -> views.BriefAnswer | views.OfferedAnswer:
         """Return what a caller needs to know who knows what is in a handoff."""
-        if not isinstance(request, requests.Offer):
+        if asking.operation != "offer":
             return views.BriefAnswer(handoff=self._shows.brief(handoff))
         warnings = self._discovery.warnings(handoff)
-        signed = request.signature is not None  # and checked, or it would have been refused
+        signed = asking.request.signature is not None  # and checked, or it would have been refused
         offered = self._shows.offered(handoff, verified=signed, warnings=warnings)
         return views.OfferedAnswer(handoff=offered, replayed=repeated)
 
@@ -392,4 +392,4 @@ def owes_outcome(handoff: Handoff, reader: str) -> bool:
     """Whether showing a handoff to `reader` is the first that its requester sees of the outcome."""
     if handoff.outcome is None or handoff.settled_at is not None or reader != handoff.origin:
         return False
-    return all([receipt.rung is not Rung.OUTCOME_DELIVERED for receipt in handoff.receipts])  # noqa: C419  # a list is quicker for so few
+    return all([receipt.rung is not _OUTCOME_DELIVERED for receipt in handoff.receipts])  # noqa: C419  # a list is quicker for so few

@@ -19,7 +19,7 @@ from nodrop.model.events import Event
 from nodrop.model.limits import Limits
 from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
-from nodrop.protocol.operations import OPERATIONS
+from nodrop.protocol.operations import kind_of
 from nodrop.protocol.times import Duration
 from nodrop.relay.batch import Batch
 from nodrop.relay.shows import Caller
@@ -68,7 +68,6 @@ _NOT_SAID: Final = frozenset(
 """Fields that a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
 _SMALL: Final = (str, int, bool, str | None, int | None, Duration | None)
 _DIGEST_BYTES: Final = 16
-_REQUESTS: Final = frozenset(operation.request for operation in OPERATIONS.values())
 
 
 def request_digest(request: requests.Command, name: str | None = None) -> bytes:
@@ -119,7 +118,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 @functools.cache
 def _content_of(read_as: type[requests.Command]) -> _Content:
-    kind = next(base for base in read_as.__mro__ if base in _REQUESTS)  # frames add their own
+    kind = kind_of(read_as)
     fields = [f for f in msgspec.structs.fields(kind) if f.name not in _NOT_SAID]
     names = tuple(field.name for field in fields)
     return _Content(

@@ -27,6 +27,7 @@ from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
+from nodrop.protocol.operations import kind_of
 from nodrop.relay.asking import Asking, Receiver
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
@@ -55,6 +56,7 @@ from nodrop.relay.room import Aside, Room
 from nodrop.relay.shows import Caller, may_see, unseen
 
 OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
+_OFFERED: Final = State.OFFERED
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
 
@@ -148,7 +150,7 @@ class _Command(_About):
         self._writing = writing
         self.proved = writing.prove(caller, request, handoff_id)
         self.checked: _Checked | None = None
-        if isinstance(request, requests.Complete):
+        if kind_of(type(request)) is requests.Complete:
             self.checked = writing.check_early(caller, request, handoff_id)
         super().__init__(caller, handoff_id, request)
 
@@ -254,9 +256,7 @@ class Writing:
         """Return what the signature of a request proves; refuse a request that wants one."""
         return self._signing.check(caller, _name_of(type(request)), request, handoff_id)
 
-    def check_early(
-        self, caller: Caller, request: requests.Complete, handoff_id: str
-    ) -> "_Checked | None":
+    def check_early(self, caller: Caller, request: Any, handoff_id: str) -> "_Checked | None":
         """Check a result before its commit, which others wait for; None: it takes the commit."""
         handoff = self._cached((caller.team, handoff_id))
         if handoff is None or caller.agent != handoff.recipient:
@@ -297,7 +297,7 @@ class Writing:
             return done  # rejected: what follows is looked after once all is decided
         return self._followed(batch, handoff, done, getattr(command, "body", None))
 
-    def _check(self, handoff: Handoff, request: requests.Complete) -> "_Checked":
+    def _check(self, handoff: Handoff, request: Any) -> "_Checked":
         held_to = Candidate(
             agent=handoff.recipient, manifest_version=handoff.manifest_version or None
         )
@@ -593,7 +593,7 @@ class Writing:
             )
             able = self._register.who_take(team, others, capability, self._payload(handoff))
             known["candidates"] = self._room.fullest_last(team, able)
-        if handoff.state is State.OFFERED and _takes_directly(command, handoff, caller):
+        if handoff.state is _OFFERED and _takes_directly(command, handoff, caller):
             known["binding"] = self._binder.cached(batch, handoff)
         return self._engine.surroundings(**known)
 

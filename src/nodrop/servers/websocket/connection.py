@@ -246,18 +246,10 @@ class Connection:
         return frames.read_call(frame, data, limits)
 
     def _begin(self, call: Call | Credit | Flush) -> None:
-        if isinstance(call, Flush):
-            self._flush(call.id)
+        if not isinstance(call, Call):
+            self._begin_own(call)
             return
-        if len(self._asked) + len(self._tasks) >= self._in_flight_max:
-            full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
-            self._outbox.put(frames.refusal(call.id, full))
-            return
-        if isinstance(call, Credit):
-            if self._subscription is None or call.id is not None:
-                self._spawn(self._answer(call.id, self._credit(call)))
-            else:
-                self._grant(call.n)
+        if self._is_full(call.id):
             return
         asking = _Asking(self, call)
         if call.operation in _OF_A_PROCESS:
@@ -266,6 +258,25 @@ class Connection:
         if call.quiet:
             self._quiet.add(asking)
         self._relay.ask(asking)
+
+    def _begin_own(self, call: Credit | Flush) -> None:
+        """Begin what concerns this connection alone."""
+        if isinstance(call, Flush):
+            self._flush(call.id)
+        elif self._is_full(call.id):
+            pass
+        elif self._subscription is None or call.id is not None:
+            self._spawn(self._answer(call.id, self._credit(call)))
+        else:
+            self._grant(call.n)
+
+    def _is_full(self, frame_id: Id) -> bool:
+        """Whether too many commands wait for their answers; then this one is refused."""
+        if len(self._asked) + len(self._tasks) < self._in_flight_max:
+            return False
+        full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
+        self._outbox.put(frames.refusal(frame_id, full))
+        return True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
