@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from kit.fortress import (
     ELSEWHERE,
-    TEAM,
     UNKNOWN,
     Attack,
     Breach,
@@ -460,7 +459,7 @@ def revocation_forgotten() -> Generator[None]:
     authenticate = Access.authenticate
 
     def forgetful(self: Access, secret: str, *, address: str | None = None) -> Caller:
-        for token in self.of(TEAM):
+        for token in vars(self)["_revoked"].values():
             self.put(replace(token, revoked_at=None))
         return authenticate(self, secret, address=address)
 
