@@ -108,6 +108,7 @@ class SystemIds:
 
     def __init__(self) -> None:
         self._random = b""
+        self._random_used = 0
 
     def new(self) -> str:
         """Return a fresh UUIDv7."""
@@ -119,10 +120,11 @@ class SystemIds:
 
     def salt(self) -> bytes:
         """Return 128 random bits. They are drawn by the page: one system call for many."""
-        if not self._random:
-            self._random = secrets.token_bytes(_SALTS * _SALT_BYTES)
-        salt, self._random = self._random[:_SALT_BYTES], self._random[_SALT_BYTES:]
-        return salt
+        at = self._random_used
+        if at >= len(self._random):
+            self._random, at = secrets.token_bytes(_SALTS * _SALT_BYTES), 0
+        self._random_used = at + _SALT_BYTES
+        return self._random[at : self._random_used]
 
 
 class KeyFile:

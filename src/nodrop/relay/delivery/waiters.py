@@ -192,7 +192,9 @@ class Takers:
         self, team: str, agent: str, handoffs: Sequence[Handoff], *, now: int
     ) -> list[tuple[Taker, Handoff]]:
         """Return who gets what, in turn; credit is used up only by `served`."""
-        waiting = self._by_agent.get((team, agent), deque[Taker]())
+        waiting = self._by_agent.get((team, agent))
+        if waiting is None:
+            return []
         if len(waiting) == 1:
             [only] = waiting
             free = 0 if only.silent else max(only.free, 0)

@@ -365,7 +365,7 @@ class _OfferJob(Job[Offered]):
         self.full = full
         """Why there is no room for it; a repeat needs none."""
         self.digest = None if request.command_id is None else request_digest(request)
-        self.loaded = set[str]()
+        self.loaded: set[str] = set()
         """Handoffs that it was held against as a repeat."""
         self.asking: Asking | None = None
         self.receiver: Receiver | None = None
