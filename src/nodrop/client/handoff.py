@@ -61,11 +61,11 @@ class Handoff(HandoffShown):
     """The offer was a repeat of one that had ended, and its outcome was not shown."""
     _id: str | None = None
     _stored: tuple[Stored, Mapping[str, Any]] | None = None
-    """The answer to the offer and the offer, until somebody wants to see it."""
+    """The answer to the offer, and the offer, until they are looked at."""
     _followed: asyncio.Future[Ended | None] | None = None
     """The outcome, once the relay has pushed it."""
     _ended: Ended | None = None
-    """The outcome that was pushed, until somebody wants to see it."""
+    """The outcome that was pushed, until it is looked at."""
     _settling: asyncio.Task[None] | None = None
     """The relay is being told that it is settled."""
     _told_settled = False

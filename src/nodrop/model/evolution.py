@@ -650,4 +650,4 @@ _WHOLE: Final[Mapping[type[Event], Callable[[Handoff, Any, State, str, int], Han
     events.Expired: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
     events.Cancelled: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
 }
-"""What happens to every handoff, and what ends one."""
+"""Folds by event: those that happen to every handoff, and those that end one."""

@@ -606,7 +606,7 @@ _TERMS: Final = tuple(
         *("attempts_max", "backoff", "escalation", "timeout"),
     }
 )
-"""What an offer says of its terms, and what it says where it says nothing."""
+"""The fields of an offer that state its terms, with their defaults."""
 _CHECKS: Final = (
     ("from_", "from", _Reader.agent),
     ("to", "to", _Reader.agent),

@@ -1,6 +1,6 @@
 """The tail of the logs: the last entries that were committed, in memory for those who follow them.
 
-A follower that keeps up reads here what it would have to decode from the journal. Whoever is further
+A follower that keeps up reads here what it would have to decode from the journal. One that is further
 behind reads the journal; nothing rests on what is kept here.
 """
 

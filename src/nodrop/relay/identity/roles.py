@@ -67,7 +67,7 @@ MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPER
 """Who may ask for an operation. What it then does may still be refused."""
 
 _WORK: Final = frozenset(name for name, roles in MAY.items() if Role.AGENT in roles)
-"""What agents may ask for."""
+"""Operations that agents may ask for."""
 
 _VIEWED: Final = (_SEEN_BY_ALL - {"triggers"}) | {"whoami", "keys", "get_policy", "redeem_link"}
 """The reads that a view link is for. A rule holds the payload of what it hands off."""
