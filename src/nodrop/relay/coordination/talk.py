@@ -5,6 +5,7 @@ its author and for operators; that it was said is for the team. A status is for 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -322,12 +323,17 @@ def _shown(
     superseded = {
         (old, e.actor): e.seq for e in entries if (old := read(e).get("supersedes")) is not None
     }
+    later: Counter[tuple[object, ...]] = Counter()
+    newer: dict[int, int] = {}
+    for entry in reversed(entries):
+        subject = _subject(entry)
+        newer[entry.seq] = later[subject]
+        later[subject] += 1
     shown: list[talk_views.MessageView] = []
-    for number, entry in enumerate(entries):
+    for entry in entries:
         data = read(entry)
         body = words.get(entry.seq)
         said: dict[str, Any] = {} if body is None else canonical.loads(body)
-        later = entries[number + 1 :]
         shown.append(
             talk_views.MessageView(
                 seq=entry.seq,
@@ -343,20 +349,15 @@ def _shown(
                 composed_at=format_time(said.get("composed_at") or entry.at),
                 supersedes=data.get("supersedes"),
                 superseded_by=superseded.get((entry.seq, entry.actor)),
-                newer=sum(_same(entry, other) for other in later),
+                newer=newer[entry.seq],
             )
         )
     return tuple(shown)
 
 
-def _same(entry: Entry, later: Entry) -> bool:
-    """Whether a later one makes this one old: the same thread, or the same author's status."""
-    if entry.type != later.type:
-        return False
+def _subject(entry: Entry) -> tuple[object, ...]:
+    """Return what a later entry of the same subject makes old: a thread, or an author's status."""
     if entry.type == SAID:
-        return entry.correlation_id == later.correlation_id
-    about = (read(entry).get("about"), read(entry).get("topic"))
-    return entry.actor == later.actor and about == (
-        read(later).get("about"),
-        read(later).get("topic"),
-    )
+        return (entry.type, entry.correlation_id)
+    data = read(entry)
+    return (entry.type, entry.actor, data.get("about"), data.get("topic"))
