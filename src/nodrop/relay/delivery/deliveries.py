@@ -15,7 +15,7 @@ from nodrop.relay.engine import Engine
 Served = dict[int, tuple[Taker, list[Handoff]]]
 """Who is given what by a batch, by the consumer's identity."""
 Fresh = dict[Key, list[Handoff]]
-"""What may be handed over now, by (team, recipient)."""
+"""Handoffs that may be handed over now, by (team, recipient)."""
 
 
 class Deliveries:

@@ -94,7 +94,7 @@ class Handoffs:
         self._replies.give(asking, self._follow, handoff_id)
 
     def _follow(self, asking: Asking, handoff_id: str) -> None:
-        asking.follower = _Following(self, asking, handoff_id)
+        asking.follower = _OutcomeFollower(self, asking, handoff_id)
         self._following.follow(asking.follower)
 
     def leave(self, asking: Asking) -> None:
@@ -250,7 +250,7 @@ class Handoffs:
     # --- waiting and looking ---
 
     def _wait(self, asking: Asking) -> None:
-        asking.follower = _Waiting(self, asking, asking.handoff_id)
+        asking.follower = _StateFollower(self, asking, asking.handoff_id)
         self._following.follow(asking.follower, asking.request)
 
     def reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told
@@ -332,7 +332,7 @@ class Handoffs:
         return await self._tracing.trace(caller, correlation_id, legs, shown, truncated=truncated)
 
 
-class _Waiting(Follower):
+class _StateFollower(Follower):
     """An operation that waits for a handoff, or looks at it."""
 
     __slots__ = ("_asking", "_handoffs")
@@ -357,7 +357,7 @@ class _Waiting(Follower):
         self._asking = None
 
 
-class _Following(_Waiting):
+class _OutcomeFollower(_StateFollower):
     """An offer whose maker is told of the outcome."""
 
     __slots__ = ()
