@@ -184,7 +184,7 @@ async def test_a_defect_is_told_as_ours_and_the_next_command_works(
 
     made = await handoff_id(relay)
     with monkeypatch.context() as patched:
-        patched.setattr("nodrop.model.machine.decisions.propose", broken)
+        patched.setattr("nodrop.model.machine.decide", broken)
         with pytest.raises(RelayFaultError):
             await relay.call(RECIPIENT, "ack", requests.Ack(), reference=made)
     await relay.call(RECIPIENT, "ack", requests.Ack(), reference=made)

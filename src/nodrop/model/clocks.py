@@ -28,6 +28,8 @@ HEAD_START_MS: Final[dict[Priority, int]] = {
 """How much older than it is a handoff counts in the queue. Because it is a head start and not a
 class of its own, everything else grows old enough in the end: nothing starves."""
 
+_STEP: Final = ClockName.STEP
+"""Named once: Python 3.11 looks a member of an enum up by a hook of its class, which takes long."""
 _SIGNS: Final = frozenset({Rung.DELIVERED, Rung.ACKNOWLEDGED})
 
 
@@ -130,16 +132,15 @@ def steps_armed(
     timers: Iterable[Timer], steps: tuple[Escalation, ...], when: When, *, since: int
 ) -> tuple[Timer, ...]:
     """Return `timers` with the escalation steps of an episode that began at `since`."""
-    if not steps:
+    fresh = [
+        Timer(name=_STEP, at=since + e.after_ms, length_ms=e.after_ms, step=index)
+        for index, e in enumerate(steps)
+        if e.when is when
+    ]
+    if not fresh:
         return tuple(timers)
-    return armed(
-        timers,
-        *(
-            Timer(name=ClockName.STEP, at=since + e.after_ms, length_ms=e.after_ms, step=index)
-            for index, e in enumerate(steps)
-            if e.when is when
-        ),
-    )
+    again = [t.step for t in fresh]
+    return (*[t for t in timers if t.name is not _STEP or t.step not in again], *fresh)
 
 
 def steps_disarmed(
@@ -149,7 +150,9 @@ def steps_disarmed(
     if not steps:
         return tuple(timers)
     return tuple(
-        t
-        for t in timers
-        if t.name is not ClockName.STEP or t.step is None or steps[t.step].when not in whens
+        [
+            t
+            for t in timers
+            if t.name is not _STEP or t.step is None or steps[t.step].when not in whens
+        ]
     )

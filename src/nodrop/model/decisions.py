@@ -48,22 +48,11 @@ _BLOCKED: Final = State.BLOCKED
 _OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
 
 
-def propose(
-    handoff: Handoff | None, command: Command, by: Actor, now: int, around: Surroundings
-) -> Facts:
-    """Return the facts `command` would bring about if the table allows them."""
-    kind = type(command)
-    if kind is commands.Offer:
-        return _offer(handoff, command, around)
-    if handoff is None:
-        raise NotFoundError
-    return MEANING[kind](handoff, command, by, now, around)
-
-
 # --- the offer and its delivery -----------------------------------------------------------------
 
 
-def _offer(handoff: Handoff | None, command: Any, around: Surroundings) -> Facts:
+def offer(handoff: Handoff | None, command: Any, around: Surroundings) -> Facts:
+    """Return the offer of a handoff, and how it ended where it is born so."""
     if handoff is not None:
         raise ConflictError("a handoff with this id exists")
     terms = _terms_for(command.terms, command.to)

@@ -115,14 +115,8 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
     )
 
 
-def after(h: Handoff, event: Event, state: State, by: str, at: int) -> Handoff:
-    """Return handoff `h` as it is after `event`, which leads to `state`.
-
-    What happens to every handoff makes the new one in one go. Everything else is what it changes.
-    """
-    whole = _WHOLE.get(type(event))
-    if whole is not None:
-        return whole(h, event, state, by, at)
+def changed(h: Handoff, event: Event, state: State, at: int) -> Handoff:
+    """Return handoff `h` as it is after `event`, which leads to `state` and is none of `WHOLE`."""
     version = h.version + 1
     return replace(h, version=version, state=state, **_changes(h, event, version, at))
 
@@ -639,7 +633,7 @@ def _receipts(
     return (*h.receipts, fresh)
 
 
-_WHOLE: Final[Mapping[type[Event], Callable[[Handoff, Any, State, str, int], Handoff]]] = {
+WHOLE: Final[Mapping[type[Event], Callable[[Handoff, Any, State, str, int], Handoff]]] = {
     events.Delivered: _delivered,
     events.Acknowledged: _acknowledged,
     events.OutcomeDelivered: _outcome_delivered,
@@ -650,4 +644,4 @@ _WHOLE: Final[Mapping[type[Event], Callable[[Handoff, Any, State, str, int], Han
     events.Expired: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
     events.Cancelled: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
 }
-"""Folds by event: those that happen to every handoff, and those that end one."""
+"""Folds that make the new handoff in one go: of what happens to every handoff, and of what ends one."""

@@ -11,9 +11,9 @@ command means is in `decisions`, what each event does to a handoff in `evolution
 from collections.abc import Mapping
 from typing import Final
 
-from nodrop.model import decisions, events, evolution
+from nodrop.model import commands, decisions, events, evolution
 from nodrop.model.commands import Actor, Command
-from nodrop.model.errors import WrongStateError
+from nodrop.model.errors import NotFoundError, WrongStateError
 from nodrop.model.events import Event, Fact
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.surroundings import Surroundings
@@ -118,13 +118,16 @@ def decide(
     Raises:
         CallerError: one of its kinds says why the command is refused.
     """
-    facts = decisions.propose(handoff, command, by, now, around)
-    state = None if handoff is None else handoff.state
-    for fact in facts:
-        if state is None:
-            assert type(fact.event) is events.Offered, "a handoff begins with its offer"
-            state = _OFFERED
-            continue
+    kind = type(command)
+    if kind is commands.Offer:
+        facts = decisions.offer(handoff, command, around)
+        moves, state = facts[1:], _OFFERED
+    elif handoff is None:
+        raise NotFoundError
+    else:
+        facts = moves = decisions.MEANING[kind](handoff, command, by, now, around)
+        state = handoff.state
+    for fact in moves:
         to = TRANSITIONS[state].get(type(fact.event))
         if to is None:
             raise WrongStateError(
@@ -141,7 +144,12 @@ def evolve(
     if handoff is None:
         assert type(event) is events.Offered, "a handoff begins with its offer"
         return evolution.born(event, team=team, handoff_id=handoff_id, at=at)
-    return evolution.after(handoff, event, TRANSITIONS[handoff.state][type(event)], by, at)
+    kind = type(event)
+    state = TRANSITIONS[handoff.state][kind]
+    whole = evolution.WHOLE.get(kind)
+    if whole is not None:
+        return whole(handoff, event, state, by, at)
+    return evolution.changed(handoff, event, state, at)
 
 
 def _verb(command: Command) -> str:

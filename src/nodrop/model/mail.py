@@ -46,9 +46,10 @@ _ASIDE: Final = frozenset(
 )
 """What happens to every handoff, and is in nobody's inbox."""
 _FOR_THE_RECIPIENT: Final = frozenset({events.Offered, events.Ready})
-_ENDINGS: Final = frozenset(
+ENDINGS: Final = frozenset(
     {events.Completed, events.Failed, events.Rejected, events.Expired, events.Cancelled}
 )
+"""What makes an outcome."""
 
 
 def items(event: Event, after: Handoff) -> tuple[Item, ...]:
@@ -58,7 +59,7 @@ def items(event: Event, after: Handoff) -> tuple[Item, ...]:
         return ()
     if kind in _FOR_THE_RECIPIENT:
         return (Item(reader=after.recipient, kind=_HANDOFF),)
-    if kind in _ENDINGS:
+    if kind in ENDINGS:
         told = _outcome(after)
         if after.withdrawn is None and not after.watchers:
             return told

@@ -57,8 +57,13 @@ class Agenda:
         self._rearm.set()
 
     def rearm(self) -> None:
-        """Watch the clock for what is the earliest now."""
-        if self._earliest() != self._armed_at:
+        """Watch the clock for what is the earliest now.
+
+        What moved to a later time leaves the watch as it is: the loop is woken once for nothing,
+        and comes back here.
+        """
+        earliest = self._earliest()
+        if earliest is not None and (self._armed_at is None or earliest < self._armed_at):
             self._rearm.set()
 
     async def watch(self) -> None:

@@ -26,7 +26,7 @@ from nodrop.model import commands, machine, mail
 from nodrop.model.commands import Actor
 from nodrop.model.contract import Agent
 from nodrop.model.errors import NotFoundError
-from nodrop.model.events import Acknowledged, Fact, Queued, Updated
+from nodrop.model.events import Acknowledged, Event, Queued, Updated
 from nodrop.model.handoff import Handoff
 from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
@@ -40,7 +40,7 @@ _NAMES: Final = {kind: kind.value for kind in mail.Kind}
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False):
-    """One event of the batch, for those who wait for it."""
+    """An event of the batch that somebody is told of, or that ended its handoff."""
 
     handoff: Handoff
     entry: int
@@ -176,14 +176,16 @@ class Batch:
         now, agent = self.now, by.agent
         facts = machine.decide(first, command, by=by, now=now, around=around)
         for fact in facts:
+            event = fact.event
             handoff = machine.evolve(
-                handoff, fact.event, team=team, handoff_id=handoff_id, by=agent, at=now
+                handoff, event, team=team, handoff_id=handoff_id, by=agent, at=now
             )
-            self._record(handoff, fact, agent, command_id)
+            self._record(handoff, event, fact.body, agent, command_id)
         assert handoff is not None, "deciding on nothing makes something or raises"
         if facts:
-            self._changed.setdefault(key, first)
             self._undo.append((key, first))
+            if key not in self._changed:
+                self._changed[key] = first
             if reserved:
                 self._reserved.add(key)
             self._count(key, first, handoff)
@@ -205,14 +207,13 @@ class Batch:
         if is_ is not None:
             self._placed[key[0], is_] += 1
 
-    def _record(self, after: Handoff, fact: Fact, by: str, command_id: str | None) -> None:
+    def _record(
+        self, after: Handoff, event: Event, body: bytes | None, by: str, command_id: str | None
+    ) -> None:
         """Make the entry of what led to `after`, and keep it for those who ask for it before the commit."""
-        event, body, team = fact.event, fact.body, after.team
+        kind, team = type(event), after.team
         name, data = wire_events.encode(event)
         items = mail.items(event, after)
-        request = None
-        if command_id is not None:
-            request = self._requests.get((team, by, command_id))
         draft = Draft(
             team=team,
             at=self.now,
@@ -224,15 +225,16 @@ class Batch:
             command_id=command_id,
             data=msgspec.Raw(data),
             body=body,
-            request=request,
+            request=None if command_id is None else self._requests.get((team, by, command_id)),
             salt=b"" if body is None else self._salt(),
             mail=tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
         )
-        self.happened.append(Happened(after, len(self._drafts), name, by, items))
+        if items or kind in mail.ENDINGS:
+            self.happened.append(Happened(after, len(self._drafts), name, by, items))
         self._drafts.append(draft)
         if command_id is not None:
             self._commands.setdefault((team, by, command_id), []).append(draft)
-        if body is not None or type(event) in _WORDED:
+        if body is not None or kind in _WORDED:
             self.bodies[team, after.id, after.version] = body
 
     def write(self, draft: Draft) -> int:

@@ -278,8 +278,13 @@ class Writing:
         if kind is commands.Complete:
             self._check_result(handoff, request, caller, job.checked)
         around = self._around(batch, handoff, command, caller)
-        done = self._apply(
-            batch, handoff.id, command, caller, command_id=request.command_id, around=around
+        done = batch.apply(
+            caller.team,
+            handoff.id,
+            command,
+            by=Actor(agent=caller.agent, operator=caller.operator),
+            around=around,
+            command_id=request.command_id,
         )
         if kind is commands.Acknowledge:
             self._queues.note(done)  # the next acknowledgement of this batch comes after it
@@ -295,7 +300,9 @@ class Writing:
             self._holding.see(batch, caller, done.process, [done])  # it is back
         if around.binding is not None and done.final:
             return done  # rejected: what follows is looked after once all is decided
-        return self._followed(batch, handoff, done, getattr(command, "body", None))
+        if done.outcome is None or handoff.outcome is not None:
+            return done
+        return self._consequences.follow(batch, done, getattr(command, "body", None))
 
     def _check(self, handoff: Handoff, request: Any) -> "_Checked":
         held_to = Candidate(
@@ -580,7 +587,7 @@ class Writing:
             line = self._queues.line(handoff.team, handoff.recipient)
             if line is not None:
                 known["position"] = line.position(handoff)
-                if handoff.state is State.OFFERED or handoff.queued is not None:
+                if handoff.state is _OFFERED or handoff.queued is not None:
                     known["place"] = line.place(handoff)
                     known["queued_acks"] = line.queued
         elif kind is commands.Fail or kind is commands.Release:
