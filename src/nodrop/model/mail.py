@@ -34,7 +34,7 @@ class Item(Value, frozen=True, kw_only=True):
 _HANDOFF: Final = Kind.HANDOFF
 _OUTCOME: Final = Kind.OUTCOME
 
-_ASIDE: Final = frozenset(
+ASIDE: Final = frozenset(
     {
         events.Delivered,
         events.Queued,
@@ -55,7 +55,7 @@ ENDINGS: Final = frozenset(
 def items(event: Event, after: Handoff) -> tuple[Item, ...]:
     """Return what `event`, which led to `after`, puts into whose inbox."""
     kind = type(event)
-    if kind in _ASIDE:
+    if kind in ASIDE:
         return ()
     if kind in _FOR_THE_RECIPIENT:
         return (Item(reader=after.recipient, kind=_HANDOFF),)

@@ -137,11 +137,13 @@ class Replies:
         """Tell `asking` what `how` makes of `what`. No failure concerns other commands."""
         try:
             answer = how(asking, *what)
+            if answer is not None:
+                self.take(asking, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told
-            self._give_up(asking, error)
-            return
-        if answer is None:
-            return
+            self.give_up(asking, error)
+
+    def take(self, asking: Asking, answer: Reply | Coroutine[Any, Any, Reply | None]) -> None:
+        """Tell `asking` what a handler has found, now or once it is found."""
         if isinstance(answer, Reply):
             asking.tell(answer)
         else:
@@ -154,11 +156,12 @@ class Replies:
             return
         error = finding.exception()
         if isinstance(error, Exception):
-            self._give_up(asking, error)
+            self.give_up(asking, error)
         elif (reply := finding.result()) is not None:
             asking.tell(reply)
 
-    def _give_up(self, asking: Asking, error: Exception) -> None:
+    def give_up(self, asking: Asking, error: Exception) -> None:
+        """Tell `asking` that something went wrong."""
         if isinstance(error, NodropError):
             self.refuse(asking, error)
         else:

@@ -34,6 +34,9 @@ from nodrop.protocol.entries import Draft
 
 T = TypeVar("T")
 
+CommandName = tuple[str, str, str]
+"""(team, actor, command id)."""
+
 _WORDED: Final = frozenset({Acknowledged, Queued, Updated})
 """Events that may come with words: where there are none, that is remembered."""
 _NAMES: Final = {kind: kind.value for kind in mail.Kind}
@@ -65,9 +68,10 @@ class Batch:
             self.admit(rows)
         self._drafts: list[Draft] = []
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
-        self._commands: dict[tuple[str, str, str], list[Draft]] = {}
-        self._written: dict[tuple[str, str, str], int] = {}
-        self._requests: dict[tuple[str, str, str], bytes] = {}
+        self._commands: dict[CommandName, list[Draft]] = {}
+        self._written: dict[CommandName, int] = {}
+        self.requests: dict[CommandName, bytes] = {}
+        """The digests of requests, kept with whatever their commands write in this batch."""
         self._processes: dict[Key, Process] = {}
         self._processes_gone: set[Key] = set()
         self._agents: list[tuple[Agent, bytes]] = []
@@ -118,11 +122,8 @@ class Batch:
         use = (team, sender, key)
         return self._keys.get(use) or self._loaded.keys.get(use)
 
-    def places(self, team: str, actor: str, command_id: str | None) -> Sequence[Place]:
-        """Return what a command of this id did, in this batch or before; nothing if it is new."""
-        if command_id is None:
-            return ()
-        command = (team, actor, command_id)
+    def places(self, command: CommandName) -> Sequence[Place]:
+        """Return what a command of this name did, in this batch or before; nothing if it is new."""
         drafts = self._commands.get(command)
         if drafts is None:
             return self._loaded.commands.get(command, ())
@@ -141,14 +142,10 @@ class Batch:
         """Return the index of what a command of this id wrote about the team in this batch."""
         return None if command_id is None else self._written.get((team, actor, command_id))
 
-    def written_by(self, team: str, actor: str, command_id: str) -> Draft | None:
-        """Return what a command of this id wrote about the team in this batch."""
-        index = self._written.get((team, actor, command_id))
+    def written_by(self, command: CommandName) -> Draft | None:
+        """Return what a command of this name wrote about the team in this batch."""
+        index = self._written.get(command)
         return None if index is None else self._drafts[index]
-
-    def asked(self, team: str, actor: str, command_id: str, request: bytes) -> None:
-        """Keep the digest of a request with whatever its command writes in this batch."""
-        self._requests[team, actor, command_id] = request
 
     def entry(self, team: str, seq: int) -> Place | None:
         """Return the entry at `seq`, if it was asked for and exists."""
@@ -175,21 +172,26 @@ class Batch:
         first = handoff = self._handoffs.get(key)
         now, agent = self.now, by.agent
         facts = machine.decide(first, command, by=by, now=now, around=around)
+        named = None if command_id is None else (team, agent, command_id)
         for fact in facts:
             event = fact.event
             handoff = machine.evolve(
                 handoff, event, team=team, handoff_id=handoff_id, by=agent, at=now
             )
-            self._record(handoff, event, fact.body, agent, command_id)
+            self._record(handoff, event, fact.body, agent, named)
         assert handoff is not None, "deciding on nothing makes something or raises"
         if facts:
             self._undo.append((key, first))
-            if key not in self._changed:
-                self._changed[key] = first
+            self._changed.setdefault(key, first)
+            self._handoffs[key] = handoff
             if reserved:
                 self._reserved.add(key)
-            self._count(key, first, handoff)
-            self._handoffs[key] = handoff
+            elif (
+                first is None
+                or first.outcome is not handoff.outcome
+                or first.recipient != handoff.recipient
+            ):
+                self._count(key, first, handoff)
         return handoff
 
     def placed(self, team: str, agent: str) -> int:
@@ -208,12 +210,17 @@ class Batch:
             self._placed[key[0], is_] += 1
 
     def _record(
-        self, after: Handoff, event: Event, body: bytes | None, by: str, command_id: str | None
+        self,
+        after: Handoff,
+        event: Event,
+        body: bytes | None,
+        by: str,
+        command: CommandName | None,
     ) -> None:
         """Make the entry of what led to `after`, and keep it for those who ask for it before the commit."""
         kind, team = type(event), after.team
         name, data = wire_events.encode(event)
-        items = mail.items(event, after)
+        items = () if kind in mail.ASIDE else mail.items(event, after)
         draft = Draft(
             team=team,
             at=self.now,
@@ -222,18 +229,18 @@ class Batch:
             handoff_id=after.id,
             version=after.version,
             correlation_id=after.correlation_id,
-            command_id=command_id,
+            command_id=None if command is None else command[2],
             data=msgspec.Raw(data),
             body=body,
-            request=None if command_id is None else self._requests.get((team, by, command_id)),
+            request=None if command is None else self.requests.get(command),
             salt=b"" if body is None else self._salt(),
             mail=tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
         )
         if items or kind in mail.ENDINGS:
             self.happened.append(Happened(after, len(self._drafts), name, by, items))
         self._drafts.append(draft)
-        if command_id is not None:
-            self._commands.setdefault((team, by, command_id), []).append(draft)
+        if command is not None:
+            self._commands.setdefault(command, []).append(draft)
         if body is not None or kind in _WORDED:
             self.bodies[team, after.id, after.version] = body
 
@@ -245,7 +252,7 @@ class Batch:
         if draft.command_id is not None:
             command = (draft.team, draft.actor, draft.command_id)
             self._written[command] = at
-            if (request := self._requests.get(command)) is not None:
+            if (request := self.requests.get(command)) is not None:
                 draft = msgspec.structs.replace(draft, request=request)
         self._drafts.append(draft)
         return at

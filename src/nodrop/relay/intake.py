@@ -4,6 +4,7 @@ Everything wrong with a request is found here and told with its path, all of it 
 is possible. Nothing here knows the state of a handoff.
 """
 
+import operator
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -66,7 +67,7 @@ class Intake:
     def terms(self, offer: requests.Offer, *, now: int) -> Terms:
         """Return the terms that an offer asks for."""
         read = _Reader(self._limits, now)
-        if all([getattr(offer, name) == usual for name, usual in _TERMS]):  # noqa: C419  # a list is quicker for so few
+        if _terms_of(offer) == _USUAL_TERMS:
             deadline_at = now + self._limits.deadline_ms
             terms = msgspec.structs.replace(self._usual_terms, deadline_at=deadline_at)
         else:
@@ -104,8 +105,7 @@ class Intake:
             read.digest(offer.contract_digest, "contract_digest")
             if offer.to is None:
                 read.wrong("to", "a contract is with one agent: name it")
-        for field, path, check in _CHECKS:
-            value = getattr(offer, field)
+        for value, (path, check) in zip(_checked_of(offer), _CHECKS.values()):  # noqa: B905  # of one length
             if value is not None:
                 check(read, value, path)
         if len(offer.watchers) > self._limits.watchers_max:
@@ -434,13 +434,14 @@ class _Reader:
 
     def done(self) -> None:
         """Refuse the request if anything was wrong."""
+        if not (self._problems or self._unsupported):
+            return
         kind: type[NodropError] = InvalidRequestError
         if self._unsupported and not self._problems:
             kind = UnsupportedFieldError
         problems = (*self._problems, *self._unsupported)
-        if problems:
-            first = f"{problems[0].path}: {problems[0].message}"
-            raise kind(first, errors=problems[:_PROBLEMS_TOLD_MAX])
+        first = f"{problems[0].path}: {problems[0].message}"
+        raise kind(first, errors=problems[:_PROBLEMS_TOLD_MAX])
 
     def wrong(self, path: str, message: str) -> None:
         self._problems.append(Problem(path=path, message=message))
@@ -597,26 +598,29 @@ class _Reader:
         )
 
 
-_TERMS: Final = tuple(
-    (field.name, field.default)
+_TERMS: Final = {
+    field.name: field.default
     for field in msgspec.structs.fields(requests.Offer)
     if field.name
     in {
         *("priority", "accept_within", "update_every", "deadline"),
         *("attempts_max", "backoff", "escalation", "timeout"),
     }
-)
+}
 """The fields of an offer that state its terms, with their defaults."""
-_CHECKS: Final = (
-    ("from_", "from", _Reader.agent),
-    ("to", "to", _Reader.agent),
-    ("trigger", "trigger", _Reader.text),
-    ("title", "title", _Reader.text),
-    ("expected_outcome", "expected_outcome", _Reader.text),
-    ("capability", "capability", _Reader.name),
-    ("correlation_id", "correlation_id", _Reader.name),
-    ("parent_id", "parent_id", _Reader.name),
-    ("idempotency_key", "idempotency_key", _Reader.name),
-    ("traceparent", "traceparent", _Reader.traceparent),
-)
-"""Fields of an offer that are checked one by one: (field, its name for the caller, how)."""
+_terms_of: Final = operator.attrgetter(*_TERMS)
+_USUAL_TERMS: Final = tuple(_TERMS.values())
+_CHECKS: Final = {
+    "from_": ("from", _Reader.agent),
+    "to": ("to", _Reader.agent),
+    "trigger": ("trigger", _Reader.text),
+    "title": ("title", _Reader.text),
+    "expected_outcome": ("expected_outcome", _Reader.text),
+    "capability": ("capability", _Reader.name),
+    "correlation_id": ("correlation_id", _Reader.name),
+    "parent_id": ("parent_id", _Reader.name),
+    "idempotency_key": ("idempotency_key", _Reader.name),
+    "traceparent": ("traceparent", _Reader.traceparent),
+}
+"""Fields of an offer that are checked one by one: (name for the caller, how)."""
+_checked_of: Final = operator.attrgetter(*_CHECKS)

@@ -27,7 +27,7 @@ from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.requests import Request
 from nodrop.protocol.showing import forget_shown
 from nodrop.relay.alarms import Alarms
-from nodrop.relay.asking import Answer, Asking, Awaited, Handler, Replies, Reply, found, showing
+from nodrop.relay.asking import Asking, Awaited, Handler, Replies, Reply, found, showing
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.cluster.duties import Duties
 from nodrop.relay.cluster.nodes import Nodes
@@ -517,16 +517,17 @@ class Relay:
 
     def ask(self, asking: Asking) -> None:
         """Carry out an operation and tell `asking`, which is told of everything that goes wrong."""
-        if asking.operation == "offer" or (
-            asking.operation in _AT_ONCE and is_id(asking.handoff_id)
-        ):
-            self._replies.give(asking, self._begin)
-        else:
+        operation = asking.operation
+        if operation not in _AT_ONCE or not (operation == "offer" or is_id(asking.handoff_id)):
             asking.work = self._tasks.spawn(self._ask_later(asking))
-
-    def _begin(self, asking: Asking) -> Answer:
-        self._admit(asking.caller, asking.operation, asking.request)
-        return self._handlers[asking.operation](asking)
+            return
+        try:
+            self._admit(asking.caller, operation, asking.request)
+            answer = self._handlers[operation](asking)
+            if answer is not None:
+                self._replies.take(asking, answer)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            self._replies.give_up(asking, error)
 
     async def _ask_later(self, asking: Asking) -> None:
         try:
@@ -563,20 +564,17 @@ class Relay:
             self._intake.name(command_id, "command_id")
         self._identity.access.require(caller, operation)
         require_role(caller, operation)
-        if operation in COUNTED:
-            self._spend(caller, operation)
-        if caller.agent and not caller.viewer:
-            self._hear(caller.team, caller.agent)
+        team, agent = caller.team, caller.agent
+        if operation == "redeem_link":
+            self._rates.spend_attempt(caller.address or "")
+        elif operation in COUNTED:
+            self._rates.spend(team, agent, offer=operation == "offer")
+        if agent and not caller.viewer:
+            self._hear(team, agent)
 
     def _hear(self, team: str, agent: str) -> None:
         """Note a sign of life of an agent."""
         self._standings.attendance.see(team, agent, self._clock.now())
-
-    def _spend(self, caller: Caller, operation: str) -> None:
-        if operation == "redeem_link":
-            self._rates.spend_attempt(caller.address or "")
-        else:
-            self._rates.spend(caller.team, caller.agent, offer=operation == "offer")
 
     def _refuse(self, asking: Asking, error: NodropError) -> None:
         if isinstance(asking, Awaited):

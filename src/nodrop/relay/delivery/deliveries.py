@@ -138,7 +138,7 @@ class Deliveries:
             batch.see(self._engine.leases.see(process))
         surroundings = self._engine.surroundings
         if taker.command_id is not None and taker.request is not None:
-            batch.asked(taker.team, taker.agent, taker.command_id, taker.request)
+            batch.requests[taker.team, taker.agent, taker.command_id] = taker.request
         return batch.apply(
             handoff.team,
             handoff.id,

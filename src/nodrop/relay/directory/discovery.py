@@ -135,7 +135,10 @@ class Discovery:
         if known is None:
             detail = f"no agent called {to} has joined yet; the handoff waits in its inbox"
             return (views.WarningView(code="recipient_unknown", detail=detail),)
-        present = self._standings.attendance.present(known[0], self._clock.now())
+        attendance = self._standings.attendance
+        if attendance.connected(known[0]):
+            return ()
+        present = attendance.present(known[0], self._clock.now())
         if present.state in _AWAKE:
             return ()
         if present.state is Presence.GHOST:

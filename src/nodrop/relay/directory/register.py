@@ -37,6 +37,7 @@ CHECKS_WEIGHT_MAX: Final = 131_072
 _EMPTY_WEIGHT: Final = 8
 _ERRORS_SHOWN_MAX: Final = 20
 _SIMPLER: Final = "send less at once, or name each group of alternatives once under $defs"
+_encode: Final = msgspec.json.Encoder().encode
 _DOES_NOT_FIT: Final = "does not fit the schema; it is too large to say where"
 
 
@@ -317,12 +318,15 @@ class Register:
             declared = found and (found.input_schema if side == "input" else found.output_schema)
             check = _Check(declared, self._limits)
         self._checks[key] = check
-        problems: tuple[Problem, ...] = ()
-        if not check.fits(value):
-            problems = tuple(check.problems(value, "payload" if side == "input" else "result"))
-        if check.has_grown():
-            self._bound_checks()
-        return problems
+        fits = check.fits(value)
+        weight = check.weight
+        if weight != check.noted_weight:
+            grown, check.noted_weight = weight > check.noted_weight, weight
+            if grown:
+                self._bound_checks()
+        if fits:
+            return ()
+        return tuple(check.problems(value, "payload" if side == "input" else "result"))
 
     def shed(self) -> None:
         """Forget the checks: each can be made ready again."""
@@ -347,7 +351,8 @@ class _Check:
         self._validator: jsonschema_rs.Draft202012Validator | None = None
         self._cost: SchemaCost | None = None
         self._expensive: str | None = None
-        self._noted_weight = 0
+        self.noted_weight = 0
+        """What it weighed when that was looked at last."""
         if declared is None:
             return
         try:
@@ -359,20 +364,17 @@ class _Check:
     @property
     def weight(self) -> int:
         """How much memory it takes, in units of about 100 bytes."""
-        return _EMPTY_WEIGHT + (self._cost.weight if self._cost else 0)
-
-    def has_grown(self) -> bool:
-        """Whether it weighs more than when this was asked last."""
-        weight = _EMPTY_WEIGHT if self._cost is None else _EMPTY_WEIGHT + self._cost.weight
-        grown, self._noted_weight = weight > self._noted_weight, weight
-        return grown
+        return _EMPTY_WEIGHT if self._cost is None else _EMPTY_WEIGHT + self._cost.weight
 
     def fits(self, value: Any) -> bool:
         """Whether a value is known to fit."""
         if self._validator is None or self._cost is None:
             return self._expensive is None
-        steps = self._cost.steps(value, msgspec.json.encode(value))
-        return steps is not None and self._validator.is_valid(value)
+        data = _encode(value)
+        cheap = (
+            len(data) <= self._cost.bytes_at_a_glance or self._cost.steps(value, data) is not None
+        )
+        return cheap and self._validator.is_valid(value)
 
     def problems(self, value: Any, root: str) -> Iterator[Problem]:
         """Yield what is wrong with a value that does not fit."""

@@ -76,13 +76,11 @@ class SchemaCost:
         self._rank = {index: place for place, index in enumerate(reversed(order))}
         patterns = sum(node.text > 0 or node.name_text > 0 for node in nodes)
         self._own_weight = _NODE_WEIGHT * len(nodes) + _PATTERN_WEIGHT * patterns
-        self._gathered_weight = 0
-        self._starts: dict[bool, _Applied] = {}
-
-    @property
-    def weight(self) -> int:
+        self.weight = self._own_weight
         """How much memory it takes, in units of about 100 bytes; grows as values are checked."""
-        return self._own_weight + self._gathered_weight
+        self.bytes_at_a_glance = self._bytes_at_a_glance()
+        """A value of no more JSON than this takes few enough steps, whatever it is."""
+        self._starts: dict[bool, _Applied] = {}
 
     def steps(self, value: Any, data: bytes) -> int | None:
         """Return a bound on the steps of deciding whether `value`, as JSON `data`, fits.
@@ -117,13 +115,22 @@ class SchemaCost:
         steps = count_values(data) * each + len(data) * text // _CHARS_PER_STEP
         return steps if steps <= self._limits.schema_steps_max else None
 
+    def _bytes_at_a_glance(self) -> int:
+        if self._everything is None:
+            return -1
+        each, text = self._everything
+        # Each value but the first comes after a character of its own (`count_values`).
+        per_byte = each * _CHARS_PER_STEP + text
+        left = (self._limits.schema_steps_max - each) * _CHARS_PER_STEP
+        return left // per_byte if per_byte else _MANY
+
     def _walk(
         self, value: Any, most: int, *, remembering: bool, explaining: bool = False
     ) -> int | None:
         walk = _Walk(self, most, explaining=explaining)
-        if self._gathered_weight > _GATHERED_KEPT_MAX:
+        if self.weight - self._own_weight > _GATHERED_KEPT_MAX:
             self._starts.clear()
-            self._gathered_weight = 0
+            self.weight = self._own_weight
         start = self._starts.get(remembering)
         if start is None:
             start = self._starts[remembering] = _Applied(((0, 1, 1),), remembering=remembering)
@@ -159,7 +166,7 @@ class SchemaCost:
         state = self._gathered(applied.counts, 1 + members if kind else 0, once=once)
         state.remembering = applied.remembering
         applied.states[kind, members] = state
-        self._gathered_weight += _NODE_WEIGHT + len(state.applied)
+        self.weight += _NODE_WEIGHT + len(state.applied)
         return state
 
     def _gathered(self, counts: _Counts, again: int, *, once: bool) -> "_State":

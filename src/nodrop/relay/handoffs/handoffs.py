@@ -34,6 +34,8 @@ _PLAIN: Final = (
 """Commands whose meaning is all in the request and the handoff's row."""
 
 _OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
+_CARRIED_OUT: Final = Reply(answer=views.View())
+"""The answer to a quiet command: only a refusal of one is sent."""
 
 
 class Handoffs:
@@ -211,8 +213,9 @@ class Handoffs:
                 if isinstance(done, Existing)
                 else self._offer_later(asking)
             )
-        request = asking.request
-        if asking.quiet or getattr(request, "brief", False):
+        if asking.quiet:
+            return _CARRIED_OUT
+        if getattr(asking.request, "brief", False):
             brief = self._briefly(asking, done.handoff, repeated=done.replayed)
             return Reply(answer=brief, replayed=done.replayed)
         view = self._shows.cached(done.handoff, reader=asking.caller.agent)

@@ -51,13 +51,9 @@ _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
 """What a command about a handoff leaves in the log, whatever else: one of these."""
 
 
-def leaves(request: requests.Command | None) -> frozenset[str]:
-    """Return the types of entries by which a repeat of `request` is known as one."""
-    return frozenset() if request is None else _left_by(type(request))
-
-
 @functools.cache
-def _left_by(command: type[requests.Command]) -> frozenset[str]:
+def left_by(command: type[requests.Command]) -> frozenset[str]:
+    """Return the types of entries by which a repeat of such a command is known as one."""
     left = next((_LEAVES[kind] for kind in command.__mro__ if kind in _LEAVES), ())
     return frozenset(wire_events.NAMES[kind] for kind in left)
 
@@ -164,18 +160,18 @@ def done_before(
     """
     if command_id is None:
         return ()
-    places = batch.places(caller.team, caller.agent, command_id)
-    if places:
+    command = (caller.team, caller.agent, command_id)
+    if places := batch.places(command):
         another = about is not None and all(place.handoff_id != about for place in places)
         differs = any(_differ(place.request, request) for place in places)
         if another or differs or leaves.isdisjoint(place.type for place in places):
             raise conflict(command_id)
         return places
-    written = batch.written_by(caller.team, caller.agent, command_id)
+    written = batch.written_by(command)
     if written is not None and (written.type not in leaves or _differ(written.request, request)):
         raise conflict(command_id)
     if request is not None:
-        batch.asked(caller.team, caller.agent, command_id, request)
+        batch.requests[command] = request
     return ()
 
 

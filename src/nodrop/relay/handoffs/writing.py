@@ -6,7 +6,6 @@ the same batch (`chains`).
 """
 
 import functools
-from abc import abstractmethod
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -27,9 +26,10 @@ from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
+from nodrop.protocol.identity.signatures import SIGNABLE
 from nodrop.protocol.operations import kind_of
 from nodrop.relay.asking import Asking, Receiver
-from nodrop.relay.batch import Batch
+from nodrop.relay.batch import Batch, CommandName
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.holding import Holding
@@ -43,7 +43,7 @@ from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.offers import Offers
 from nodrop.relay.handoffs.repeats import (
     done_before,
-    leaves,
+    left_by,
     request_digest,
 )
 from nodrop.relay.identity.proved import Proved
@@ -77,52 +77,71 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class _About(Job[Done | DoneBefore]):
+class _Command(Job[Done | DoneBefore]):
     """A decision about one handoff that its caller may see, made once for its command id."""
 
-    __slots__ = ("asking", "caller", "digest", "handoff_id", "receiver", "request")
+    __slots__ = (
+        *("asking", "besides", "caller", "checked", "command", "decide"),
+        *("digest", "handoff_id", "proved", "receiver", "request"),
+    )
 
-    def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
-        super().__init__((caller.team, caller.agent))
+    def __init__(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.Command | None,
+        decide: "Callable[[Batch, Handoff, _Command], Handoff]",
+        *,
+        asking: Asking | None = None,
+        receiver: Receiver | None = None,
+        besides: Wanted | None = None,
+    ) -> None:
+        team, agent = caller.team, caller.agent
+        super().__init__((team, agent))
         self.caller = caller
         self.handoff_id = handoff_id
         self.request: Any = request
+        self.decide = decide
+        """Returns the handoff as it is then."""
+        self.command: CommandName | None = None
         self.digest: bytes | None = None
         if request is not None and request.command_id is not None:
+            self.command = (team, agent, request.command_id)
             self.digest = request_digest(request)
-        self.asking: Asking | None = None
-        self.receiver: Receiver | None = None
+        self.asking = asking
+        self.receiver = receiver
         """Answers `asking`; None: the answer sets the future."""
+        self.besides = besides
+        """What it must see besides the handoff."""
+        self.proved: Proved | None = None
+        self.checked: _Checked | None = None
 
     def want(self, wants: Wants) -> None:
         """Say what it must see."""
-        caller = self.caller
-        wants.handoffs.add((caller.team, self.handoff_id))
-        if self.digest is not None:
-            wants.commands.add((caller.team, caller.agent, self.request.command_id))
+        wants.handoffs.add((self.caller.team, self.handoff_id))
+        if self.command is not None:
+            wants.commands.add(self.command)
+        if self.besides is not None:
+            wants.add(self.besides)
 
     def run(self, batch: Batch) -> Done | DoneBefore:
         """Decide, unless this was done before."""
-        caller, request = self.caller, self.request
+        caller = self.caller
         handoff = batch.find(caller.team, self.handoff_id)
         if handoff is None or not may_see(caller, handoff):
             raise unseen(handoff)
-        if self.digest is not None and (
+        if self.command is not None and (
             places := done_before(
                 batch,
                 caller,
-                request.command_id,
+                self.command[2],
                 about=self.handoff_id,
-                leaves=leaves(request),
+                leaves=left_by(self.request.__class__),
                 request=self.digest,
             )
         ):
             return DoneBefore(places=tuple(places))
-        return Done(handoff=self.decide(batch, handoff))
-
-    @abstractmethod
-    def decide(self, batch: Batch, handoff: Handoff) -> Handoff:
-        """Return the handoff as it is then."""
+        return Done(handoff=self.decide(batch, handoff, self))
 
     def told(self, answer: Done | DoneBefore) -> None:
         """Take the answer, which is committed."""
@@ -137,54 +156,6 @@ class _About(Job[Done | DoneBefore]):
             super().refused(error)
         else:
             self.receiver.refused(self.asking, error)
-
-
-class _Command(_About):
-    """A command whose meaning is all in the request."""
-
-    __slots__ = ("_writing", "checked", "proved")
-
-    def __init__(
-        self, writing: "Writing", caller: Caller, request: requests.Command, handoff_id: str
-    ) -> None:
-        self._writing = writing
-        self.proved = writing.prove(caller, request, handoff_id)
-        self.checked: _Checked | None = None
-        if kind_of(type(request)) is requests.Complete:
-            self.checked = writing.check_early(caller, request, handoff_id)
-        super().__init__(caller, handoff_id, request)
-
-    def decide(self, batch: Batch, handoff: Handoff) -> Handoff:
-        """Return the handoff as it is then."""
-        return self._writing.decide(batch, handoff, self)
-
-
-class _Deciding(_About):
-    """A command that a function decides, and that must see something besides the handoff."""
-
-    __slots__ = ("_besides", "_decide")
-
-    def __init__(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        request: requests.Command | None,
-        decide: Callable[[Batch, Handoff], Handoff],
-        besides: Wanted | None = None,
-    ) -> None:
-        super().__init__(caller, handoff_id, request)
-        self._decide = decide
-        self._besides = besides
-
-    def want(self, wants: Wants) -> None:
-        """Say what it must see."""
-        super().want(wants)
-        if self._besides is not None:
-            wants.add(self._besides)
-
-    def decide(self, batch: Batch, handoff: Handoff) -> Handoff:
-        """Return the handoff as it is then."""
-        return self._decide(batch, handoff)
 
 
 class Writing:
@@ -244,27 +215,41 @@ class Writing:
         """Carry out a command whose meaning is all in the request."""
         if isinstance(request, requests.Update):
             await self._queues.know(caller.team, caller.agent)
-        return await self._engine.submit(_Command(self, caller, request, handoff_id))
+        job = _Command(caller, handoff_id, request, self.decide)
+        self._check_early(job)
+        return await self._engine.submit(job)
 
     def post(self, asking: Asking, receiver: Receiver) -> None:
         """Have the same carried out with the next commit. Positions must be known for an ack."""
-        job = _Command(self, asking.caller, asking.request, asking.handoff_id)
-        job.asking, job.receiver = asking, receiver
+        job = _Command(
+            asking.caller,
+            asking.handoff_id,
+            asking.request,
+            self.decide,
+            asking=asking,
+            receiver=receiver,
+        )
+        self._check_early(job)
         self._engine.post(job)
 
-    def prove(self, caller: Caller, request: requests.Command, handoff_id: str) -> Proved | None:
-        """Return what the signature of a request proves; refuse a request that wants one."""
-        return self._signing.check(caller, _name_of(type(request)), request, handoff_id)
+    def _check_early(self, job: "_Command") -> None:
+        """Check what takes a while before a commit: the signature of a request, and a result.
 
-    def check_early(self, caller: Caller, request: Any, handoff_id: str) -> "_Checked | None":
-        """Check a result before its commit, which others wait for; None: it takes the commit."""
-        handoff = self._cached((caller.team, handoff_id))
-        if handoff is None or caller.agent != handoff.recipient:
-            return None
-        try:
-            return self._check(handoff, request)
-        except MissingManifestError:
-            return None
+        Both are looked at again where they rest on something that may have changed by then.
+        """
+        request = job.request
+        operation = _signed_as(request.__class__)
+        if operation is None:
+            return
+        caller, handoff_id = job.caller, job.handoff_id
+        job.proved = self._signing.check(caller, operation, request, handoff_id)
+        if operation == "complete":
+            handoff = self._cached((caller.team, handoff_id))
+            if handoff is not None and caller.agent == handoff.recipient:
+                try:
+                    job.checked = self._check(handoff, request)
+                except MissingManifestError:
+                    return
 
     def decide(self, batch: Batch, handoff: Handoff, job: "_Command") -> Handoff:
         """Carry out a command on a handoff that its caller may see."""
@@ -337,7 +322,7 @@ class Writing:
     ) -> Done | DoneBefore:
         """Answer the question, or decide on the terms, that stand in the log at `seq`."""
 
-        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
             place = batch.entry(caller.team, request.seq)
             if place is None or place.handoff_id != handoff.id or place.version is None:
                 raise StaleQuestionError
@@ -368,7 +353,7 @@ class Writing:
         self._intake.agent(request.to, "to")
         body = self._intake.reason(request.reason)
 
-        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
             if handoff.final:  # refused, whoever it would be given to
                 refused = commands.Reassign(to=Candidate(agent=handoff.recipient))
                 return self._apply(batch, handoff.id, refused, caller)
@@ -403,14 +388,14 @@ class Writing:
         job.asking, job.receiver = asking, receiver
         self._engine.post(job)
 
-    def _marking(self, caller: Caller, handoff_id: str) -> "_Deciding":
-        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+    def _marking(self, caller: Caller, handoff_id: str) -> "_Command":
+        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
             command = commands.MarkOutcomeDelivered()
             return batch.apply(
                 caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
             )
 
-        return _Deciding(caller, handoff_id, None, decide)
+        return _Command(caller, handoff_id, None, decide)
 
     # --- dead letters ---
 
@@ -423,7 +408,7 @@ class Writing:
         """Carry on a dead letter: try again, or take the result that came too late."""
         successor_id = self._ids.new()
 
-        def decide(batch: Batch, handoff: Handoff) -> Handoff:
+        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
             late: bytes | None = None
             now, legs = batch.now, batch.legs_before(handoff)
             deadline, chain_deadline = chains.fresh_deadlines(handoff, legs, now=now)
@@ -549,14 +534,15 @@ class Writing:
         caller: Caller,
         handoff_id: str,
         request: requests.Command | None,
-        decide: Callable[[Batch, Handoff], Handoff],
+        decide: Callable[[Batch, Handoff, _Command], Handoff],
         *,
         entries: Collection[tuple[str, int]] = (),
         keys: Collection[tuple[str, str, str]] = (),
         others: Collection[Key] = (),
     ) -> Done | DoneBefore:
         besides = Wanted(handoffs=others, keys=keys, entries=entries)
-        return await self._engine.submit(_Deciding(caller, handoff_id, request, decide, besides))
+        job = _Command(caller, handoff_id, request, decide, besides=besides)
+        return await self._engine.submit(job)
 
     def _apply(
         self,
@@ -633,9 +619,10 @@ def _now(done: Done | DoneBefore) -> Handoff:
 
 
 @functools.cache
-def _name_of(kind: type[requests.Command]) -> str:
-    """Return the operation that asks for a command of this kind."""
-    return kind.__name__.lower()
+def _signed_as(kind: type[requests.Command]) -> str | None:
+    """Return the operation that asks for a command of this kind, if its requests may be signed."""
+    operation = kind_of(kind).__name__.lower()
+    return operation if operation in SIGNABLE else None
 
 
 def _had_no_match(dead: Handoff) -> bool:
