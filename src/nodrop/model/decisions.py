@@ -3,10 +3,11 @@
 Called by `machine.decide` only, which checks the facts against the table.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Never
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from nodrop.model import clocks, commands, events
 from nodrop.model.commands import Actor, Binding, Candidate, Command
@@ -50,40 +51,37 @@ _OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
 
 # --- the offer and its delivery -----------------------------------------------------------------
 
+_RARELY_SAID: Final = (
+    *("contract_digest", "parent_id", "legs", "legs_done", "watchers", "traceparent"),
+    *("ancestors", "redrive_of", "chain_deadline_at", "detached", "member_of", "join"),
+    *("not_before", "steps", "answers", "checkpoint"),
+)
+"""Fields that an offer and its event have in common, and that most leave as they are."""
+_rarely_said: Final = operator.attrgetter(*_RARELY_SAID)
+_DEFAULTS: Final = {field.name: field.default for field in fields(commands.Offer)}
+_USUALLY_SAID: Final = tuple(_DEFAULTS[name] for name in _RARELY_SAID)
+
 
 def offer(handoff: Handoff | None, command: Any, around: Surroundings) -> Facts:
     """Return the offer of a handoff, and how it ended where it is born so."""
     if handoff is not None:
         raise ConflictError("a handoff with this id exists")
-    terms = _terms_for(command.terms, command.to)
+    terms, to = _terms_for(command.terms, command.to), command.to
     offered = events.Offered(
         sender=command.sender,
         origin=command.origin,
-        recipient=command.to.agent,
+        recipient=to.agent,
         capability=command.capability,
-        manifest_version=command.to.manifest_version,
+        manifest_version=to.manifest_version,
         routed=command.routed,
         terms=terms,
-        team_steps=added(terms.escalation, around.team_steps),
-        contract_digest=command.contract_digest,
+        team_steps=added(terms.escalation, around.team_steps) if around.team_steps else (),
         correlation_id=command.correlation_id,
-        parent_id=command.parent_id,
-        legs=command.legs,
-        legs_done=command.legs_done,
-        watchers=command.watchers,
         key=command.key,
-        traceparent=command.traceparent,
-        ancestors=command.ancestors,
-        redrive_of=command.redrive_of,
-        chain_deadline_at=command.chain_deadline_at,
-        detached=command.detached,
-        member_of=command.member_of,
-        join=command.join,
-        not_before=command.not_before,
-        steps=command.steps,
-        answers=command.answers,
-        checkpoint=command.checkpoint,
     )
+    rare = _rarely_said(command)
+    if rare != _USUALLY_SAID:
+        offered = replace(offered, **dict(zip(_RARELY_SAID, rare, strict=True)))
     born = Fact(event=offered, body=command.body)
     if command.completed is not None:
         return (born, Fact(event=events.Completed(attempt=0), body=command.completed))

@@ -4,10 +4,11 @@ Everything here must be computable from the events alone, so that any log can be
 limits, no clock, no surroundings.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from nodrop.model import clocks, events
 from nodrop.model.clocks import armed, disarmed, steps_armed, steps_disarmed
@@ -64,6 +65,17 @@ _RECIPIENTS_RUNGS: Final = frozenset({_DELIVERED, _ACKNOWLEDGED, Rung.UPDATED})
 _ATTEMPT_CLOCKS: Final = (_LEASE, _TIMEOUT, _PROMISE)
 
 
+_RARELY_SAID: Final = (
+    *("contract_digest", "watchers", "traceparent", "parent_id", "legs", "legs_done"),
+    *("ancestors", "redrive_of", "chain_deadline_at", "detached", "member_of", "join"),
+    *("steps", "answers", "checkpoint"),
+)
+"""Fields of an offer that its handoff takes over, and that most offers leave as they are."""
+_rarely_said: Final = operator.attrgetter(*_RARELY_SAID)
+_DEFAULTS: Final = {field.name: field.default for field in fields(events.Offered)}
+_USUALLY_SAID: Final = tuple(_DEFAULTS[name] for name in _RARELY_SAID)
+
+
 def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Handoff:
     """Return the handoff that an offer makes."""
     terms = event.terms
@@ -77,7 +89,8 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
     if event.team_steps or terms.escalation:
         steps = (*(terms.escalation or ()), *event.team_steps)
         timers = steps_armed(timers, steps, _UNACKNOWLEDGED, since=at)
-    return Handoff(
+    # In two steps: a call with more than 15 names makes a dict of them first, which takes longer.
+    handoff = Handoff(
         team=team,
         id=handoff_id,
         version=1,
@@ -86,33 +99,25 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         recipient=event.recipient,
         capability=event.capability,
         manifest_version=event.manifest_version,
-        contract_digest=event.contract_digest,
-        routed=event.routed,
-        asked=(event.recipient,),
-        watchers=event.watchers,
-        key=event.key,
-        traceparent=event.traceparent,
         correlation_id=event.correlation_id,
-        parent_id=event.parent_id,
-        legs=event.legs,
-        legs_done=event.legs_done,
-        ancestors=event.ancestors,
-        redrive_of=event.redrive_of,
-        chain_deadline_at=event.chain_deadline_at,
-        detached=event.detached,
-        member_of=event.member_of,
-        join=event.join,
-        steps=event.steps,
-        answers=event.answers,
-        checkpoint=event.checkpoint,
         terms=terms,
-        team_steps=event.team_steps,
         stored_at=at,
         offered_at=at,
         state=_OFFERED,
         timers=timers,
         receipts=(Receipt(rung=_STORED, at=at, by="relay"),),
     )
+    handoff = replace(
+        handoff,
+        asked=(event.recipient,),
+        routed=event.routed,
+        key=event.key,
+        team_steps=event.team_steps,
+    )
+    rare = _rarely_said(event)
+    if rare == _USUALLY_SAID:
+        return handoff
+    return replace(handoff, **dict(zip(_RARELY_SAID, rare, strict=True)))
 
 
 def changed(h: Handoff, event: Event, state: State, at: int) -> Handoff:
@@ -599,15 +604,15 @@ def _ended(h: Handoff, state: State, code: str | None, by: str, at: int) -> Hand
         question=None,
         withdrawn=h.question,
         outcome=Outcome(version=version, at=at, by=by, code=code),
-        receipts=_receipts(h, _FINISHED, by, at),
+        receipts=(*h.receipts, Receipt(rung=_FINISHED, at=at, by=by)),
     )
 
 
 def _outcome_delivered(
     h: Handoff, event: events.OutcomeDelivered, state: State, _by: str, at: int
 ) -> Handoff:
-    receipts = _receipts(h, _OUTCOME_DELIVERED, event.to, at)
-    return replace(h, version=h.version + 1, state=state, receipts=receipts)
+    receipt = Receipt(rung=_OUTCOME_DELIVERED, at=at, by=event.to)
+    return replace(h, version=h.version + 1, state=state, receipts=(*h.receipts, receipt))
 
 
 def _settled(h: Handoff, event: events.Settled, state: State, by: str, at: int) -> Handoff:
@@ -618,7 +623,7 @@ def _settled(h: Handoff, event: events.Settled, state: State, by: str, at: int) 
         timers=(),
         state=state,
         settled_at=at,
-        receipts=_receipts(h, _SETTLED, by, at),
+        receipts=(*h.receipts, Receipt(rung=_SETTLED, at=at, by=by)),
     )
 
 

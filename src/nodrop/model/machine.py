@@ -111,7 +111,7 @@ _OFFERED: Final = State.OFFERED
 
 
 def decide(
-    handoff: Handoff | None, command: Command, *, by: Actor, now: int, around: Surroundings
+    handoff: Handoff | None, command: Command, by: Actor, now: int, around: Surroundings
 ) -> tuple[Fact, ...]:
     """Return what happens when `command` meets `handoff`; nothing, if it changes nothing.
 
@@ -137,8 +137,8 @@ def decide(
     return facts
 
 
-def evolve(
-    handoff: Handoff | None, event: Event, *, team: str, handoff_id: str, by: str, at: int
+def evolve(  # noqa: PLR0917  # called for every event: names would take a third longer
+    handoff: Handoff | None, event: Event, team: str, handoff_id: str, by: str, at: int
 ) -> Handoff:
     """Return `handoff` as it is after `event`. Total over every log `decide` can produce."""
     if handoff is None:

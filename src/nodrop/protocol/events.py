@@ -85,7 +85,8 @@ TEAM_NAMES: Final = (
 )
 """Entries that are about the team, or about a handoff that they do not change."""
 
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
+data: Final = msgspec.json.Encoder(order="sorted").encode
+"""Return the data of an event, as its entry has it."""
 _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     name: msgspec.json.Decoder(kind) for kind, name in NAMES.items()
 }
@@ -96,7 +97,7 @@ DECODED: Final = frozenset(_DECODERS)
 
 def encode(event: Event) -> tuple[str, bytes]:
     """Return the event's wire name and its data."""
-    return NAMES[type(event)], _encode(event)
+    return NAMES[type(event)], data(event)
 
 
 def decode(name: str, data: bytes) -> Event:

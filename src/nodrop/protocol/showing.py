@@ -11,7 +11,16 @@ from typing import Any, Final
 import msgspec
 
 from nodrop.model import clocks
-from nodrop.model.handoff import Escalation, Handoff, Leg, Proposal, QuestionKind, Receipt, State
+from nodrop.model.handoff import (
+    Escalation,
+    Handoff,
+    Leg,
+    Proposal,
+    QuestionKind,
+    Receipt,
+    Rung,
+    State,
+)
 from nodrop.protocol import traces
 from nodrop.protocol.bodies import Content
 from nodrop.protocol.times import format_duration, format_time
@@ -80,14 +89,15 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
 
 def brief_view(h: Handoff, lease_until: int | None) -> BriefView:
     """Return where `h` is."""
+    due_at, settled_at = clocks.due_at(h, lease_until), h.settled_at
     return BriefView(
         id=h.id,
-        state=str(h.state),
-        rung=str(h.receipts[-1].rung),
+        state=_STATES[h.state],
+        rung=_RUNGS[h.receipts[-1].rung],
         version=h.version,
         attempt=h.attempt,
-        due_at=_time(clocks.due_at(h, lease_until)),
-        settled_at=None if h.settled_at is None else format_time(h.settled_at),
+        due_at=None if due_at is None else format_time(due_at),
+        settled_at=None if settled_at is None else format_time(settled_at),
     )
 
 
@@ -99,30 +109,38 @@ def offered_view(
     warnings: tuple[WarningView, ...] = (),
 ) -> OfferedView:
     """Return `h` for whoever offered it."""
-    return OfferedView(
+    due_at = clocks.due_at(h, lease_until)
+    # What is the same for most is added where it is not: a call with more than 15 names takes longer.
+    view = OfferedView(
         id=h.id,
-        ref=ref(h),
-        state=str(h.state),
+        ref=f"{h.sender}/{h.key}" if h.key else h.id,
+        state=_STATES[h.state],
         version=h.version,
-        receipts=tuple(map(_receipt, h.receipts)),
+        receipts=tuple([_receipt(receipt) for receipt in h.receipts]),
         from_=h.sender,
         to=h.recipient,
         capability=h.capability,
         origin=h.origin,
-        chain=_chain_if_any(h),
         deadline=format_time(h.terms.deadline_at),
         correlation_id=h.correlation_id,
         traceparent=traces.traceparent(h),
         attempt=h.attempt,
-        tries=h.tries,
-        due_at=_time(clocks.due_at(h, lease_until)),
+        due_at=None if due_at is None else format_time(due_at),
         holder=holder(h),
-        settled_at=None if h.settled_at is None else format_time(h.settled_at),
-        next_leg=h.next_leg,
-        contract_digest=h.contract_digest,
-        verified=verified,
-        warnings=warnings,
     )
+    if h.origin != h.sender or h.legs_done or h.legs:
+        view = msgspec.structs.replace(view, chain=_chain(h))
+    if h.tries or h.settled_at is not None or h.next_leg or h.contract_digest:
+        view = msgspec.structs.replace(
+            view,
+            tries=h.tries,
+            settled_at=_time(h.settled_at),
+            next_leg=h.next_leg,
+            contract_digest=h.contract_digest,
+        )
+    if verified or warnings:
+        view = msgspec.structs.replace(view, verified=verified, warnings=warnings)
+    return view
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -134,6 +152,8 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 _SAID: Final = msgspec.json.Decoder(_Said)
+_STATES: Final = {state: state.value for state in State}
+_RUNGS: Final = {rung: rung.value for rung in Rung}
 _NOTHING_SAID: Final = _Said()
 
 
@@ -147,7 +167,7 @@ def ended_answer(h: Handoff, body: bytes | None) -> EndedAnswer:
     elif result is msgspec.UNSET:
         result = msgspec.Raw(b"null")
     outcome = OutcomeView(
-        state=str(h.state),
+        state=_STATES[h.state],
         at=format_time(h.outcome.at),
         by=h.outcome.by,
         code=h.outcome.code,
@@ -160,40 +180,55 @@ def ended_answer(h: Handoff, body: bytes | None) -> EndedAnswer:
 
 def task_view(h: Handoff, content: Content) -> TaskView:
     """Return `h` for whoever works on it."""
-    return TaskView(
+    terms = h.terms
+    view = TaskView(
         id=h.id,
-        ref=ref(h),
-        state=str(h.state),
+        ref=f"{h.sender}/{h.key}" if h.key else h.id,
+        state=_STATES[h.state],
         version=h.version,
         attempt=h.attempt,
-        tries=h.tries,
         from_=h.sender,
         to=h.recipient,
-        chain=_chain_if_any(h),
         capability=h.capability,
-        trigger=content.trigger,
-        title=content.title,
-        priority=str(h.terms.priority),
+        priority=str(terms.priority),
         payload=content.payload,
-        expected_outcome=content.expected_outcome,
-        update_every=format_duration(h.terms.update_every_ms),
-        deadline=format_time(h.terms.deadline_at),
-        timeout=None if h.terms.timeout_ms is None else format_duration(h.terms.timeout_ms),
-        contract_digest=h.contract_digest,
-        then=tuple(map(_leg, h.legs)) if h.legs else (),
-        watchers=h.watchers,
+        update_every=format_duration(terms.update_every_ms),
+        deadline=format_time(terms.deadline_at),
         correlation_id=h.correlation_id,
-        parent_id=h.parent_id,
-        redrive_of=h.redrive_of,
-        idempotency_key=h.key,
         traceparent=traces.traceparent(h),
-        verified=content.verified,
-        observations=content.observations,
-        parameters=content.parameters,
-        covariates=content.covariates,
-        metadata=content.metadata,
         stored_at=format_time(h.stored_at),
     )
+    # As above: what most do not say, and what comes with a key.
+    timeout = None if terms.timeout_ms is None else format_duration(terms.timeout_ms)
+    view = msgspec.structs.replace(
+        view,
+        tries=h.tries,
+        timeout=timeout,
+        idempotency_key=h.key,
+        trigger=content.trigger,
+        title=content.title,
+        expected_outcome=content.expected_outcome,
+        verified=content.verified,
+    )
+    if h.origin != h.sender or h.legs_done or h.legs:
+        view = msgspec.structs.replace(view, chain=_chain(h), then=tuple(map(_leg, h.legs)))
+    if h.contract_digest or h.watchers or h.parent_id or h.redrive_of:
+        view = msgspec.structs.replace(
+            view,
+            contract_digest=h.contract_digest,
+            watchers=h.watchers,
+            parent_id=h.parent_id,
+            redrive_of=h.redrive_of,
+        )
+    if content.observations or content.parameters or content.covariates or content.metadata:
+        view = msgspec.structs.replace(
+            view,
+            observations=content.observations,
+            parameters=content.parameters,
+            covariates=content.covariates,
+            metadata=content.metadata,
+        )
+    return view
 
 
 def waiting_view(h: Handoff, *, place: int, slots: int) -> WaitingView:
@@ -206,12 +241,6 @@ def waiting_view(h: Handoff, *, place: int, slots: int) -> WaitingView:
         slots=slots,
         update_every=format_duration(h.terms.update_every_ms),
     )
-
-
-def _chain_if_any(h: Handoff) -> ChainView | None:
-    """Return the place of `h` in its chain; None where it is all of it, and `from` began it."""
-    alone = h.origin == h.sender and not h.legs_done and not h.legs
-    return None if alone else _chain(h)
 
 
 def _chain(h: Handoff) -> ChainView:

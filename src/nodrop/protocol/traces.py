@@ -31,16 +31,11 @@ def is_traceparent(value: str) -> bool:
 
 def traceparent(handoff: Handoff) -> str:
     """Return the context of a handoff's own span: what work on it is part of."""
-    return own(
-        handoff.team,
-        handoff.id,
-        correlation_id=handoff.correlation_id,
-        above=handoff.traceparent,
-    )
+    return own(handoff.team, handoff.id, handoff.correlation_id, handoff.traceparent)
 
 
 @lru_cache(maxsize=8_192)  # an offer, its delivery and its outcome are each shown with it
-def own(team: str, handoff_id: str, *, correlation_id: str, above: str | None) -> str:
+def own(team: str, handoff_id: str, correlation_id: str, above: str | None) -> str:
     """Return the context of the span of a handoff that was offered in the context `above`."""
     named = _named(team, handoff_id)
     if above is not None:

@@ -34,7 +34,7 @@ class Asking(ABC):
 
     __slots__ = (
         *("caller", "follower", "handoff_id", "name"),
-        *("operation", "quiet", "reference", "request", "work"),
+        *("operation", "quiet", "request", "work"),
     )
 
     def __init__(
@@ -42,19 +42,17 @@ class Asking(ABC):
         caller: Caller,
         operation: str,
         request: Any,
-        *,
         reference: str | None = None,
         name: str | None = None,
+        *,
         quiet: bool = False,
     ) -> None:
         self.caller = caller
         self.operation = operation
         self.request = request
         """Of the kind that the table of operations names."""
-        self.reference = reference
-        """The handoff that it is about: an id, its beginning, or `sender/key`."""
         self.handoff_id = reference or ""
-        """The same as an id, once a handler has it."""
+        """The handoff that it is about: an id, its beginning, or `sender/key`; an id once a handler has it."""
         self.name = name
         """The agent, token or other thing that it is about."""
         self.quiet = quiet

@@ -168,30 +168,29 @@ class Batch:
 
         An offer that is `reserved` is counted by `Room` until its commit, and not by `placed`.
         """
-        key = (team, handoff_id)
+        key, now, agent = (team, handoff_id), self.now, by.agent
         first = handoff = self._handoffs.get(key)
-        now, agent = self.now, by.agent
-        facts = machine.decide(first, command, by=by, now=now, around=around)
+        facts = machine.decide(first, command, by, now, around)
+        if not facts:
+            assert first is not None, "deciding on nothing makes something or raises"
+            return first
         named = None if command_id is None else (team, agent, command_id)
         for fact in facts:
             event = fact.event
-            handoff = machine.evolve(
-                handoff, event, team=team, handoff_id=handoff_id, by=agent, at=now
-            )
+            handoff = machine.evolve(handoff, event, team, handoff_id, agent, now)
             self._record(handoff, event, fact.body, agent, named)
-        assert handoff is not None, "deciding on nothing makes something or raises"
-        if facts:
-            self._undo.append((key, first))
-            self._changed.setdefault(key, first)
-            self._handoffs[key] = handoff
-            if reserved:
-                self._reserved.add(key)
-            elif (
-                first is None
-                or first.outcome is not handoff.outcome
-                or first.recipient != handoff.recipient
-            ):
-                self._count(key, first, handoff)
+        assert handoff is not None, "an event was folded"
+        self._undo.append((key, first))
+        self._changed.setdefault(key, first)
+        self._handoffs[key] = handoff
+        if reserved:
+            self._reserved.add(key)
+        elif (
+            first is None
+            or first.outcome is not handoff.outcome
+            or first.recipient != handoff.recipient
+        ):
+            self._count(key, first, handoff)
         return handoff
 
     def placed(self, team: str, agent: str) -> int:
@@ -218,31 +217,31 @@ class Batch:
         command: CommandName | None,
     ) -> None:
         """Make the entry of what led to `after`, and keep it for those who ask for it before the commit."""
-        kind, team = type(event), after.team
-        name, data = wire_events.encode(event)
+        kind, team, handoff_id, version = type(event), after.team, after.id, after.version
+        drafts, name = self._drafts, wire_events.NAMES[kind]
         items = () if kind in mail.ASIDE else mail.items(event, after)
+        if items or kind in mail.ENDINGS:
+            self.happened.append(Happened(after, len(drafts), name, by, items))
         draft = Draft(
             team=team,
             at=self.now,
             type=name,
             actor=by,
-            handoff_id=after.id,
-            version=after.version,
+            handoff_id=handoff_id,
+            version=version,
             correlation_id=after.correlation_id,
             command_id=None if command is None else command[2],
-            data=msgspec.Raw(data),
+            data=msgspec.Raw(wire_events.data(event)),
             body=body,
             request=None if command is None else self.requests.get(command),
             salt=b"" if body is None else self._salt(),
             mail=tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
         )
-        if items or kind in mail.ENDINGS:
-            self.happened.append(Happened(after, len(self._drafts), name, by, items))
-        self._drafts.append(draft)
+        drafts.append(draft)
         if command is not None:
             self._commands.setdefault(command, []).append(draft)
         if body is not None or kind in _WORDED:
-            self.bodies[team, after.id, after.version] = body
+            self.bodies[team, handoff_id, version] = body
 
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""

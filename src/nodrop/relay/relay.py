@@ -21,7 +21,7 @@ from nodrop.model.errors import (
     forget_frames,
 )
 from nodrop.model.limits import DEFAULT, Limits
-from nodrop.model.names import ANONYMOUS
+from nodrop.model.names import ANONYMOUS, is_name
 from nodrop.protocol import requests, views
 from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.requests import Request
@@ -61,7 +61,7 @@ from nodrop.relay.identity.identity import Identity
 from nodrop.relay.identity.membership import Membership
 from nodrop.relay.identity.people import People
 from nodrop.relay.identity.refusals import Refusal, Refusals
-from nodrop.relay.identity.roles import require_role
+from nodrop.relay.identity.roles import WORK, require_role
 from nodrop.relay.identity.rules import Rules
 from nodrop.relay.identity.signing_in import SigningIn
 from nodrop.relay.identity.statements import Statements
@@ -535,7 +535,7 @@ class Relay:
                 asking.caller,
                 asking.operation,
                 asking.request,
-                reference=asking.reference,
+                reference=asking.handoff_id or None,
                 name=asking.name,
             )
             # One message may ask for thousands of things to look at: they take turns from the start.
@@ -560,17 +560,19 @@ class Relay:
 
     def _admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
-        if (command_id := getattr(request, "command_id", None)) is not None:
+        command_id = getattr(request, "command_id", None)
+        if command_id is not None and not is_name(command_id, chars_max=self.limits.key_chars_max):
             self._intake.name(command_id, "command_id")
         self._identity.access.require(caller, operation)
-        require_role(caller, operation)
+        if caller.operator or caller.observer or operation not in WORK:
+            require_role(caller, operation)
         team, agent = caller.team, caller.agent
         if operation == "redeem_link":
             self._rates.spend_attempt(caller.address or "")
         elif operation in COUNTED:
             self._rates.spend(team, agent, offer=operation == "offer")
         if agent and not caller.viewer:
-            self._hear(team, agent)
+            self._standings.attendance.see(team, agent, self._clock.now())
 
     def _hear(self, team: str, agent: str) -> None:
         """Note a sign of life of an agent."""

@@ -215,10 +215,14 @@ class Handoffs:
             )
         if asking.quiet:
             return _CARRIED_OUT
+        handoff, replayed = done.handoff, done.replayed
         if getattr(asking.request, "brief", False):
-            brief = self._briefly(asking, done.handoff, repeated=done.replayed)
-            return Reply(answer=brief, replayed=done.replayed)
-        view = self._shows.cached(done.handoff, reader=asking.caller.agent)
+            if asking.operation == "offer":
+                brief = self._offered(asking, handoff, repeated=replayed)
+            else:
+                brief = views.BriefAnswer(handoff=self._shows.brief(handoff))
+            return Reply(answer=brief, replayed=replayed)
+        view = self._shows.cached(handoff, reader=asking.caller.agent)
         if view is None:
             return self._shown(asking, done)
         return self._whole(asking, done, view)
@@ -239,12 +243,8 @@ class Handoffs:
         answer = views.HandoffAnswer(handoff=view, replayed=done.replayed)
         return Reply(answer=answer, replayed=done.replayed)
 
-    def _briefly(
-        self, asking: Asking, handoff: Handoff, *, repeated: bool
-    ) -> views.BriefAnswer | views.OfferedAnswer:
-        """Return what a caller needs to know who knows what is in a handoff."""
-        if asking.operation != "offer":
-            return views.BriefAnswer(handoff=self._shows.brief(handoff))
+    def _offered(self, asking: Asking, handoff: Handoff, *, repeated: bool) -> views.OfferedAnswer:
+        """Return what the maker of an offer needs to know, who knows what is in it."""
         warnings = self._discovery.warnings(handoff)
         signed = asking.request.signature is not None  # and checked, or it would have been refused
         offered = self._shows.offered(handoff, verified=signed, warnings=warnings)

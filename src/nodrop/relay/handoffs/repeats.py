@@ -8,6 +8,7 @@ import functools
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -88,8 +89,9 @@ def _digest(content: "_Content", name: str | None, *values: Any) -> bytes:
 
 def _written(content: "_Content", name: str | None, values: tuple[Any, ...]) -> bytes:
     said: list[Any] = [content.kind, name]
-    for field, value, default in zip(content.fields, values, content.defaults):  # noqa: B905  # of one length
-        if value is not default and value != default:
+    odd = map(operator.is_not, values, content.defaults)
+    for field, value, default in compress(zip(content.fields, values, content.defaults), odd):  # noqa: B905  # of one length
+        if value != default:
             said += (field, _plain(value) if type(value) is msgspec.Raw else value)
     return canonical.dumps(said)
 

@@ -66,7 +66,7 @@ def _roles(operation: str) -> frozenset[Role]:
 MAY: Final[Mapping[str, frozenset[Role]]] = {name: _roles(name) for name in OPERATIONS}
 """Who may ask for an operation. What it then does may still be refused."""
 
-_WORK: Final = frozenset(name for name, roles in MAY.items() if Role.AGENT in roles)
+WORK: Final = frozenset(name for name, roles in MAY.items() if Role.AGENT in roles)
 """Operations that agents may ask for."""
 
 _VIEWED: Final = (_SEEN_BY_ALL - {"triggers"}) | {"whoami", "keys", "get_policy", "redeem_link"}
@@ -80,7 +80,7 @@ def viewed(*, payloads: bool) -> frozenset[str]:
 
 def require_role(caller: Caller, operation: str) -> None:
     """Refuse what the caller's role may not ask for."""
-    if not (caller.operator or caller.observer) and operation in _WORK:
+    if not (caller.operator or caller.observer) and operation in WORK:
         return
     if caller.viewer and operation not in viewed(payloads=caller.payloads):
         raise ForbiddenError(

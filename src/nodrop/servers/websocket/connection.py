@@ -60,8 +60,8 @@ class _Asking(Asking):
             connection.caller,
             call.operation,
             call.request,
-            reference=call.reference,
-            name=call.name,
+            call.reference,
+            call.name,
             quiet=call.quiet,
         )
         self._connection = connection
@@ -249,12 +249,14 @@ class Connection:
         if not isinstance(call, Call):
             self._begin_own(call)
             return
-        if self._is_full(call.id):
+        asked = self._asked
+        if len(asked) + len(self._tasks) >= self._in_flight_max:
+            self._refuse_one_more(call.id)
             return
         asking = _Asking(self, call)
         if call.operation in _OF_A_PROCESS:
             asking.request = self._as_this_process(call.request)
-        self._asked.add(asking)
+        asked.add(asking)
         if call.quiet:
             self._quiet.add(asking)
         self._relay.ask(asking)
@@ -263,20 +265,17 @@ class Connection:
         """Begin what concerns this connection alone."""
         if isinstance(call, Flush):
             self._flush(call.id)
-        elif self._is_full(call.id):
-            pass
+        elif len(self._asked) + len(self._tasks) >= self._in_flight_max:
+            self._refuse_one_more(call.id)
         elif self._subscription is None or call.id is not None:
             self._spawn(self._answer(call.id, self._credit(call)))
         else:
             self._grant(call.n)
 
-    def _is_full(self, frame_id: Id) -> bool:
-        """Whether too many commands wait for their answers; then this one is refused."""
-        if len(self._asked) + len(self._tasks) < self._in_flight_max:
-            return False
+    def _refuse_one_more(self, frame_id: Id) -> None:
+        """Refuse a command where too many wait for their answers."""
         full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
         self._outbox.put(frames.refusal(frame_id, full))
-        return True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

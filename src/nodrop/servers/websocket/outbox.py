@@ -30,7 +30,9 @@ class Outbox:
         """Done once the reader turns out to be too slow."""
         self._channel = channel
         self._call_soon = loop.call_soon
-        self._counted: Callable[[int], None] = lambda _: None
+        self._count: Callable[[int], None] = lambda _: None
+        self._counted_bytes = 0
+        """As many as `_count` was told of."""
         self._fits: Callable[[int], bool] = lambda _: True
         self._bytes_max = bytes_max
         self._roomy_bytes = bytes_max // _ROOMY
@@ -46,6 +48,9 @@ class Outbox:
         self._roomy = asyncio.Event()
         self._line = asyncio.Lock()
         self._in_line = 0
+        self._blocked = False
+        """The client has yet to read what it was sent."""
+        self._overflows = False
         self._closed = False
 
     @property
@@ -53,10 +58,12 @@ class Outbox:
         """Whether something can be put without waiting for a turn."""
         return not self._in_line and not self._held and self._bytes <= self._roomy_bytes
 
-    def count(self, counted: Callable[[int], None], fits: Callable[[int], bool]) -> None:
-        """Tell how many bytes wait to `counted`, and ask `fits` before a large answer is held."""
-        self._counted, self._fits = counted, fits
-        counted(self._bytes)
+    def count(self, count: Callable[[int], None], fits: Callable[[int], bool]) -> None:
+        """Tell `count` how many more bytes wait, and ask `fits` before a large answer is held.
+
+        What is sent at the end of the turn in which it was put is not counted: it waits for nobody.
+        """
+        self._count, self._fits = count, fits
 
     async def turn(self) -> bool:
         """Return when there is room, first come, first served; False: it is closed.
@@ -82,14 +89,14 @@ class Outbox:
         """Let nobody wait any more."""
         self._closed = True
         self._roomy.set()
-        self._counted(-self._bytes - self._held_bytes)
-        self._counted = lambda _: None
+        self._count(-self._counted_bytes)
+        self._count = lambda _: None
         self._held.clear()
         self._waiting.clear()
 
     def answer(self, message: bytes) -> bool:
         """Have an answer sent, now or when there is room; False: too many are held back."""
-        if not (self._in_line or self._held) and self._bytes <= self._roomy_bytes:
+        if self._bytes <= self._roomy_bytes and not (self._in_line or self._held):
             self.put(message)
             return True
         size = len(message)
@@ -99,53 +106,66 @@ class Outbox:
             return False
         self._held.append(message)
         self._held_bytes += size
-        self._counted(size)
+        self._tell()
         return True
 
     def put(self, message: bytes) -> None:
         """Have `message` sent. Never blocks; what comes after an overflow is dropped."""
-        if self.overflowed.done():
+        if self._overflows:
             return
-        size = len(message)
-        if self._bytes + size > self._bytes_max and self._bytes:
+        before, self._bytes = self._bytes, self._bytes + len(message)
+        if before and self._bytes > self._bytes_max:
             self._overflow()
             return
-        self._bytes += size
-        self._counted(size)
         if not self._waiting:
             self._call_soon(self.flush)  # in the next turn: the messages of this one gather
         self._waiting.append(message)
+        if self._blocked:
+            self._tell()
 
     def flush(self) -> None:
         """Send what there is, unless the client has yet to read what it was sent before."""
-        if not self._waiting or not self._channel.can_write:
+        if not self._waiting:
             return
-        messages, self._waiting = self._waiting, []
-        self._channel.write(
-            self._gather(messages) if self.batch and len(messages) > 1 else messages
-        )
-        self._unread += sum(map(len, messages))
+        if self._channel.can_write:
+            messages, self._waiting = self._waiting, []
+            self._unread = self._bytes
+            self._channel.write(
+                self._gather(messages) if self.batch and len(messages) > 1 else messages
+            )
         if self._channel.can_write:
             self._make_room()
+        else:
+            self._blocked = True
+            self._tell()
 
     def drained(self) -> None:
         """Go on sending: the client has read what it was sent."""
+        self._blocked = False
         self._make_room()
         self.flush()
 
     def _make_room(self) -> None:
-        sent, self._unread = self._unread, 0
-        self._bytes -= sent
-        self._counted(-sent)
+        self._bytes -= self._unread
+        self._unread = 0
         while self._held and self._bytes <= self._roomy_bytes:
             held = self._held.popleft()
             self._held_bytes -= len(held)
-            self._counted(-len(held))
             self.put(held)
-        self._roomy.set()
+        if self._counted_bytes:
+            self._tell()
+        if self._in_line:
+            self._roomy.set()
+
+    def _tell(self) -> None:
+        """Have counted what waits now."""
+        waiting = self._bytes + self._held_bytes
+        self._count(waiting - self._counted_bytes)
+        self._counted_bytes = waiting
 
     def _overflow(self) -> None:
         self.close()
+        self._overflows = True
         if not self.overflowed.done():
             self.overflowed.set_result(None)
 
