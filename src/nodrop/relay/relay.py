@@ -21,7 +21,7 @@ from nodrop.model.errors import (
     forget_frames,
 )
 from nodrop.model.limits import DEFAULT, Limits
-from nodrop.model.names import ANONYMOUS, is_name
+from nodrop.model.names import ANONYMOUS
 from nodrop.protocol import requests, views
 from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.requests import Request
@@ -57,11 +57,12 @@ from nodrop.relay.handoffs.handoffs import Handoffs
 from nodrop.relay.handoffs.reading import Reading, is_id
 from nodrop.relay.handoffs.tracing import Tracing
 from nodrop.relay.handoffs.writing import Writing
+from nodrop.relay.identity.admission import Admission
 from nodrop.relay.identity.identity import Identity
 from nodrop.relay.identity.membership import Membership
 from nodrop.relay.identity.people import People
 from nodrop.relay.identity.refusals import Refusal, Refusals
-from nodrop.relay.identity.roles import WORK, require_role
+from nodrop.relay.identity.roles import require_role
 from nodrop.relay.identity.rules import Rules
 from nodrop.relay.identity.signing_in import SigningIn
 from nodrop.relay.identity.statements import Statements
@@ -69,7 +70,7 @@ from nodrop.relay.intake import Intake
 from nodrop.relay.jobs import Committed
 from nodrop.relay.loop import Loop
 from nodrop.relay.ports import Clock, Ids, Signer
-from nodrop.relay.room import COUNTED, Incoming, Outgoing, Rates, Room, Shares, Turns, Waits
+from nodrop.relay.room import Incoming, Outgoing, Room, Shares, Turns, Waits
 from nodrop.relay.shows import Caller, Shows, shown_refusal
 from nodrop.relay.tasks import Tasks
 from nodrop.relay.timers import Timers
@@ -111,16 +112,15 @@ class Relay:
         """Serve `store`; `alone`: no other relay does. See `start`."""
         self.limits = limits
         self.refusals = Refusals(limits, now=clock.now, tell=tell)
-        self._store, self._tasks = store, Tasks()
+        self._store, self._tasks, self._ids, self._signer = store, Tasks(), ids, signer
         self.clock = self._clock = clock
-        self._ids, self._signer = ids, signer
         self._backups = Backups(store, clock=clock, ids=ids, signer=signer)
         identity = self._identity = Identity(store, clock=clock, limits=limits)
         self._bodies = Bodies(store)
         self._queues = Queues(store, queued_max=limits.queued_acks_max)
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
-        self._rates, self._polls = Rates(limits, now=clock.now), Waits(limits.polls_per_agent_max)
+        self._polls = Waits(limits.polls_per_agent_max)
         self.outgoing, self.incoming, self.shares = (
             Outgoing(limits),
             Incoming(limits),
@@ -131,6 +131,13 @@ class Relay:
         self._engine = Engine(store, clock=clock, limits=limits)
         self._standings = Standings(
             self._engine, store, room=self._room, clock=clock, limits=limits
+        )
+        self._admission = Admission(
+            identity.access,
+            self._standings.attendance,
+            intake=intake,
+            limits=limits,
+            clock=clock,
         )
         rules = Rules(identity.policies.get)
         self._register = Register(limits, rules, order=self._standings.order)
@@ -215,7 +222,7 @@ class Relay:
             clock=clock,
             alarms=alarms,
             spawn=self._tasks.spawn,
-            heard=self._hear,
+            heard=self._admission.hear,
             joined=self._waiting.join,
         )
         replies = self._replies = Replies(self._tasks, self._refuse)
@@ -444,7 +451,7 @@ class Relay:
         Raises:
             RateLimitedError: its address asks too often.
         """
-        self._rates.spend_anonymous(address or "")
+        self._admission.rates.spend_anonymous(address or "")
         return Caller(team=team, agent=ANONYMOUS, address=address)
 
     # --- the one way in ---
@@ -505,7 +512,7 @@ class Relay:
 
         try:
             handler = self._handlers[operation]
-            self._admit(caller, operation, request)
+            self._admission.admit(caller, operation, request)
             return await (reply() if self._nodes is None else self._nodes.surely(reply))
         except NodropError as error:
             self.refuse(caller, operation, error)
@@ -522,7 +529,7 @@ class Relay:
             asking.work = self._tasks.spawn(self._ask_later(asking))
             return
         try:
-            self._admit(asking.caller, operation, asking.request)
+            self._admission.admit(asking.caller, operation, asking.request)
             answer = self._handlers[operation](asking)
             if answer is not None:
                 self._replies.take(asking, answer)
@@ -557,26 +564,6 @@ class Relay:
     def leave(self, asking: Asking) -> None:
         """Give up what `asking` waits for: nobody is there to be told."""
         self._handoffs.leave(asking)
-
-    def _admit(self, caller: Caller, operation: str, request: Request) -> None:
-        """Refuse one who may not ask for this, or not so soon."""
-        command_id = getattr(request, "command_id", None)
-        if command_id is not None and not is_name(command_id, chars_max=self.limits.key_chars_max):
-            self._intake.name(command_id, "command_id")
-        self._identity.access.require(caller, operation)
-        if caller.operator or caller.observer or operation not in WORK:
-            require_role(caller, operation)
-        team, agent = caller.team, caller.agent
-        if operation == "redeem_link":
-            self._rates.spend_attempt(caller.address or "")
-        elif operation in COUNTED:
-            self._rates.spend(team, agent, offer=operation == "offer")
-        if agent and not caller.viewer:
-            self._standings.attendance.see(team, agent, self._clock.now())
-
-    def _hear(self, team: str, agent: str) -> None:
-        """Note a sign of life of an agent."""
-        self._standings.attendance.see(team, agent, self._clock.now())
 
     def _refuse(self, asking: Asking, error: NodropError) -> None:
         if isinstance(asking, Awaited):

@@ -197,8 +197,16 @@ class Handoffs:
     # --- the answer to a command ---
 
     def decided(self, asking: Asking, done: Offered) -> None:
-        """Answer with what a commit made of a command."""
-        self._replies.give(asking, self._done, done)
+        """Answer with what a commit made of a command. Most are answered with little, or nothing."""
+        if type(done) is not Done or asking.operation == "offer":
+            self._replies.give(asking, self._done, done)
+        elif asking.quiet:
+            asking.tell(_CARRIED_OUT)
+        elif getattr(asking.request, "brief", False):
+            brief = self._shows.brief(done.handoff)
+            asking.tell(Reply(answer=views.BriefAnswer(handoff=brief)))
+        else:
+            self._replies.give(asking, self._done, done)
 
     def refused(self, asking: Asking, error: NodropError) -> None:
         """Answer with the reason why a command was not carried out."""
@@ -213,15 +221,16 @@ class Handoffs:
                 if isinstance(done, Existing)
                 else self._offer_later(asking)
             )
+        handoff, replayed = done.handoff, done.replayed
         if asking.quiet:
             return _CARRIED_OUT
-        handoff, replayed = done.handoff, done.replayed
         if getattr(asking.request, "brief", False):
-            if asking.operation == "offer":
-                brief = self._offered(asking, handoff, repeated=replayed)
-            else:
-                brief = views.BriefAnswer(handoff=self._shows.brief(handoff))
-            return Reply(answer=brief, replayed=replayed)
+            answer = (
+                self._offered(asking, handoff, repeated=replayed)
+                if asking.operation == "offer"
+                else views.BriefAnswer(handoff=self._shows.brief(handoff))
+            )
+            return Reply(answer=answer, replayed=replayed)
         view = self._shows.cached(handoff, reader=asking.caller.agent)
         if view is None:
             return self._shown(asking, done)

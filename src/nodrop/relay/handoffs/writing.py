@@ -5,7 +5,6 @@ time. Everything else it does is decided by `model.machine`; what follows from a
 the same batch (`chains`).
 """
 
-import functools
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -57,6 +56,8 @@ from nodrop.relay.shows import Caller, may_see, unseen
 
 OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
 _OFFERED: Final = State.OFFERED
+_BY_THEMSELVES: Final = frozenset({commands.Complete, commands.Settle})
+"""Commands whose decision depends on the handoff alone."""
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
 
@@ -93,7 +94,6 @@ class _Command(Job[Done | DoneBefore]):
         decide: "Callable[[Batch, Handoff, _Command], Handoff]",
         *,
         asking: Asking | None = None,
-        receiver: Receiver | None = None,
         besides: Wanted | None = None,
     ) -> None:
         team, agent = caller.team, caller.agent
@@ -109,7 +109,7 @@ class _Command(Job[Done | DoneBefore]):
             self.command = (team, agent, request.command_id)
             self.digest = request_digest(request)
         self.asking = asking
-        self.receiver = receiver
+        self.receiver: Receiver | None = None
         """Answers `asking`; None: the answer sets the future."""
         self.besides = besides
         """What it must see besides the handoff."""
@@ -216,32 +216,26 @@ class Writing:
         if isinstance(request, requests.Update):
             await self._queues.know(caller.team, caller.agent)
         job = _Command(caller, handoff_id, request, self.decide)
-        self._check_early(job)
+        operation = kind_of(type(request)).__name__.lower()
+        if operation in SIGNABLE:
+            self._check_early(job, operation)
         return await self._engine.submit(job)
 
     def post(self, asking: Asking, receiver: Receiver) -> None:
         """Have the same carried out with the next commit. Positions must be known for an ack."""
-        job = _Command(
-            asking.caller,
-            asking.handoff_id,
-            asking.request,
-            self.decide,
-            asking=asking,
-            receiver=receiver,
-        )
-        self._check_early(job)
+        caller, request = asking.caller, asking.request
+        job = _Command(caller, asking.handoff_id, request, self.decide, asking=asking)
+        job.receiver = receiver
+        if asking.operation in SIGNABLE:
+            self._check_early(job, asking.operation)
         self._engine.post(job)
 
-    def _check_early(self, job: "_Command") -> None:
+    def _check_early(self, job: "_Command", operation: str) -> None:
         """Check what takes a while before a commit: the signature of a request, and a result.
 
         Both are looked at again where they rest on something that may have changed by then.
         """
-        request = job.request
-        operation = _signed_as(request.__class__)
-        if operation is None:
-            return
-        caller, handoff_id = job.caller, job.handoff_id
+        request, caller, handoff_id = job.request, job.caller, job.handoff_id
         job.proved = self._signing.check(caller, operation, request, handoff_id)
         if operation == "complete":
             handoff = self._cached((caller.team, handoff_id))
@@ -271,6 +265,8 @@ class Writing:
             around=around,
             command_id=request.command_id,
         )
+        if kind is commands.Settle:
+            return done
         if kind is commands.Acknowledge:
             self._queues.note(done)  # the next acknowledgement of this batch comes after it
             if done.queued is not None:
@@ -279,14 +275,15 @@ class Writing:
             batch.keep_record(erasing.intended(done))
         if done.tries != handoff.tries:
             self._engine.retries.note(handoff, done, now=batch.now)
-        if handoff.process is not None and caller.agent == handoff.recipient:
-            self._engine.hear(caller.team, handoff.process, batch.now)
-        if handoff.revivable and done.live and done.process is not None:
-            self._holding.see(batch, caller, done.process, [done])  # it is back
-        if around.binding is not None and done.final:
-            return done  # rejected: what follows is looked after once all is decided
+        if caller.agent == handoff.recipient:
+            if handoff.process is not None:
+                self._engine.hear(caller.team, handoff.process, batch.now)
+            if handoff.revivable and done.live and done.process is not None:
+                self._holding.see(batch, caller, done.process, [done])  # it is back
         if done.outcome is None or handoff.outcome is not None:
             return done
+        if around.binding is not None:
+            return done  # rejected: what follows is looked after once all is decided
         return self._consequences.follow(batch, done, getattr(command, "body", None))
 
     def _check(self, handoff: Handoff, request: Any) -> "_Checked":
@@ -568,6 +565,8 @@ class Writing:
     ) -> Surroundings:
         """Return what the decision on a command depends on."""
         kind = type(command)
+        if kind in _BY_THEMSELVES:
+            return self._engine.surroundings()
         known: dict[str, Any] = {}
         if kind is commands.Acknowledge or kind is commands.Update:
             line = self._queues.line(handoff.team, handoff.recipient)
@@ -616,13 +615,6 @@ def _takes_directly(command: commands.Command, handoff: Handoff, caller: Caller)
 def _now(done: Done | DoneBefore) -> Handoff:
     assert isinstance(done, Done), "no command id, no earlier answer"
     return done.handoff
-
-
-@functools.cache
-def _signed_as(kind: type[requests.Command]) -> str | None:
-    """Return the operation that asks for a command of this kind, if its requests may be signed."""
-    operation = kind_of(kind).__name__.lower()
-    return operation if operation in SIGNABLE else None
 
 
 def _had_no_match(dead: Handoff) -> bool:

@@ -287,12 +287,12 @@ class Connection:
         self._asked.discard(asking)
         if asking.quiet:
             self._carried_out(asking)
-            return
-        offered = self._followable(answer) if asking.follow else None
-        self._send(asking.id, frames.ok(asking.id, answer, follows=offered is not None))
-        if offered is not None:
+        elif asking.follow and (offered := self._followable(answer)) is not None:
+            self._send(asking.id, frames.ok(asking.id, answer, follows=True))
             self._followed.add(asking)
             self._relay.follow(asking, offered.handoff.id)
+        else:
+            self._send(asking.id, frames.ok(asking.id, answer))
 
     def _followable(self, answer: object) -> OfferedAnswer | HandoffAnswer | None:
         room = len(self._followed) < self._in_flight_max and not self._closed

@@ -1,0 +1,73 @@
+"""Admission: whether a caller may ask for an operation now, before anything is decided.
+
+Asked for every command, so what holds for a turn of the event loop is looked at once in it.
+"""
+
+import asyncio
+from typing import Final
+
+from nodrop.model.limits import Limits
+from nodrop.model.names import is_name
+from nodrop.protocol.requests import Request
+from nodrop.relay.directory.attendance import Attendance
+from nodrop.relay.identity.access import Access
+from nodrop.relay.identity.roles import WORK, require_role
+from nodrop.relay.intake import Intake
+from nodrop.relay.ports import Clock
+from nodrop.relay.room import COUNTED, Rates
+from nodrop.relay.shows import Caller
+
+
+class Admission:
+    """Lets callers in, or says why not."""
+
+    def __init__(
+        self,
+        access: Access,
+        attendance: Attendance,
+        *,
+        intake: Intake,
+        limits: Limits,
+        clock: Clock,
+    ) -> None:
+        self._access = access
+        self._attendance = attendance
+        self._intake = intake
+        self._clock = clock
+        self._name_chars_max: Final = limits.key_chars_max
+        self.rates = Rates(limits, now=clock.now)
+        self._let_in: dict[int, Caller] = {}
+        """Callers that were looked at in this turn of the event loop, by identity."""
+
+    def admit(self, caller: Caller, operation: str, request: Request) -> None:
+        """Refuse one who may not ask for this, or not so soon."""
+        command_id = getattr(request, "command_id", None)
+        if command_id is not None and not is_name(command_id, chars_max=self._name_chars_max):
+            self._intake.name(command_id, "command_id")
+        if id(caller) not in self._let_in:
+            self._look_at(caller, operation)
+        if operation not in WORK or caller.operator or caller.observer:
+            require_role(caller, operation)
+        if operation in COUNTED:
+            if operation == "redeem_link":
+                self.rates.spend_attempt(caller.address or "")
+            else:
+                self.rates.spend(caller.team, caller.agent, offer=operation == "offer")
+
+    def _look_at(self, caller: Caller, operation: str) -> None:
+        """Refuse a caller whose credential is no longer good, and note a sign of life.
+
+        Once in a turn of the loop: what a commit of the same turn ends is told to nobody before the next.
+        """
+        self._access.require(caller, operation)
+        if not caller.agent or caller.viewer:
+            return
+        self.hear(caller.team, caller.agent)
+        if caller.token_id is not None or caller.key_id is not None:
+            if not self._let_in:
+                asyncio.get_running_loop().call_soon(self._let_in.clear)
+            self._let_in[id(caller)] = caller
+
+    def hear(self, team: str, agent: str) -> None:
+        """Note a sign of life of an agent."""
+        self._attendance.see(team, agent, self._clock.now())
