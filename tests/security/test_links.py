@@ -25,8 +25,7 @@ from nodrop.protocol import requests
 from nodrop.protocol.coordination import talk_requests as talk
 from nodrop.protocol.coordination import trigger_requests
 from nodrop.protocol.operations import OPERATIONS, Operation
-from nodrop.relay import relay
-from nodrop.relay.identity import links
+from nodrop.relay.identity import admission, links
 from nodrop.relay.identity.access import hashed
 from nodrop.relay.identity.links import Link, Links
 from nodrop.relay.shows import Caller
@@ -452,7 +451,7 @@ CONTROLS = [
     Control(
         check="what a viewer may ask for",
         family="commands",
-        disabled=lambda: mock.patch.object(relay, "require_role"),
+        disabled=lambda: mock.patch.object(admission, "require_role"),
         attack="a viewer: offer: ",
     ),
     Control(

@@ -6,17 +6,25 @@ read first; or None, and then it answers later: with the commit, or with the eve
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
-from nodrop.model.errors import NodropError, RelayFaultError, UnavailableError
-from nodrop.protocol import views
+from nodrop.log.port import Wanted
+from nodrop.model.commands import Candidate
+from nodrop.model.errors import NodropError, Problem, RelayFaultError, UnavailableError
+from nodrop.model.handoff import Handoff
+from nodrop.protocol import requests, views
+from nodrop.relay.batch import Batch, CommandName
+from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.following import Follower
-from nodrop.relay.shows import Caller
+from nodrop.relay.handoffs.repeats import done_before, left_by, request_digest
+from nodrop.relay.identity.proved import Proved
+from nodrop.relay.jobs import Job, Wants
+from nodrop.relay.shows import Caller, may_see, unseen
 from nodrop.relay.tasks import Tasks
 
 log = logging.getLogger("nodrop.relay")
@@ -29,13 +37,102 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replayed: bool = False
 
 
-class Asking(ABC):
-    """An operation that is asked for. Being told what came of it never waits and never raises."""
+class Receiver(Protocol):
+    """Answers who asked, once a commit has decided."""
+
+    def decided(self, asking: "Asking", done: Any) -> None:
+        """Answer with what came of the command. Does not raise."""
+        ...
+
+    def refused(self, asking: "Asking", error: NodropError) -> None:
+        """Answer with the reason why nothing did. Does not raise."""
+        ...
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A result that was held to what a manifest promises."""
+
+    held_to: Candidate
+    capability: str | None
+    problems: tuple[Problem, ...]
+
+    def holds_for(self, handoff: Handoff) -> bool:
+        """Whether a handoff is still held to that manifest."""
+        version = handoff.manifest_version or None
+        return (handoff.recipient, version, handoff.capability) == (
+            self.held_to.agent,
+            self.held_to.manifest_version,
+            self.capability,
+        )
+
+
+Decide = Callable[[Batch, Handoff, "HandoffCommand"], Handoff]
+"""Returns a handoff as it is after a command."""
+
+
+class HandoffCommand(Job[Done | DoneBefore]):
+    """A decision about one handoff that its caller may see, made once for its command id."""
 
     __slots__ = (
-        *("caller", "follower", "handoff_id", "name"),
-        *("operation", "quiet", "request", "work"),
+        *("besides", "caller", "checked", "command", "decide"),
+        *("digest", "handoff_id", "proved", "request"),
     )
+
+    def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
+        super().__init__((caller.team, caller.agent))
+        self.caller = caller
+        self.handoff_id = handoff_id
+        self.request: Any = request
+
+    def prepare(self, decide: Decide, besides: Wanted | None = None) -> None:
+        """Have `decide` return the handoff as it is then, once it and what is `besides` are loaded."""
+        self.decide = decide
+        self.besides = besides
+        self.command: CommandName | None = None
+        self.digest: bytes | None = None
+        self.proved: Proved | None = None
+        self.checked: Checked | None = None
+        request = self.request
+        if request is not None and request.command_id is not None:
+            caller = self.caller
+            self.command = (caller.team, caller.agent, request.command_id)
+            self.digest = request_digest(request)
+
+    def want(self, wants: Wants) -> None:
+        """Say what it must see."""
+        wants.handoffs.add((self.caller.team, self.handoff_id))
+        if self.command is not None:
+            wants.commands.add(self.command)
+        if self.besides is not None:
+            wants.add(self.besides)
+
+    def run(self, batch: Batch) -> Done | DoneBefore:
+        """Decide, unless this was done before."""
+        caller = self.caller
+        handoff = batch.find(caller.team, self.handoff_id)
+        if handoff is None or not may_see(caller, handoff):
+            raise unseen(handoff)
+        if self.command is not None and (
+            places := done_before(
+                batch,
+                caller,
+                self.command[2],
+                about=self.handoff_id,
+                leaves=left_by(self.request.__class__),
+                request=self.digest,
+            )
+        ):
+            return DoneBefore(places=tuple(places))
+        return Done(handoff=self.decide(batch, handoff, self))
+
+
+class Asking(HandoffCommand):
+    """An operation that is asked for. Being told what came of it never waits and never raises.
+
+    A command about a handoff is itself the job that decides it.
+    """
+
+    __slots__ = ("follower", "name", "operation", "quiet", "receiver", "work")
 
     def __init__(
         self,
@@ -47,20 +144,36 @@ class Asking(ABC):
         *,
         quiet: bool = False,
     ) -> None:
+        # All of it in one go, without the classes above: this is done for every request.
+        self.by = (caller.team, caller.agent)
+        self.fetches = 0
+        self.future = None
         self.caller = caller
-        self.operation = operation
-        self.request = request
-        """Of the kind that the table of operations names."""
         self.handoff_id = reference or ""
         """The handoff that it is about: an id, its beginning, or `sender/key`; an id once a handler has it."""
+        self.request = request
+        """Of the kind that the table of operations names."""
+        self.operation = operation
         self.name = name
         """The agent, token or other thing that it is about."""
         self.quiet = quiet
         """Only a refusal is of interest."""
+        self.receiver: Receiver | None = None
+        """Answers it, once a commit has decided."""
         self.follower: Follower | None = None
         """The handoff that it waits for."""
         self.work: asyncio.Task[Any] | None = None
         """The task that finds the answer, where one is needed."""
+
+    def told(self, answer: Any) -> None:
+        """Take what was decided, which is committed."""
+        assert self.receiver is not None, "it was posted"
+        self.receiver.decided(self, answer)
+
+    def refused(self, error: NodropError) -> None:
+        """Take the reason why nothing was."""
+        assert self.receiver is not None, "it was posted"
+        self.receiver.refused(self, error)
 
     @abstractmethod
     def tell(self, reply: Reply) -> None:
@@ -89,18 +202,6 @@ class Awaited(Asking):
         """Take the reason why there is none."""
         if not self.answered.done():
             self.answered.set_exception(error)
-
-
-class Receiver(Protocol):
-    """Answers who asked, once a commit has decided."""
-
-    def decided(self, asking: Asking, done: Any) -> None:
-        """Answer with what came of the command. Does not raise."""
-        ...
-
-    def refused(self, asking: Asking, error: NodropError) -> None:
-        """Answer with the reason why nothing did. Does not raise."""
-        ...
 
 
 Answer = Reply | Coroutine[Any, Any, "Reply | None"] | None

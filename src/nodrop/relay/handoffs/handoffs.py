@@ -5,7 +5,7 @@ the next commit and answered with it. Where the store must be asked first, or fo
 does so.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -275,10 +275,12 @@ class Handoffs:
         if not caller.observer:
             if owes_outcome(handoff, caller.agent):
                 # The outcome leaves with this answer, and the log says so first.
-                showing = _Showing(
-                    lambda marked: self.reached(asking, marked, elapsed), self.refused
+                self._writing.post_outcome_delivered(
+                    caller,
+                    handoff.id,
+                    lambda marked: self.reached(asking, marked, elapsed),
+                    partial(self.refused, asking),
                 )
-                self._writing.post_outcome_delivered(asking, handoff.id, showing)
                 return None
             view = self._shows.cached(handoff, reader=caller.agent)
         if view is None:
@@ -296,8 +298,12 @@ class Handoffs:
     def _ended(self, asking: Asking, handoff: Handoff) -> Answer:
         if owes_outcome(handoff, asking.caller.agent):
             # The outcome leaves with this answer, and the log says so first.
-            showing = _Showing(lambda marked: self.ended(asking, marked), self.refused)
-            self._writing.post_outcome_delivered(asking, handoff.id, showing)
+            self._writing.post_outcome_delivered(
+                asking.caller,
+                handoff.id,
+                lambda marked: self.ended(asking, marked),
+                partial(self.refused, asking),
+            )
             return None
         answer = self._shows.ended_cached(handoff)
         return self._ended_later(handoff) if answer is None else Reply(answer=answer)
@@ -378,26 +384,6 @@ class _OutcomeFollower(_StateFollower):
         """Tell of the outcome."""
         if self._asking is not None:
             self._handoffs.ended(self._asking, handoff)
-
-
-class _Showing:
-    """Goes on with a handoff, once the log says that its outcome is delivered."""
-
-    __slots__ = ("_refused", "_show")
-
-    def __init__(
-        self, show: Callable[[Handoff], None], refused: Callable[[Asking, NodropError], None]
-    ) -> None:
-        self._show = show
-        self._refused = refused
-
-    def decided(self, asking: Asking, done: Done) -> None:  # noqa: ARG002  # it is known to `show`
-        """Show the handoff."""
-        self._show(done.handoff)
-
-    def refused(self, asking: Asking, error: NodropError) -> None:
-        """Say why it is not shown."""
-        self._refused(asking, error)
 
 
 def owes_outcome(handoff: Handoff, reader: str) -> bool:

@@ -16,7 +16,6 @@ from nodrop.model.commands import RELAY, Actor, Candidate
 from nodrop.model.errors import (
     NodropError,
     NoMatchError,
-    Problem,
     ResultInvalidError,
     StaleQuestionError,
 )
@@ -27,8 +26,8 @@ from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
 from nodrop.protocol.identity.signatures import SIGNABLE
 from nodrop.protocol.operations import kind_of
-from nodrop.relay.asking import Asking, Receiver
-from nodrop.relay.batch import Batch, CommandName
+from nodrop.relay.asking import Asking, Checked, Decide, HandoffCommand, Receiver
+from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.holding import Holding
@@ -42,17 +41,14 @@ from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.offers import Offers
 from nodrop.relay.handoffs.repeats import (
     done_before,
-    left_by,
-    request_digest,
 )
-from nodrop.relay.identity.proved import Proved
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import FunctionJob, Job, Wants
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import Aside, Room
-from nodrop.relay.shows import Caller, may_see, unseen
+from nodrop.relay.shows import Caller
 
 OFFERED: Final = frozenset({wire_events.NAMES[events.Offered]})
 _OFFERED: Final = State.OFFERED
@@ -61,101 +57,21 @@ _BY_THEMSELVES: Final = frozenset({commands.Complete, commands.Settle})
 _DELIVERED: Final = frozenset({wire_events.NAMES[events.Delivered]})
 
 
-class _Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A result that was held to what a manifest promises."""
+class _Marking(HandoffCommand):
+    """Goes on with a handoff, once the log says that its outcome is delivered."""
 
-    held_to: Candidate
-    capability: str | None
-    problems: tuple[Problem, ...]
+    __slots__ = ("refuse", "show")
 
-    def holds_for(self, handoff: Handoff) -> bool:
-        """Whether a handoff is still held to that manifest."""
-        version = handoff.manifest_version or None
-        return (handoff.recipient, version, handoff.capability) == (
-            self.held_to.agent,
-            self.held_to.manifest_version,
-            self.capability,
-        )
-
-
-class _Command(Job[Done | DoneBefore]):
-    """A decision about one handoff that its caller may see, made once for its command id."""
-
-    __slots__ = (
-        *("asking", "besides", "caller", "checked", "command", "decide"),
-        *("digest", "handoff_id", "proved", "receiver", "request"),
-    )
-
-    def __init__(
-        self,
-        caller: Caller,
-        handoff_id: str,
-        request: requests.Command | None,
-        decide: "Callable[[Batch, Handoff, _Command], Handoff]",
-        *,
-        asking: Asking | None = None,
-        besides: Wanted | None = None,
-    ) -> None:
-        team, agent = caller.team, caller.agent
-        super().__init__((team, agent))
-        self.caller = caller
-        self.handoff_id = handoff_id
-        self.request: Any = request
-        self.decide = decide
-        """Returns the handoff as it is then."""
-        self.command: CommandName | None = None
-        self.digest: bytes | None = None
-        if request is not None and request.command_id is not None:
-            self.command = (team, agent, request.command_id)
-            self.digest = request_digest(request)
-        self.asking = asking
-        self.receiver: Receiver | None = None
-        """Answers `asking`; None: the answer sets the future."""
-        self.besides = besides
-        """What it must see besides the handoff."""
-        self.proved: Proved | None = None
-        self.checked: _Checked | None = None
-
-    def want(self, wants: Wants) -> None:
-        """Say what it must see."""
-        wants.handoffs.add((self.caller.team, self.handoff_id))
-        if self.command is not None:
-            wants.commands.add(self.command)
-        if self.besides is not None:
-            wants.add(self.besides)
-
-    def run(self, batch: Batch) -> Done | DoneBefore:
-        """Decide, unless this was done before."""
-        caller = self.caller
-        handoff = batch.find(caller.team, self.handoff_id)
-        if handoff is None or not may_see(caller, handoff):
-            raise unseen(handoff)
-        if self.command is not None and (
-            places := done_before(
-                batch,
-                caller,
-                self.command[2],
-                about=self.handoff_id,
-                leaves=left_by(self.request.__class__),
-                request=self.digest,
-            )
-        ):
-            return DoneBefore(places=tuple(places))
-        return Done(handoff=self.decide(batch, handoff, self))
+    show: Callable[[Handoff], None]
+    refuse: Callable[[NodropError], None]
 
     def told(self, answer: Done | DoneBefore) -> None:
-        """Take the answer, which is committed."""
-        if self.asking is None or self.receiver is None:
-            super().told(answer)
-        else:
-            self.receiver.decided(self.asking, answer)
+        """Show the handoff."""
+        self.show(_now(answer))
 
     def refused(self, error: NodropError) -> None:
-        """Take the reason why there is no answer."""
-        if self.asking is None or self.receiver is None:
-            super().refused(error)
-        else:
-            self.receiver.refused(self.asking, error)
+        """Say why it is not shown."""
+        self.refuse(error)
 
 
 class Writing:
@@ -215,7 +131,8 @@ class Writing:
         """Carry out a command whose meaning is all in the request."""
         if isinstance(request, requests.Update):
             await self._queues.know(caller.team, caller.agent)
-        job = _Command(caller, handoff_id, request, self.decide)
+        job = HandoffCommand(caller, handoff_id, request)
+        job.prepare(self.decide)
         operation = kind_of(type(request)).__name__.lower()
         if operation in SIGNABLE:
             self._check_early(job, operation)
@@ -223,14 +140,13 @@ class Writing:
 
     def post(self, asking: Asking, receiver: Receiver) -> None:
         """Have the same carried out with the next commit. Positions must be known for an ack."""
-        caller, request = asking.caller, asking.request
-        job = _Command(caller, asking.handoff_id, request, self.decide, asking=asking)
-        job.receiver = receiver
+        asking.receiver = receiver
+        asking.prepare(self.decide)
         if asking.operation in SIGNABLE:
-            self._check_early(job, asking.operation)
-        self._engine.post(job)
+            self._check_early(asking, asking.operation)
+        self._engine.post(asking)
 
-    def _check_early(self, job: "_Command", operation: str) -> None:
+    def _check_early(self, job: HandoffCommand, operation: str) -> None:
         """Check what takes a while before a commit: the signature of a request, and a result.
 
         Both are looked at again where they rest on something that may have changed by then.
@@ -245,7 +161,7 @@ class Writing:
                 except MissingManifestError:
                     return
 
-    def decide(self, batch: Batch, handoff: Handoff, job: "_Command") -> Handoff:
+    def decide(self, batch: Batch, handoff: Handoff, job: HandoffCommand) -> Handoff:
         """Carry out a command on a handoff that its caller may see."""
         caller, request = job.caller, job.request
         command = self._intake.command(request, now=batch.now)
@@ -286,21 +202,21 @@ class Writing:
             return done  # rejected: what follows is looked after once all is decided
         return self._consequences.follow(batch, done, getattr(command, "body", None))
 
-    def _check(self, handoff: Handoff, request: Any) -> "_Checked":
+    def _check(self, handoff: Handoff, request: Any) -> Checked:
         held_to = Candidate(
             agent=handoff.recipient, manifest_version=handoff.manifest_version or None
         )
         problems = self._register.problems(
             handoff.team, held_to, handoff.capability, "output", request.result
         )
-        return _Checked(held_to=held_to, capability=handoff.capability, problems=problems)
+        return Checked(held_to=held_to, capability=handoff.capability, problems=problems)
 
     def _check_result(
         self,
         handoff: Handoff,
         request: Any,
         caller: Caller,
-        checked: "_Checked | None",
+        checked: Checked | None,
     ) -> None:
         if caller.agent != handoff.recipient:
             return  # the machine says why
@@ -319,7 +235,7 @@ class Writing:
     ) -> Done | DoneBefore:
         """Answer the question, or decide on the terms, that stand in the log at `seq`."""
 
-        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
+        def decide(batch: Batch, handoff: Handoff, _: HandoffCommand) -> Handoff:
             place = batch.entry(caller.team, request.seq)
             if place is None or place.handoff_id != handoff.id or place.version is None:
                 raise StaleQuestionError
@@ -350,7 +266,7 @@ class Writing:
         self._intake.agent(request.to, "to")
         body = self._intake.reason(request.reason)
 
-        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
+        def decide(batch: Batch, handoff: Handoff, _: HandoffCommand) -> Handoff:
             if handoff.final:  # refused, whoever it would be given to
                 refused = commands.Reassign(to=Candidate(agent=handoff.recipient))
                 return self._apply(batch, handoff.id, refused, caller)
@@ -376,23 +292,27 @@ class Writing:
 
     async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
         """Record that the outcome is being sent to the requester."""
-        done = await self._engine.submit(self._marking(caller, handoff_id))
-        return _now(done)
+        job = HandoffCommand(caller, handoff_id, None)
+        job.prepare(self._mark)
+        return _now(await self._engine.submit(job))
 
-    def post_outcome_delivered(self, asking: Asking, handoff_id: str, receiver: Receiver) -> None:
-        """Have the same recorded with the next commit."""
-        job = self._marking(asking.caller, handoff_id)
-        job.asking, job.receiver = asking, receiver
+    def post_outcome_delivered(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        show: Callable[[Handoff], None],
+        refuse: Callable[[NodropError], None],
+    ) -> None:
+        """Have the same recorded with the next commit, and the handoff shown then."""
+        job = _Marking(caller, handoff_id, None)
+        job.prepare(self._mark)
+        job.show, job.refuse = show, refuse
         self._engine.post(job)
 
-    def _marking(self, caller: Caller, handoff_id: str) -> "_Command":
-        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
-            command = commands.MarkOutcomeDelivered()
-            return batch.apply(
-                caller.team, handoff.id, command, by=RELAY, around=self._engine.surroundings()
-            )
-
-        return _Command(caller, handoff_id, None, decide)
+    def _mark(self, batch: Batch, handoff: Handoff, _: HandoffCommand) -> Handoff:
+        command = commands.MarkOutcomeDelivered()
+        around = self._engine.surroundings()
+        return batch.apply(handoff.team, handoff.id, command, by=RELAY, around=around)
 
     # --- dead letters ---
 
@@ -405,7 +325,7 @@ class Writing:
         """Carry on a dead letter: try again, or take the result that came too late."""
         successor_id = self._ids.new()
 
-        def decide(batch: Batch, handoff: Handoff, _: _Command) -> Handoff:
+        def decide(batch: Batch, handoff: Handoff, _: HandoffCommand) -> Handoff:
             late: bytes | None = None
             now, legs = batch.now, batch.legs_before(handoff)
             deadline, chain_deadline = chains.fresh_deadlines(handoff, legs, now=now)
@@ -531,14 +451,15 @@ class Writing:
         caller: Caller,
         handoff_id: str,
         request: requests.Command | None,
-        decide: Callable[[Batch, Handoff, _Command], Handoff],
+        decide: Decide,
         *,
         entries: Collection[tuple[str, int]] = (),
         keys: Collection[tuple[str, str, str]] = (),
         others: Collection[Key] = (),
     ) -> Done | DoneBefore:
         besides = Wanted(handoffs=others, keys=keys, entries=entries)
-        job = _Command(caller, handoff_id, request, decide, besides=besides)
+        job = HandoffCommand(caller, handoff_id, request)
+        job.prepare(decide, besides)
         return await self._engine.submit(job)
 
     def _apply(

@@ -63,7 +63,7 @@ class Admission:
         if not caller.agent or caller.viewer:
             return
         self.hear(caller.team, caller.agent)
-        if caller.token_id is not None or caller.key_id is not None:
+        if caller.invitation_id is None and caller.link_id is None:
             if not self._let_in:
                 asyncio.get_running_loop().call_soon(self._let_in.clear)
             self._let_in[id(caller)] = caller

@@ -157,17 +157,20 @@ def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit | Flush] | N
     except msgspec.DecodeError:
         return None
     read: list[Call | Credit | Flush] = []
+    kinds, add = _PLAIN_KINDS, read.append
     for frame in said:
-        kind = _PLAIN_KINDS.get(type(frame))
+        kind = kinds.get(type(frame))
         if kind is None:
-            read.append(frame)
+            add(frame)
             continue
-        reference = frame.handoff_id if kind.about_handoff else None
-        if reference == "" or (kind.signs and frame.signature is not None):
+        reference = None
+        if kind.about_handoff and not (reference := frame.handoff_id):
+            return None
+        if kind.signs and frame.signature is not None:
             return None
         request = frame if kind.as_read else kind.exact(frame)
         follow = kind.followed and frame.follow
-        read.append(Call(frame.id, kind.name, request, reference, None, follow, frame.quiet))
+        add(Call(frame.id, kind.name, request, reference, None, follow, frame.quiet))
     return read
 
 
