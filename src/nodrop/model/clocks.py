@@ -86,10 +86,9 @@ def lease_until(handoff: Handoff, seen_at: int, limits: Limits, *, now: int) -> 
     if not handoff.live or handoff.heartbeat_ms is None:
         return None
     missed = limits.lease_heartbeats if handoff.ack else limits.lease_heartbeats_unacknowledged
-    last = seen_at
+    last, attempt = seen_at, handoff.attempt
     for receipt in handoff.receipts:
-        later = receipt.attempt == handoff.attempt and last < receipt.at <= now
-        if later and receipt.rung in _SIGNS:
+        if receipt.attempt == attempt and last < receipt.at <= now and receipt.rung in _SIGNS:
             last = receipt.at
     if handoff.ack is not None and handoff.ack.at is not None and last < handoff.ack.at <= now:
         last = handoff.ack.at

@@ -7,6 +7,8 @@ is possible. Nothing here knows the state of a handoff.
 import operator
 import re
 from collections.abc import Iterator
+from functools import partial
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -105,9 +107,9 @@ class Intake:
             read.digest(offer.contract_digest, "contract_digest")
             if offer.to is None:
                 read.wrong("to", "a contract is with one agent: name it")
-        for value, (path, check) in zip(_checked_of(offer), _CHECKS.values()):  # noqa: B905  # of one length
-            if value is not None:
-                check(read, value, path)
+        values = _checked_of(offer)
+        for value, (path, check) in compress(zip(values, _CHECKS.values()), map(_is_said, values)):  # noqa: B905  # of one length
+            check(read, value, path)
         if len(offer.watchers) > self._limits.watchers_max:
             read.wrong("watchers", f"at most {self._limits.watchers_max}")
         else:
@@ -624,3 +626,4 @@ _CHECKS: Final = {
 }
 """Fields of an offer that are checked one by one: (name for the caller, how)."""
 _checked_of: Final = operator.attrgetter(*_CHECKS)
+_is_said: Final = partial(operator.is_not, None)

@@ -64,6 +64,8 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     agent: Agent
     capability: Capability
     candidate: Candidate
+    named: Target
+    """What an offer to this agent, for this capability, means."""
     tags: frozenset[str]
     """The agent's and the capability's."""
     manifest_sha256: str
@@ -270,6 +272,9 @@ class Register:
         return declared[0].name if len(declared) == 1 else None
 
     def _named(self, team: str, to: str, capability: str | None, path: str) -> Target:
+        offered = self.offering(team, capability, to) if capability is not None else None
+        if offered is not None:  # as most are
+            return offered.named
         known = self.get(team, to)
         if known is None:
             candidate = Candidate(agent=to)
@@ -427,10 +432,12 @@ def _by_name(
 
 
 def _offering(agent: Agent, capability: Capability, manifest_sha256: str) -> Offering:
+    candidate = candidate_of(agent, capability)
     return Offering(
         agent=agent,
         capability=capability,
-        candidate=candidate_of(agent, capability),
+        candidate=candidate,
+        named=Target(candidate=candidate, capability=capability.name, routed=False, known=True),
         tags=frozenset((*agent.manifest.tags, *capability.tags)),
         manifest_sha256=manifest_sha256,
         input_sha256=_schema_sha256(capability.input_schema),

@@ -164,8 +164,10 @@ def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit | Flush] | N
             add(frame)
             continue
         reference = None
-        if kind.about_handoff and not (reference := frame.handoff_id):
-            return None
+        if kind.about_handoff:
+            reference = frame.handoff_id
+            if not reference:
+                return None
         if kind.signs and frame.signature is not None:
             return None
         request = frame if kind.as_read else kind.exact(frame)
