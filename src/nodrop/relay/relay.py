@@ -36,6 +36,7 @@ from nodrop.relay.coordination.coordination import Coordination
 from nodrop.relay.coordination.webhooks import Webhooks
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.deliveries import Deliveries
+from nodrop.relay.delivery.flushes import Flushes
 from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.listeners import Listeners
 from nodrop.relay.delivery.pushing import Listening, Subscription, Turn, at_once
@@ -120,7 +121,7 @@ class Relay:
         self._queues = Queues(store, queued_max=limits.queued_acks_max)
         self._room = Room(limits)
         self._figures = Figures(store, self._room)
-        self._polls = Waits(limits.polls_per_agent_max)
+        self._polls, self.flushes = Waits(limits.polls_per_agent_max), Flushes()
         self.outgoing, self.incoming, self.shares = (
             Outgoing(limits),
             Incoming(limits),

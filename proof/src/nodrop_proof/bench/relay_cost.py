@@ -46,7 +46,10 @@ class Client:
         self.hear: Callable[[dict[str, Any]], None] = lambda _: None
         limits = relay.limits
         outbox = Outbox(
-            self, bytes_max=limits.outgoing_bytes_max, frame_bytes_max=limits.frame_bytes_max
+            self,
+            soon=relay.flushes.soon,
+            bytes_max=limits.outgoing_bytes_max,
+            frame_bytes_max=limits.frame_bytes_max,
         )
         outbox.batch = True
         self._connection = Connection(

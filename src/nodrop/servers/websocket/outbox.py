@@ -22,14 +22,21 @@ TURNS_MAX: Final = 256
 class Outbox:
     """Messages on their way to one client."""
 
-    def __init__(self, channel: Channel, *, bytes_max: int, frame_bytes_max: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        soon: Callable[[Callable[[], None]], None],
+        bytes_max: int,
+        frame_bytes_max: int,
+    ) -> None:
+        """Send to `channel`; `soon` calls what it is given at the end of the turn, at the latest."""
         self.batch = False
         """Whether several messages may share a frame."""
-        loop = asyncio.get_running_loop()
-        self.overflowed: asyncio.Future[None] = loop.create_future()
+        self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the reader turns out to be too slow."""
         self._channel = channel
-        self._call_soon = loop.call_soon
+        self._soon = soon
         self._count: Callable[[int], None] = lambda _: None
         self._counted_bytes = 0
         """As many as `_count` was told of."""
@@ -118,7 +125,7 @@ class Outbox:
             self._overflow()
             return
         if not self._waiting:
-            self._call_soon(self.flush)  # in the next turn: the messages of this one gather
+            self._soon(self.flush)  # not now: the messages of one turn gather
         self._waiting.append(message)
         if self._blocked:
             self._tell()
