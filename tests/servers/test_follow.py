@@ -156,6 +156,46 @@ async def test_a_delivery_leaves_out_what_is_not_there(requester: Visitor, worke
     assert set(delivery) == {"handoff", "attempt", "lease_until"}
 
 
+# --- bare ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["e", "\\u00e9"], ids=["at once", "on a closer look"])
+async def test_a_bare_command_is_answered_with_nothing_once_it_is_durable(
+    requester: Visitor, worker: Visitor, text: str
+) -> None:
+    async with greeted(requester) as mine, greeted(worker) as theirs:
+        handoff = (await answered(mine, **OFFER))["ok"]["handoff"]["id"]
+        said = f'{{"id":1,"op":"ack","handoff_id":"{handoff}","status":"{text}","bare":true}}'
+        theirs.tell(said.encode())
+        assert await theirs.frame() == {"id": 1, "ok": {}}
+        assert (await rungs(mine, handoff))[-1] == "acknowledged"
+
+
+async def test_a_bare_command_that_is_refused_says_why(requester: Visitor) -> None:
+    async with greeted(requester) as mine:
+        handoff = (await answered(mine, **OFFER))["ok"]["handoff"]["id"]
+        refused = await answered(mine, op="settle", handoff_id=handoff, bare=True)
+    assert refused["error"]["code"] == "not_finished"
+
+
+async def test_a_bare_command_that_is_repeated_is_answered_again(
+    requester: Visitor, worker: Visitor
+) -> None:
+    async with greeted(requester) as mine, greeted(worker) as theirs:
+        handoff = (await answered(mine, **OFFER))["ok"]["handoff"]["id"]
+        said = {"op": "ack", "handoff_id": handoff, "command_id": "c", "bare": True}
+        for _ in range(2):
+            assert (await answered(theirs, **said))["ok"] == {}
+        assert (await rungs(mine, handoff)).count("acknowledged") == 1
+
+
+async def test_who_follows_what_it_offers_is_told_which_handoff_that_is(
+    requester: Visitor,
+) -> None:
+    async with greeted(requester) as mine:
+        assert (await answered(mine, **FOLLOWED, bare=True))["ok"]["handoff"]["state"] == "offered"
+
+
 # --- quiet ---------------------------------------------------------------------------------------
 
 

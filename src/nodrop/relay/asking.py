@@ -157,7 +157,7 @@ class Asking(HandoffCommand):
         self.name = name
         """The agent, token or other thing that it is about."""
         self.quiet = quiet
-        """Only a refusal is of interest."""
+        """What is in the answer is of no interest, only whether there is one."""
         self.receiver: Receiver | None = None
         """Answers it, once a commit has decided."""
         self.follower: Follower | None = None

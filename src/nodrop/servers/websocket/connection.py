@@ -53,19 +53,21 @@ _NOTHING: Final = object()
 class _Asking(Asking):
     """A frame that is answered over its connection: an offer perhaps twice, with its outcome too."""
 
-    __slots__ = ("_connection", "follow", "id")
+    __slots__ = ("_connection", "bare", "follow", "id")
 
     def __init__(self, connection: "Connection", call: Call) -> None:
+        bare = call.bare and not (call.quiet or call.follow)
         super().__init__(
             connection.caller,
             call.operation,
             call.request,
             call.reference,
             call.name,
-            quiet=call.quiet,
+            quiet=call.quiet or bare,
         )
         self._connection = connection
         self.id = call.id
+        self.bare = bare
         self.follow = call.follow
 
     def tell(self, reply: Reply) -> None:
@@ -285,7 +287,9 @@ class Connection:
     def told(self, asking: _Asking, answer: object) -> None:
         """Send an answer: at once if there is room, else in its turn."""
         self._asked.discard(asking)
-        if asking.quiet:
+        if asking.bare:
+            self._send(asking.id, frames.carried_out(asking.id))
+        elif asking.quiet:
             self._carried_out(asking)
         elif asking.follow and (offered := self._followable(answer)) is not None:
             self._send(asking.id, frames.ok(asking.id, answer, follows=True))

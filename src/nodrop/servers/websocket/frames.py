@@ -97,6 +97,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     """Of an offer: the outcome shall follow under the same id."""
     quiet: bool = False
     """Answered only if it is refused."""
+    bare: bool = False
+    """Answered with nothing but that it is durable."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +174,7 @@ def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit | Flush] | N
             return None
         request = frame if kind.as_read else kind.exact(frame)
         follow = kind.followed and frame.follow
-        add(Call(frame.id, kind.name, request, reference, None, follow, frame.quiet))
+        add(Call(frame.id, kind.name, request, reference, None, follow, frame.quiet, frame.bare))
     return read
 
 
@@ -219,6 +221,7 @@ def read_call(frame: Frame, data: bytes, limits: Limits) -> Call:
         name=name,
         follow=getattr(said, "follow", False),
         quiet=getattr(said, "quiet", False),
+        bare=getattr(said, "bare", False),
     )
 
 
@@ -243,6 +246,7 @@ _ENVELOPE: Final[list[tuple[str, Any, Any]]] = [
     ("handoff_id", str | None, None),
     ("name", str | None, None),
     ("quiet", bool, False),
+    ("bare", bool, False),
 ]
 _FOLLOWED: Final = "offer"
 _FOLLOW: Final = ("follow", bool, False)
@@ -264,7 +268,7 @@ _KINDS: Final = {name: _kind(route) for name, route in ROUTES.items()}
 
 def _plain_kind(route: Route) -> Any:
     """Return the same, known by its `op`, for a frame that names nothing but its operation."""
-    fields: list[Any] = [("id", Id, None), ("quiet", bool, False)]
+    fields: list[Any] = [("id", Id, None), ("quiet", bool, False), ("bare", bool, False)]
     if route.operation.about_handoff:
         fields.append(("handoff_id", str))
     if route.operation.name == _FOLLOWED:
@@ -315,6 +319,11 @@ _PLAIN: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
 def ok(frame_id: Id, answer: object, *, follows: bool = False) -> bytes:
     """Return the message that answers a frame; `follows`: the outcome will come under its id."""
     return _ENCODER.encode(_Ok(id=frame_id, ok=answer, follows=follows))
+
+
+def carried_out(frame_id: Id) -> bytes:
+    """Return the message that says of a command that it is durable, and nothing else."""
+    return b'{"id":%b,"ok":{}}' % _ENCODER.encode(frame_id)
 
 
 def ended(frame_id: Id, answer: EndedAnswer) -> bytes:
