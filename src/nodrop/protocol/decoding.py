@@ -47,10 +47,11 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
         InvalidRequestError: it is no JSON, or no `kind`; `errors` says where.
         TooLargeError: a field of it nests too deep.
     """
-    _check_depth(data, limits.json_levels_max)
-    value = _decode(data, kind)
-    plain = _decode(data, object)  # also looks into fields that `kind` keeps raw
-    if not _is_same_text(data, _ENCODER.encode(plain)) or _has_long_number(data):
+    most = limits.json_levels_max + 1  # the object itself, and the levels of each of its fields
+    if _brackets(data) > most and _deeper(data, most):
+        raise _too_deep(_deep_field(data, most), limits.json_levels_max)
+    value, plain = _decode(data, kind, object)  # which also looks into fields that `kind` keeps raw
+    if not _is_plain(data, plain):
         problem = examine(data)
         if problem is not None:
             raise _invalid(problem)
@@ -64,7 +65,7 @@ def is_plainly_sound(data: bytes, limits: Limits) -> bool:
     """
     try:
         value = _PLAIN.decode(data)
-        if not _is_same_text(data, _ENCODER.encode(value)) or _has_long_number(data):
+        if not _is_plain(data, value):
             return False
         most = limits.json_levels_max + 1  # an object itself, and the levels of each of its fields
         if not isinstance(value, list):
@@ -87,7 +88,7 @@ def peek(data: bytes, kind: type[T], limits: Limits) -> T:
         TooLargeError: a field of it nests too deep to be passed over.
     """
     try:
-        return _decode(data, kind)
+        return _decode(data, kind)[0]
     except RecursionError:
         path = _deep_field(data, limits.json_levels_max + 1)
         raise _too_deep(path, limits.json_levels_max) from None
@@ -144,21 +145,22 @@ def encode_strict(fields: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _decode(data: bytes, kind: type[T]) -> T:
+def _decode(data: bytes, *kinds: type[Any]) -> list[Any]:
+    """Return `data` as each of `kinds`. The first is what is asked for."""
+    hook = float if canonical.has_extremes(data) else None
     try:
-        value: T = _decoder(kind, careful=canonical.has_extremes(data)).decode(data)
+        return [_decoder(kind, hook).decode(data) for kind in kinds]
     except msgspec.ValidationError as error:
-        raise _invalid(_explain(str(error), kind, data)) from None
+        raise _invalid(_explain(str(error), kinds[0], data)) from None
     except msgspec.DecodeError as error:
         raise _invalid(Problem(path="", message=str(error))) from None
     except UnicodeDecodeError:
         raise _invalid(Problem(path="", message="the text is not valid UTF-8")) from None
-    return value
 
 
 @functools.cache
-def _decoder(kind: type[Any], *, careful: bool = False) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, float_hook=float if careful else None)
+def _decoder(kind: type[Any], float_hook: type[float] | None) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, float_hook=float_hook)
 
 
 def _invalid(problem: Problem) -> InvalidRequestError:
@@ -244,25 +246,24 @@ _DIGITS: Final = bytes(ord("0") if chr(byte).isdigit() else ord(" ") for byte in
 _LONG_NUMBER: Final = b"0" * (_INTEGER_DIGITS_SAFE + 1)
 
 
-def _is_same_text(data: bytes, written: bytes) -> bool:
-    r"""Whether `written`, the value of `data` written again, is the same text, spaces apart.
+def _is_plain(data: bytes, value: Any) -> bool:
+    r"""Whether `value`, written again, is the same text as `data`, spaces apart, without long numbers.
 
     What is written has every key once, and so has the text that came if it is the same. Other
     spellings of a value (`1e3`, `\u00e9`) need a closer look.
     """
-    return written == data or written == msgspec.json.format(data, indent=-1)
+    written = _ENCODER.encode(value)
+    if written != data and written != msgspec.json.format(data, indent=-1):
+        return False
+    # Keys and ids are full of digits, and only numbers count.
+    return _LONG_NUMBER not in data.translate(_DIGITS) or (
+        _LONG_NUMBER not in _STRINGS.sub(b"", data).translate(_DIGITS)
+    )
 
 
 def _brackets(data: bytes) -> int:
     """Return how deep `data` nests at most."""
     return data.count(b"{") + data.count(b"[")
-
-
-def _has_long_number(data: bytes) -> bool:
-    # Keys and ids are full of digits, and only numbers count.
-    return _LONG_NUMBER in data.translate(_DIGITS) and (
-        _LONG_NUMBER in _STRINGS.sub(b"", data).translate(_DIGITS)
-    )
 
 
 class _Wrong:
@@ -332,14 +333,6 @@ _UP, _DOWN = b"\x01", b"\xff"
 _STEPS: Final = bytes.maketrans(b"[{]}", _UP * 2 + _DOWN * 2)
 """Each bracket as the signed byte that it adds to the depth."""
 _LEVELS_USUAL: Final = 8
-
-
-def _check_depth(data: bytes, levels_max: int) -> None:
-    most = levels_max + 1  # the object itself, and the levels of each of its fields
-    if _brackets(data) <= most or not _deeper(data, most):
-        return
-    path = _deep_field(data, most)
-    raise _too_deep(path, levels_max)
 
 
 def _too_deep(path: str, levels_max: int | None) -> TooLargeError:

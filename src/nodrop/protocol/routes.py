@@ -33,6 +33,7 @@ class Route:
         self.operation: Final = operation
         fields = operation.request.__struct_fields__
         self.named: Final = "{name}" in operation.path
+        self.about_handoff: Final = operation.about_handoff
         self.signs: Final = operation.name in signatures.SIGNABLE
         self.parks: Final = "wait" in fields
         """Whether its answer may take as long as the caller is willing to wait."""
@@ -68,7 +69,10 @@ class Route:
 
     def from_fields(self, data: bytes, *, name: str | None, limits: Limits) -> requests.Request:
         """Return the request whose fields are the JSON object `data`."""
-        return self.signed(self.with_name(decode_strict(data, self.kind, limits), name), data)
+        request = decode_strict(data, self.kind, limits)
+        if self.name_field is not None:
+            request = self.with_name(request, name)
+        return self.signed(request, data) if self.signs else request
 
     def signed(self, request: requests.Request, data: bytes) -> requests.Request:
         """Return `request`; a signature in it with the fields as they were sent in `data`."""
@@ -100,7 +104,7 @@ class Route:
 
     def check_address(self, *, reference: str | None, name: str | None) -> None:
         """Refuse a request that does not say what it is about. Paths always do; frames may not."""
-        if self.operation.about_handoff and not reference:
+        if self.about_handoff and not reference:
             problem = Problem(path="handoff_id", message="required: the handoff this is about")
             raise InvalidRequestError(f"handoff_id: {problem.message}", errors=(problem,))
         if self.named and not name:
