@@ -35,8 +35,9 @@ class _OpenTelemetry:
 
     def tracer(self) -> Any | None:
         """Return what makes spans; None: the process has not set a tracer provider."""
-        tracer: Any = self.trace.get_tracer(SCOPE)
-        return None if isinstance(tracer, self.trace.ProxyTracer) else tracer
+        provider: Any = self.trace.get_tracer_provider()
+        unset = isinstance(provider, self.trace.ProxyTracerProvider)
+        return None if unset else provider.get_tracer(SCOPE)
 
     def below(self, traceparent: str | None) -> Any:
         """Return the context of work in a trace, as the propagator reads what the relay writes."""
