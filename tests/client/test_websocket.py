@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ from nodrop.model.errors import (
     UnreachableError,
 )
 from nodrop.protocol.errors import document
-from nodrop.protocol.pushed import Ended
+from nodrop.protocol.pushed import Followed
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -112,8 +112,10 @@ class FakeRelay:
             request.transport.close()
             return False
         if not self.silent and not frame.get("quiet"):
-            follows = bool(frame.get("follow")) and self.follows
-            await self._send(socket, frame, ok=answer, follows=follows)
+            follows = bool(frame.get("follow"))
+            if follows:
+                answer = {**answer, "handoff": {"id": frame["command_id"], "state": "offered"}}
+            await self._send(socket, frame, ok=answer, follows=follows and self.follows)
         return True
 
     def _carry_out(self, frame: Frame) -> Frame:
@@ -285,6 +287,9 @@ async def test_large_calls_do_not_share_a_frame(
 # --- outcomes that are pushed --------------------------------------------------------------------
 
 
+STORED: Final = {"handoff": {"id": "h1", "state": "offered"}}
+
+
 def ended(call_id: int, result: Any) -> str:
     outcome = {"state": "completed", "at": "t", "by": "code_agent", "result": result}
     return msgspec.json.encode(
@@ -292,17 +297,18 @@ def ended(call_id: int, result: Any) -> str:
     ).decode()
 
 
-async def outcome_of(followed: "asyncio.Future[Ended | None] | None") -> Any:
+async def outcome_of(followed: Followed | None) -> Any:
     assert followed is not None
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        pushed = await followed
-    return None if pushed is None else pushed.outcome.result
+        await followed.wait(None)
+    return None if followed.ended is None else followed.ended.outcome.result
 
 
 async def test_the_outcome_of_an_offer_is_pushed_under_its_id(
     relay: FakeRelay, transport: WebSocketTransport
 ) -> None:
     stored = [await transport.call_followed("offer", command(n)) for n in range(2)]
+    assert [each.brief.id for each in stored] == ["command-0", "command-1"]
     sent = [await soon(relay.got) for _ in range(2)]
     assert all(frame["follow"] for frame in sent)
     socket = await soon(relay.connections)
@@ -320,7 +326,7 @@ async def test_an_outcome_may_come_before_its_offer_is_known_to_be_stored(
     frame, socket = await soon(relay.got), await soon(relay.connections)
     await socket.send_str(ended(frame["id"], 7))
     await socket.send_str(
-        msgspec.json.encode({"id": frame["id"], "ok": {}, "follows": True}).decode()
+        msgspec.json.encode({"id": frame["id"], "ok": STORED, "follows": True}).decode()
     )
     assert await outcome_of((await making).followed) == 7
 

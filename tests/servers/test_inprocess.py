@@ -14,6 +14,7 @@ from nodrop.model.errors import (
     TooLargeError,
 )
 from nodrop.model.limits import DEFAULT
+from nodrop.protocol.pushed import Ended, Followed
 from nodrop.relay.relay import Caller, Relay
 from nodrop.servers import inprocess
 from nodrop.servers.inprocess import InProcessDeliveries, InProcessTransport
@@ -179,10 +180,20 @@ async def test_a_caller_that_gives_up_takes_nothing(
 # --- outcomes that are pushed, commands that nobody waits for -------------------------------------
 
 
-async def followed(transport: InProcessTransport, **fields: Any) -> tuple[str, Any]:
+async def followed(transport: InProcessTransport, **fields: Any) -> tuple[str, Followed | None]:
     offer = {"to": "code_agent", "payload": {"n": 1}, "brief": True, **fields}
     stored = await transport.call_followed("offer", offer)
-    return msgspec.json.decode(stored.ok)["handoff"]["id"], stored.followed
+    shown = msgspec.json.decode(msgspec.json.encode(stored.answer))["handoff"]
+    assert (stored.brief.id, stored.brief.state) == (shown["id"], shown["state"])
+    return shown["id"], stored.followed
+
+
+async def outcome_of(followed: Followed | None) -> Ended | None:
+    assert followed is not None
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await followed.wait(None)
+    assert followed.done
+    return followed.ended
 
 
 async def done(transport: InProcessTransport, handoff: str, result: Any) -> None:
@@ -201,11 +212,13 @@ async def test_the_outcome_of_an_offer_is_pushed(
 ) -> None:
     handoff, outcome = await followed(mine)
     await done(theirs, handoff, {"fixed": [1, None]})
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        ended = await outcome
+    ended = await outcome_of(outcome)
+    assert ended is not None
     assert (ended.outcome.state, ended.outcome.by) == ("completed", "code_agent")
     assert ended.outcome.result == {"fixed": [1, None]}
-    assert msgspec.json.decode(ended.handoff)["id"] == handoff
+    shown = msgspec.json.decode(msgspec.json.encode(ended.handoff))
+    assert (ended.brief.id, ended.brief.origin) == (handoff, "inbox_monitor")
+    assert (shown["id"], shown["state"]) == (handoff, "completed")
     assert "outcome_delivered" in await rungs(mine, handoff)
 
 
@@ -214,8 +227,8 @@ async def test_an_outcome_without_a_result_is_pushed_too(
 ) -> None:
     handoff, outcome = await followed(mine)
     await theirs.call("reject", {"reason": "not mine"}, handoff=handoff)
-    async with asyncio.timeout(WAIT_SECONDS_MAX):
-        ended = await outcome
+    ended = await outcome_of(outcome)
+    assert ended is not None
     assert (ended.outcome.state, ended.outcome.reason) == ("rejected", "not mine")
     assert ended.outcome.result is None
 
@@ -225,9 +238,25 @@ async def test_closing_leaves_nobody_waiting_for_an_outcome(
 ) -> None:
     handoff, outcome = await followed(mine)
     await mine.close()
-    assert await outcome is None
+    assert await outcome_of(outcome) is None
     await done(theirs, handoff, 1)
     assert "outcome_delivered" not in await rungs(theirs, handoff)
+
+
+async def test_an_outcome_is_waited_for_by_several_and_each_may_give_up(
+    mine: InProcessTransport, theirs: InProcessTransport
+) -> None:
+    handoff, outcome = await followed(mine)
+    assert outcome is not None
+    waiting = [asyncio.create_task(outcome.wait(None)) for _ in range(2)]
+    await outcome.wait(0)
+    assert not outcome.done
+    waiting[0].cancel()
+    await done(theirs, handoff, 1)
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        await waiting[1]
+    assert outcome.ended is not None
+    assert outcome.ended.outcome.result == 1
 
 
 async def test_outcomes_beyond_the_bound_have_to_be_asked_for(

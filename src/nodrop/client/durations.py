@@ -45,10 +45,11 @@ def seconds(duration: Duration) -> float:
     Raises:
         ValueError: it is not a duration.
     """
-    written = duration if isinstance(duration, str) else spelled(duration)
-    if not isinstance(written, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody has types checked
-        raise ValueError(f"a {type(written).__name__} is no duration")  # noqa: TRY004  # as for any other
-    return parse_duration(written) / SECOND
+    if not isinstance(duration, str):
+        duration = spelled(duration)
+        if not isinstance(duration, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody has types checked
+            raise ValueError(f"a {type(duration).__name__} is no duration")  # noqa: TRY004  # as for any other
+    return parse_duration(duration) / SECOND
 
 
 def asked_seconds(duration: Duration, path: str) -> float:

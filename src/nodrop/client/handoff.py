@@ -16,7 +16,7 @@ from nodrop.model.errors import ForbiddenError, NodropError, SignatureInvalidErr
 from nodrop.model.handoff import FINAL, State
 from nodrop.protocol.identity import signatures
 from nodrop.protocol.identity.keys import PublicKey
-from nodrop.protocol.pushed import Ended, Stored
+from nodrop.protocol.pushed import Ended, Followed, Stored
 from nodrop.protocol.pushed import Outcome as Pushed
 
 Of = Literal["handoff", "chain"]
@@ -32,24 +32,6 @@ _VERBATIM: Final = (
 """The fields of an offer that are shown as they were made."""
 
 
-class _Brief(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is needed at once of a handoff that was stored, or has ended."""
-
-    id: str
-    state: str = ""
-    origin: str = ""
-    next_leg: str | None = None
-    settled_at: str | None = None
-
-
-class _Answer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    handoff: _Brief
-
-
-_BRIEF: Final = msgspec.json.Decoder(_Brief)
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
-
-
 class Handoff(HandoffShown):
     """A handoff as the relay last showed it. Every call below brings it up to date.
 
@@ -62,7 +44,7 @@ class Handoff(HandoffShown):
     _id: str | None = None
     _stored: tuple[Stored, Mapping[str, Any]] | None = None
     """The answer to the offer, and the offer, until they are looked at."""
-    _followed: asyncio.Future[Ended | None] | None = None
+    _followed: Followed | None = None
     """The outcome, once the relay has pushed it."""
     _ended: Ended | None = None
     """The outcome that was pushed, until it is looked at."""
@@ -82,9 +64,8 @@ class Handoff(HandoffShown):
         """Return the handoff that an offer made."""
         if isinstance(made, Stored):
             handoff = cls({}, calls)
-            brief = _ANSWER.decode(made.ok).handoff
-            handoff._id = brief.id
-            handoff.had_ended = brief.state in FINAL
+            handoff._id = made.brief.id
+            handoff.had_ended = made.brief.state in FINAL
             handoff._stored = (made, offer)
             handoff._followed = made.followed
             return handoff
@@ -98,11 +79,11 @@ class Handoff(HandoffShown):
         if self._stored is not None:
             stored, offer = self._stored
             self._stored = None
-            self._view = _offered(offer) | msgspec.json.decode(stored.ok)["handoff"]
+            self._view = _offered(offer) | _read(stored.answer)["handoff"]
         if self._ended is not None:
             ended, self._ended = self._ended, None
             outcome = msgspec.structs.asdict(ended.outcome)
-            self._view = self._view | msgspec.json.decode(ended.handoff) | {"outcome": outcome}
+            self._view = self._view | _read(ended.handoff) | {"outcome": outcome}
         return self._view
 
     @property
@@ -178,15 +159,15 @@ class Handoff(HandoffShown):
         if followed is None:
             return None
         self._calls.require_its_loop()
-        if not followed.done():
-            await _done_within(followed, left.seconds)
-            if not followed.done():
+        if not followed.done:
+            await followed.wait(left.seconds)
+            if not followed.done:
                 return None
-        ended = followed.result()
+        ended = followed.ended
         if ended is None or ended.outcome.state != _COMPLETED:
             self._followed = None
             return None
-        brief = _BRIEF.decode(ended.handoff)
+        brief = ended.brief
         if of == "chain" and brief.next_leg is not None:
             return None
         if not self._told_settled:
@@ -315,20 +296,6 @@ def _offered(offer: Mapping[str, Any]) -> dict[str, Any]:
     return {"priority": "medium"} | {name: offer[name] for name in _VERBATIM if name in offer}
 
 
-async def _done_within(future: asyncio.Future[Any], seconds: float | None) -> None:
-    """Return when `future` is done, or the time is up. It is nobody else's to cancel."""
-    loop = future.get_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def wake(_: object) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    future.add_done_callback(wake)
-    timer = None if seconds is None else loop.call_later(seconds, wake, None)
-    try:
-        await waiter
-    finally:
-        future.remove_done_callback(wake)
-        if timer is not None:
-            timer.cancel()
+def _read(handoff: Any) -> dict[str, Any]:
+    """Return what was pushed in plain values, as JSON gives them."""
+    return msgspec.json.decode(msgspec.json.encode(handoff))

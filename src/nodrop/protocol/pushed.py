@@ -18,18 +18,70 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     verified: bool = False
 
 
+class Brief(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is needed at once of a handoff that was stored, or has ended."""
+
+    id: str
+    state: str = ""
+    origin: str = ""
+    next_leg: str | None = None
+    settled_at: str | None = None
+
+
 class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An outcome as it was pushed."""
 
-    handoff: bytes
-    """The handoff that ended, briefly, as JSON."""
+    brief: Brief
+    handoff: Any
+    """The handoff that ended: JSON, or what is written as such."""
     outcome: Outcome
+
+
+class Followed:
+    """The outcome of an offer, for any number of callers who wait until the relay pushes it."""
+
+    __slots__ = ("_waiting", "done", "ended")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.ended: Ended | None = None
+        """None where it has to be asked for."""
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def end(self, ended: Ended | None) -> None:
+        """Tell those who wait. Only the first time counts."""
+        if self.done:
+            return
+        self.done, self.ended = True, ended
+        for waiting in self._waiting:
+            _wake(waiting)
+
+    async def wait(self, seconds: float | None) -> None:
+        """Return when it is done, or the time is up."""
+        if self.done:
+            return
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(waiting)
+        timer = None if seconds is None else loop.call_later(seconds, _wake, waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.remove(waiting)
+            if timer is not None:
+                timer.cancel()
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to an offer that is followed."""
 
-    ok: bytes
-    """As JSON."""
-    followed: asyncio.Future[Ended | None] | None
+    brief: Brief
+    answer: Any
+    """As a whole: JSON, or what is written as such."""
+    followed: Followed | None
     """The outcome, once the relay has pushed it; None: it has to be asked for."""

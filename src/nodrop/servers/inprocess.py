@@ -8,6 +8,7 @@ asked for as a WebSocket connection does: without a task, answered by the commit
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,13 +23,13 @@ from nodrop.model.errors import (
     TooLargeError,
 )
 from nodrop.protocol.decoding import encode_strict
-from nodrop.protocol.pushed import Ended, Outcome, Stored
+from nodrop.protocol.pushed import Brief, Ended, Followed, Outcome, Stored
 from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES
 from nodrop.protocol.views import (
     EndedAnswer,
-    HandoffAnswer,
     OfferedAnswer,
+    OfferedView,
     PushView,
     View,
     WaitingView,
@@ -69,30 +70,36 @@ class _Call(Asking):
             self.answer.set_exception(error)
 
 
-class _Following(Asking):
-    """An offer whose outcome is pushed."""
+class _Offer(_Call):
+    """An offer whose outcome is pushed: it is told twice."""
 
-    __slots__ = ("_transport", "ended")
+    __slots__ = ("_transport", "followed")
 
-    def __init__(self, transport: "InProcessTransport", offer: Asking) -> None:
-        super().__init__(offer.caller, offer.operation, offer.request)
+    def __init__(self, transport: "InProcessTransport", operation: str, request: Request) -> None:
+        super().__init__(transport.caller, operation, request, reference=None)
         self._transport = transport
-        self.ended: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
+        self.followed: Followed | None = None
+        """The outcome, once the offer is stored; None: it has to be asked for."""
 
     def tell(self, reply: Reply) -> None:
-        """Take the outcome."""
-        assert isinstance(reply.answer, EndedAnswer), "it is told of nothing else"
-        self.end(_ended(reply.answer))
+        """Take the answer, or the outcome."""
+        if type(reply.answer) is EndedAnswer:
+            self.end(_ended(reply.answer))
+        else:
+            super().tell(reply)
 
-    def refuse(self, error: NodropError) -> None:  # noqa: ARG002  # who asks is told why
-        """Have the outcome asked for."""
-        self.end(None)
+    def refuse(self, error: NodropError) -> None:
+        """Take the reason why there is no answer; or have the outcome asked for."""
+        if self.followed is None:
+            super().refuse(error)
+        else:
+            self.end(None)  # who asks is told why
 
     def end(self, ended: Ended | None) -> None:
         """Push the outcome; None: it has to be asked for."""
+        assert self.followed is not None, "it is told of no outcome before"
         self._transport.followed.discard(self)
-        if not self.ended.done():
-            self.ended.set_result(ended)
+        self.followed.end(ended)
 
 
 class _Quiet(Asking):
@@ -143,7 +150,7 @@ class InProcessTransport:
         self.caller = caller
         self._on_close = on_close
         self._waiting: set[asyncio.Task[Reply]] = set()
-        self.followed: set[_Following] = set()
+        self.followed: set[_Offer] = set()
         """Offers whose outcomes are still to come."""
         self.quiet: set[_Quiet] = set()
         """Quiet commands that are being carried out."""
@@ -204,17 +211,14 @@ class InProcessTransport:
             NodropError: the relay refused.
         """
         request, _ = self._read(operation, fields, handoff, name)
-        asking = _Call(self.caller, operation, request, reference=None)
-        answer = await self._answered(asking)
-        assert isinstance(answer, OfferedAnswer | HandoffAnswer), "only offers are followed"
-        following = None
+        offer = _Offer(self, operation, request)
+        answer = await self._answered(offer)
+        assert isinstance(answer, OfferedAnswer), "only brief offers are followed"
         if len(self.followed) < FOLLOWED_MAX and not self._closed:
-            following = _Following(self, asking)
-            self.followed.add(following)
-            self._relay.follow(following, answer.handoff.id)
-        return Stored(
-            ok=_ENCODER.encode(answer), followed=None if following is None else following.ended
-        )
+            offer.followed = Followed()
+            self.followed.add(offer)
+            self._relay.follow(offer, answer.handoff.id)
+        return Stored(brief=_brief(answer.handoff), answer=answer, followed=offer.followed)
 
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a command carried out that nobody waits for."""
@@ -246,7 +250,8 @@ class InProcessTransport:
         if len(data) > limits.frame_bytes_max:
             raise TooLargeError(f"the request is larger than {limits.frame_bytes_max} bytes")
         request = route.from_fields(data, name=name, limits=limits)
-        name = name or route.name_in(request)
+        if route.named:
+            name = name or route.name_in(request)
         route.check_address(reference=handoff, name=name)
         return request, name if route.named else None
 
@@ -254,8 +259,9 @@ class InProcessTransport:
         self._relay.ask(asking)
         try:
             return await asking.answer
-        finally:
+        except asyncio.CancelledError:
             self._relay.leave(asking)
+            raise
 
     async def _park(self, call: Coroutine[Any, Any, Reply]) -> Reply:
         """Return what `call` returns, unless this end is closed before."""
@@ -298,9 +304,9 @@ class InProcessTransport:
         self._closed = True
         for task in self._waiting:
             task.cancel()
-        for following in tuple(self.followed):
-            self._relay.leave(following)
-            following.end(None)
+        for offer in tuple(self.followed):
+            self._relay.leave(offer)
+            offer.end(None)
         for stream in self._streams:
             await stream.close()
         if self._on_close is not None:
@@ -315,7 +321,11 @@ class InProcessDeliveries:
 
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
-        self._queue: asyncio.Queue[dict[str, Any] | NodropError | None] = asyncio.Queue()
+        self._unread: deque[dict[str, Any]] = deque()
+        self._something = asyncio.Event()
+        """Set when there is something to read, or nothing will come any more."""
+        self._error: NodropError | None = None
+        """Why it ended, if it was not closed."""
         self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._listens = False
         """Whether anybody reads what waits."""
@@ -334,18 +344,22 @@ class InProcessDeliveries:
 
     def put(self, deliveries: Sequence[PushView]) -> None:
         """Have deliveries read. Credit bounds them, so more than the bound is somebody's fault."""
-        if self._queue.qsize() + len(deliveries) > self._waiting_max:
+        if len(self._unread) + len(deliveries) > self._waiting_max:
             self._end(QueueFullError("deliveries are not read as fast as credit is granted"))
             return
-        for delivery in deliveries:
-            self._queue.put_nowait(_plain(delivery))
+        self._unread.extend(map(_plain, deliveries))
+        self._something.set()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         """Yield deliveries until closed."""
-        while (delivery := await self._queue.get()) is not None:
-            if isinstance(delivery, NodropError):
-                raise delivery
-            yield delivery
+        while self._subscription is not None or self._unread:
+            while self._unread:
+                yield self._unread.popleft()
+            self._something.clear()
+            if self._subscription is not None:
+                await self._something.wait()
+        if self._error is not None:
+            raise self._error
 
     def put_waiting(self, offers: Sequence[WaitingView]) -> None:
         """Have it read what waits without credit."""
@@ -375,8 +389,8 @@ class InProcessDeliveries:
     def _end(self, error: NodropError | None) -> None:
         if self._subscription is not None:
             self._subscription.close()
-            self._subscription = None
-            self._queue.put_nowait(error)
+            self._subscription, self._error = None, error
+            self._something.set()
             self._offers.put_nowait(None)
 
 
@@ -388,6 +402,17 @@ def _closed() -> InvalidRequestError:
 def _plain(view: View) -> dict[str, Any]:
     """Return a view as JSON would give it back, payloads that are kept as bytes included."""
     return msgspec.json.decode(_ENCODER.encode(view))
+
+
+def _brief(handoff: OfferedView) -> Brief:
+    """Return what the SDK needs at once of a handoff."""
+    return Brief(
+        id=handoff.id,
+        state=handoff.state,
+        origin=handoff.origin,
+        next_leg=handoff.next_leg,
+        settled_at=handoff.settled_at,
+    )
 
 
 def _ended(answer: EndedAnswer) -> Ended:
@@ -402,4 +427,4 @@ def _ended(answer: EndedAnswer) -> Ended:
         result=None if said.result is msgspec.UNSET else msgspec.json.decode(said.result),
         verified=said.verified,
     )
-    return Ended(handoff=_ENCODER.encode(answer.handoff), outcome=outcome)
+    return Ended(brief=_brief(answer.handoff), handoff=answer.handoff, outcome=outcome)

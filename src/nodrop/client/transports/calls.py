@@ -104,7 +104,6 @@ class Calls:
         """Ask for a command that has its id, and whose answer nobody reads."""
         if self._pushing is None or self.signer is not None:
             return self.call(operation, fields, handoff=handoff)
-        self.require_its_loop()
         return self._pushing.carry_out(operation, fields, handoff=handoff)
 
     async def _offer(self, fields: Mapping[str, Any]) -> dict[str, Any] | Stored:
@@ -197,12 +196,14 @@ class Calls:
     def require_its_loop(self) -> None:
         """Refuse to wait on another event loop than the connection's."""
         loop = asyncio.get_running_loop()
-        self._loop = self._loop or loop
-        if self._loop is not loop:  # whose answers would wake nobody here
+        if self._loop is loop:
+            return
+        if self._loop is not None:  # whose answers would wake nobody here
             raise InvalidRequestError(
                 "the connection is that of another event loop",
                 next_step="Connect on each loop, or share what nodrop.connect_sync gives.",
             )
+        self._loop = loop
 
     async def _whole_id(self, reference: str) -> str:
         answer = await self.transport.call("get_handoff", {}, handoff=reference)

@@ -34,7 +34,7 @@ from nodrop.model.errors import (
 )
 from nodrop.protocol.decoding import encode_strict
 from nodrop.protocol.errors import from_json
-from nodrop.protocol.pushed import Ended, Stored
+from nodrop.protocol.pushed import Brief, Ended, Followed, Stored
 
 _LOG: Final = logging.getLogger("nodrop.client")
 
@@ -46,6 +46,7 @@ CONNECT_SECONDS_MAX: Final = 10.0
 TOLD_MAX: Final = 64
 """Quiet commands that are kept before the relay is asked whether they are durable."""
 _ANY: Final = msgspec.json.Decoder(dict[str, Any])
+_BRIEF: Final = msgspec.json.Decoder(Brief)
 _QUIET: Final = b',"quiet":true}'
 _SIGN_OF_LIFE: Final = b'{"op":"flush"}'
 """A frame that asks for nothing, and costs the relay no transaction."""
@@ -57,6 +58,15 @@ _UNREACHED: Final = (OSError, aiohttp.ClientError, UnavailableError)
 
 
 _Answer = asyncio.Future[Message]
+
+
+class _Offered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The answer to an offer, as far as it is needed at once."""
+
+    handoff: Brief
+
+
+_OFFERED: Final = msgspec.json.Decoder(_Offered)
 
 
 class _Call:
@@ -114,7 +124,7 @@ class WebSocketTransport:
         self._connection_log = ConnectionLog(url, now=policy.now)
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
-        self._followed: dict[int, asyncio.Future[Ended | None]] = {}
+        self._followed: dict[int, Followed] = {}
         """Outcomes that the relay will push, by the ids of their offers."""
         self._told: dict[int, bytes] = {}
         """Quiet commands that may not be durable yet."""
@@ -198,8 +208,7 @@ class WebSocketTransport:
             await self.open()
         call_id = next(self._ids)
         frame = encode_strict({"id": call_id, "op": operation, **fields, "follow": True})
-        followed: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
-        self._followed[call_id] = followed
+        followed = self._followed[call_id] = Followed()
         try:
             try:
                 answer = await self._send(call_id, frame)
@@ -211,7 +220,11 @@ class WebSocketTransport:
             raise
         if not answer.follows:
             self._followed.pop(call_id, None)
-        return Stored(ok=bytes(answer.ok), followed=followed if answer.follows else None)
+        return Stored(
+            brief=_OFFERED.decode(answer.ok).handoff,
+            answer=answer.ok.copy(),  # the frame that it came in may hold many others
+            followed=followed if answer.follows else None,
+        )
 
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a quiet command carried out; see `transport.Pushing`."""
@@ -438,7 +451,8 @@ class WebSocketTransport:
             self._take_push(message)
             return
         if message.outcome is not None:
-            ended = Ended(handoff=bytes(message.handoff), outcome=message.outcome)
+            brief, handoff = _BRIEF.decode(message.handoff), message.handoff.copy()
+            ended = Ended(brief=brief, handoff=handoff, outcome=message.outcome)
             self._end_following(call_id, ended)
             return
         call = self._calls.pop(call_id, None)
@@ -473,8 +487,8 @@ class WebSocketTransport:
 
     def _end_following(self, call_id: int, ended: Ended | None) -> None:
         followed = self._followed.pop(call_id, None)
-        if followed is not None and not followed.done():
-            followed.set_result(ended)
+        if followed is not None:
+            followed.end(ended)
 
     def _follow_no_more(self) -> None:
         """Have outcomes asked for that a lost connection would have brought.

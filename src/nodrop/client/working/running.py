@@ -65,6 +65,7 @@ class Running:
 
     def __init__(
         self,
+        key: Key,
         delivery: dict[str, Any],
         client: Client,
         handler: Handler | None,
@@ -78,6 +79,7 @@ class Running:
         """Prepare the work; `start` begins it.
 
         Args:
+            key: what the delivery is known by.
             delivery: the delivery as it came.
             client: the worker's connection.
             handler: does the work; None: this agent has no handler for it.
@@ -87,7 +89,7 @@ class Running:
             ended: takes this when nothing is left to do.
             policy: how to report again what the relay could not take.
         """
-        self.key = key_of(delivery)
+        self.key = key
         self.lease = lease
         self.task = Task(delivery, client, lease)
         self._client = client

@@ -142,6 +142,7 @@ class Worker:
             earlier.lease.lose()
         asked = self._able.find(delivery["handoff"].get("capability"))
         running = Running(
+            key,
             delivery,
             self._client,
             asked.handler if asked else None,
