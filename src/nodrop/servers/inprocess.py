@@ -54,9 +54,15 @@ class _Call(Asking):
     __slots__ = ("answer",)
 
     def __init__(
-        self, caller: Caller, operation: str, request: Request, *, reference: str | None
+        self,
+        caller: Caller,
+        operation: str,
+        request: Request,
+        *,
+        reference: str | None,
+        quiet: bool = False,
     ) -> None:
-        super().__init__(caller, operation, request, reference=reference)
+        super().__init__(caller, operation, request, reference, quiet=quiet)
         self.answer: asyncio.Future[View] = asyncio.get_running_loop().create_future()
 
     def tell(self, reply: Reply) -> None:
@@ -175,24 +181,32 @@ class InProcessTransport:
         Raises:
             NodropError: the relay refused.
         """
-        return _plain(await self.carry_out(operation, fields, handoff=handoff, name=name))
+        return _plain(await self._asked(operation, fields, handoff, name))
 
     async def carry_out(
-        self,
-        operation: str,
-        fields: Mapping[str, Any],
-        *,
-        handoff: str | None = None,
-        name: str | None = None,
+        self, operation: str, fields: Mapping[str, Any], *, handoff: str | None = None
     ) -> View:
-        """Return the answer as the relay gives it.
+        """Have a command carried out whose answer is not read.
 
         Raises:
             NodropError: the relay refused.
         """
+        return await self._asked(operation, fields, handoff, None, quiet=True)
+
+    async def _asked(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        handoff: str | None,
+        name: str | None,
+        *,
+        quiet: bool = False,
+    ) -> View:
+        """Return the answer as the relay gives it."""
         request, name = self._read(operation, fields, handoff, name)
         if operation in _AT_ONCE:
-            return await self._answered(_Call(self.caller, operation, request, reference=handoff))
+            call = _Call(self.caller, operation, request, reference=handoff, quiet=quiet)
+            return await self._answered(call)
         call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)
         return reply.answer

@@ -143,7 +143,7 @@ class Works:
             attempt=1,
             **fields,
             command_id=self._new_id(),
-            brief=True,
+            bare=True,
         )
 
 

@@ -166,26 +166,25 @@ class WebSocketTransport:
         name: str | None = None,
     ) -> dict[str, Any]:
         """Return the answer; see `transport.Transport`."""
-        answer = await self.carry_out(operation, fields, handoff=handoff, name=name)
-        return _ANY.decode(answer.ok)
+        about = {} if handoff is None else {"handoff_id": handoff}
+        if name is not None:
+            about["name"] = name
+        return _ANY.decode((await self._asked(operation, fields, about)).ok)
 
     async def carry_out(
-        self,
-        operation: str,
-        fields: Mapping[str, Any],
-        *,
-        handoff: str | None = None,
-        name: str | None = None,
+        self, operation: str, fields: Mapping[str, Any], *, handoff: str | None = None
     ) -> Message:
-        """Return the answer, not read any further; see `transport.Pushing`."""
+        """Have a command carried out whose answer is not read; see `transport.Pushing`."""
+        return await self._asked(operation, fields, {"handoff_id": handoff, "bare": True})
+
+    async def _asked(
+        self, operation: str, fields: Mapping[str, Any], besides: Mapping[str, Any]
+    ) -> Message:
+        """Return the answer to a frame of these fields."""
         if self._running is None or self._ended is not None:
             await self.open()
         call_id = next(self._ids)
-        message = {"id": call_id, "op": operation, **fields}
-        if handoff is not None:
-            message["handoff_id"] = handoff
-        if name is not None:
-            message["name"] = name
+        message = {"id": call_id, "op": operation, **fields, **besides}
         frame = encode_strict(message)
         try:
             return await self._send(call_id, frame, bool(fields.get("wait")))

@@ -269,7 +269,7 @@ class Running:
         # The command id is made here, so that a repeat is known as one.
         handoff_id, attempt = self.key
         command_id = self._client.new_id()
-        said = {"attempt": attempt, **fields, "command_id": command_id, "brief": True}
+        said = {"attempt": attempt, **fields, "command_id": command_id}
         try:
             try:
                 await self._client.carried_out(operation, said, handoff_id)
