@@ -242,7 +242,7 @@ async def waiting_bytes(bounds: dict[str, int]) -> int:
     def watched(self: Outgoing, key: tuple[str, str], size: int) -> None:
         nonlocal most
         add(self, key, size)
-        most = max(most, self._bytes[key])  # pyright: ignore[reportPrivateUsage]  # what is measured
+        most = max(most, self.of(key))
 
     async with stored(bounds) as (fortress, made), listening(fortress.relay) as url:
         with mock.patch.object(Outgoing, "add", watched):

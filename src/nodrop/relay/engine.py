@@ -26,6 +26,30 @@ from nodrop.relay.ports import Clock
 T = TypeVar("T")
 
 
+class Wake:
+    """A flag that one task waits for, and that is seldom waited for when it is set."""
+
+    __slots__ = ("_is_set", "_waiting")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the task, now or as soon as it waits."""
+        if not self._is_set:
+            self._is_set = True
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when it is set, and take it back."""
+        while not self._is_set:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        self._is_set = False
+
+
 class Engine:
     """The way into the loop, and the volatile state that decisions rest on."""
 
@@ -35,7 +59,7 @@ class Engine:
         self.leases = Leases(limits)
         self.retries = Retries(limits)
         self.queue = JobQueue()
-        self.wake = asyncio.Event()
+        self.wake = Wake()
         """Set when the loop has something to do."""
         self.agenda = Agenda(store, self.leases, clock=clock, wake=self.wake.set)
         self.batch: Batch | None = None

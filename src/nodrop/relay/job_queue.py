@@ -6,6 +6,7 @@ next batch. The jobs of one agent stay in order. The relay's own jobs count as o
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from nodrop.log.port import Key
@@ -39,14 +40,13 @@ class JobQueue:
 
     def take(self, most: int) -> list[Job[Any]]:
         """Return the next jobs, one of each agent in turn, at most so many."""
-        taken: list[Job[Any]] = []
         if self.count <= most:
-            lines = list(self._lines.values())
-            while lines:
-                taken += [line.popleft() for line in lines]
-                lines = [line for line in lines if line]
-            self.clear()
+            turns = zip_longest(*self._lines.values())
+            taken = [job for turn in turns for job in turn if job is not None]
+            self._lines.clear()
+            self.count = 0
             return taken
+        taken: list[Job[Any]] = []
         while self._lines and len(taken) < most:
             agent = next(iter(self._lines))
             line = self._lines.pop(agent)

@@ -2,12 +2,12 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from nodrop.log.port import Changes, Key, Wanted
+from nodrop.log.port import Changes, Key, Process, Row, Wanted
 from nodrop.model.errors import NodropError
 from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch, Happened
@@ -16,17 +16,14 @@ from nodrop.relay.bodies import BodyKey
 T = TypeVar("T")
 
 
-class Wants:
+class Wants(Wanted, frozen=True, kw_only=True):
     """What the jobs of a batch must see before they can be decided, gathered for one load."""
 
-    __slots__ = ("commands", "entries", "handoffs", "keys", "processes")
-
-    def __init__(self) -> None:
-        self.handoffs: set[Key] = set()
-        self.keys: set[tuple[str, str, str]] = set()
-        self.commands: set[tuple[str, str, str]] = set()
-        self.entries: set[tuple[str, int]] = set()
-        self.processes: set[Key] = set()
+    handoffs: set[Key] = msgspec.field(default_factory=set)
+    keys: set[tuple[str, str, str]] = msgspec.field(default_factory=set)
+    commands: set[tuple[str, str, str]] = msgspec.field(default_factory=set)
+    entries: set[tuple[str, int]] = msgspec.field(default_factory=set)
+    processes: set[Key] = msgspec.field(default_factory=set)
 
     def add(self, wanted: Wanted) -> None:
         """Want these as well."""
@@ -101,21 +98,16 @@ class FunctionJob(Job[T]):
         return self._decide(batch)
 
 
-def all_wanted(jobs: Iterable[Job[Any]], processes: Iterable[Key]) -> Wanted:
+def all_wanted(jobs: Iterable[Job[Any]], processes: Iterable[Process]) -> Wanted:
     """Return what `jobs` want together, and what these processes hold."""
     wants = Wants()
-    wants.processes.update(processes)
+    for process in processes:
+        wants.processes.add((process.team, process.id))
     for job in jobs:
         job.want(wants)
         if job.held is not None:
             wants.processes.add(job.held)
-    return Wanted(
-        handoffs=wants.handoffs,
-        keys=wants.keys,
-        commands=wants.commands,
-        entries=wants.entries,
-        processes=wants.processes,
-    )
+    return wants
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,10 +117,10 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes
     seqs: Sequence[int]
     """Of its entries."""
-    before: Sequence[Handoff | None]
-    """What each of its rows was before."""
+    types: Collection[str]
+    """Of its entries."""
+    changed: Sequence[tuple[Handoff | None, Row]]
+    """Each handoff that changed: as it was before, and its row now."""
     happened: Sequence[Happened]
     bodies: Mapping[BodyKey, bytes | None]
     """What came with the events; None where no words were said."""
-    counts: Mapping[tuple[str, str], int]
-    """How many of its entries there are, by (team, type)."""

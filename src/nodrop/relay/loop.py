@@ -10,7 +10,6 @@ requests: a `Job` brings what it wants loaded and a function that decides.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -46,6 +45,7 @@ _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""
 
 _MISSING: Final = (MissingBodyError, MissingManifestError)
+_DELIVERED: Final = commands.MarkOutcomeDelivered()
 
 
 class Loop:
@@ -151,7 +151,6 @@ class Loop:
     async def _commit_forever(self) -> None:
         while True:
             await self._engine.wake.wait()
-            self._engine.wake.clear()
             if self._engine.stopping:
                 return
             jobs = self._engine.queue.take(self._engine.limits.batch_commands_max)
@@ -169,8 +168,9 @@ class Loop:
                 self._engine.takers.hear(*job.held, now)
         to_check = self._engine.takers.to_check()
         silent = self._engine.leases.to_check(now)
-        if not (jobs or to_check or self._timers.has_work(silent, now, set_back=self._set_back)):
-            self._engine.agenda.rearm()
+        agenda = self._engine.agenda
+        if not (jobs or to_check or silent or self._set_back or agenda.is_due(now)):
+            agenda.rearm()
             return
         served: Served = {}
         try:
@@ -187,7 +187,7 @@ class Loop:
                 self._engine.takers.doubted(taker)
             for process in silent:
                 self._engine.leases.check_at(process.team, process.id, now + SECOND)
-            self._engine.agenda.put_off(now + SECOND)
+            agenda.put_off(now + SECOND)
 
     async def _transact_at_last(
         self,
@@ -219,16 +219,17 @@ class Loop:
     ) -> None:
         async with self._store.transaction() as tx:
             batch = Batch(
-                await tx.load(all_wanted(jobs, [(p.team, p.id) for p in silent])),
+                await tx.load(all_wanted(jobs, silent)),
                 now=now,
                 salt=self._ids.salt,
             )
             self._engine.batch = batch
             if self._catch_up is not None:  # another node may have heard of them since
                 self._engine.leases.learn(batch.processes, up_since=self._engine.up_since)
-            if self._timers.has_work(silent, now, set_back=self._set_back):
+            due = self._engine.agenda.is_due(now)
+            if silent or self._set_back or due:
                 await self._timers.look_after(silent, tx, batch, set_back=self._set_back)
-            answers = [self._decide(job, batch) for job in jobs]
+            answers = self._decide(jobs, batch)
             changed = batch.changed
             if self._consequences.follow_from(changed):
                 await self._consequences.look_after(tx, batch)
@@ -248,7 +249,7 @@ class Loop:
         # From here on it is true.
         self._set_back = False
         self._bodies.keep(batch.bodies)
-        if self._engine.agenda.is_due(now):
+        if due:
             await self._timers.read_on(now, alone=self._catch_up is None)
         self._timers.note(silent, batch, changes)
         self._answer(jobs, answers, seqs)
@@ -258,39 +259,42 @@ class Loop:
             self._committed(
                 Committed(
                     at=now,
-                    before=batch.before,
+                    changes=changes,
+                    seqs=seqs,
+                    types={draft.type for draft in changes.entries},
+                    changed=list(zip(batch.before, changes.rows, strict=True)),
                     happened=batch.happened,
                     bodies=batch.bodies,
-                    seqs=seqs,
-                    counts=Counter([(draft.team, draft.type) for draft in changes.entries]),
-                    changes=changes,
                 )
             )
 
     # --- the parts of a batch ---
 
-    def _decide(self, job: Job[Any], batch: Batch) -> Any:
-        try:
-            return batch.attempt(job.run)
-        except (NodropError, MissingBodyError, MissingManifestError) as error:
-            return error
-        except Exception:
-            log.exception("a command could not be decided")
-            return RelayFaultError()
+    def _decide(self, jobs: list[Job[Any]], batch: Batch) -> list[Any]:
+        """Return the answer to each job, or the error that it is told of."""
+        answers: list[Any] = []
+        for job in jobs:
+            try:
+                answers.append(batch.attempt(job.run))
+            except (NodropError, MissingBodyError, MissingManifestError) as error:
+                answers.append(error)
+            except Exception:
+                log.exception("a command could not be decided")
+                answers.append(RelayFaultError())
+        return answers
 
     def _answer(self, jobs: list[Job[Any]], answers: list[Any], seqs: Sequence[int]) -> None:
         for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, NodropError):
-                job.refused(answer)
-                continue
             if isinstance(answer, _MISSING):
                 self._fetch_and_try_again(job, answer)
-                continue
-            try:
-                job.told(answer(seqs) if callable(answer) else answer)
-            except Exception:  # a failure to answer one command concerns no other
-                log.exception("a command was committed, and its answer failed")
-                job.refused(RelayFaultError())
+            elif isinstance(answer, NodropError):
+                job.refused(answer)
+            else:
+                try:
+                    job.told(answer(seqs) if callable(answer) else answer)
+                except Exception:  # a failure to answer one command concerns no other
+                    log.exception("a command was committed, and its answer failed")
+                    job.refused(RelayFaultError())
 
     def _fetch_and_try_again(
         self, job: Job[Any], missing: MissingBodyError | MissingManifestError
@@ -342,7 +346,7 @@ class Loop:
                 batch.apply(
                     handoff.team,
                     handoff.id,
-                    commands.MarkOutcomeDelivered(),
+                    _DELIVERED,
                     by=RELAY,
                     around=self._engine.surroundings(),
                 )

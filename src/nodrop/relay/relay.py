@@ -676,27 +676,26 @@ class Relay:
         return stop_both
 
     def _committed(self, committed: Committed) -> None:
-        changes, watched = committed.changes, self._reading.handoffs
+        changes = committed.changes
         activity.tell(committed)
-        handoffs = [row.handoff for row in changes.rows]
-        for before, handoff in zip(committed.before, handoffs, strict=True):
-            self._room.note(before, handoff)
-            self._queues.note(handoff)
-            self._waiting.note(handoff)
-        self._room.note_sizes(handoffs, committed.bodies)
-        self._figures.note(committed)
+        self._room.committed(committed)
+        self._queues.committed(committed)
+        self._waiting.committed(changes.rows)
+        self._figures.committed(changes.entries)
         for agent, manifest in changes.agents:
             self._register.put(agent, manifest)
         self._identity.committed(changes)
-        if self._standings.note(committed, self._register):
+        if self._standings.committed(committed, self._register):
             self._tasks.spawn(self._standings.write())
-        for handoff in handoffs:  # all is counted: those who are told may ask for more at once
-            self._following.committed(handoff)
-            if watched:
-                watched.wake((handoff.team, handoff.id))
-        if logs := self._reading.logs:
-            for team in {team for team, _ in committed.counts}:
-                logs.wake(team)
+        # All is counted: those who are told may ask for more at once.
+        self._following.committed([row.handoff for row in changes.rows])
+        reading = self._reading
+        if reading.handoffs.waiting:
+            for row in changes.rows:
+                reading.handoffs.wake((row.handoff.team, row.handoff.id))
+        if reading.logs.waiting:
+            for team in {draft.team for draft in changes.entries}:
+                reading.logs.wake(team)
         self._listeners.committed(committed)
 
     async def figures(self, caller: Caller) -> Sequence[Figure]:

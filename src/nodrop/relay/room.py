@@ -9,7 +9,7 @@ commit is counted too, so that a burst cannot pass between two commits.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from types import coroutine
@@ -24,7 +24,7 @@ from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import Limits
 from nodrop.model.names import ANONYMOUS
 from nodrop.protocol.operations import OPERATIONS
-from nodrop.relay.bodies import BodyKey
+from nodrop.relay.jobs import Committed
 
 T = TypeVar("T")
 
@@ -50,26 +50,29 @@ class _Bytes:
         self._per_relay = per_relay
         self._reserved = reserved
         """What each may have, whatever others have."""
-        self._bytes: Counter[Key] = Counter()
+        self._bytes: dict[Key, int] = {}
         self._total = 0
 
     def of(self, key: Key) -> int:
         """Return how many are held for an agent."""
-        return self._bytes[key]
+        return self._bytes.get(key, 0)
 
     def has_room(self, key: Key, size: int) -> bool:
         """Whether so many more may be held for an agent."""
         most = self._per_agent
         if self._total + size > self._per_relay:
             most = self._reserved
-        return not self._bytes[key] or self._bytes[key] + size <= most
+        held = self._bytes.get(key, 0)
+        return not held or held + size <= most
 
     def add(self, key: Key, size: int) -> None:
         """Count bytes that are held from now on; a negative number: that are no longer."""
         self._total += size
-        self._bytes[key] += size
-        if not self._bytes[key]:
-            del self._bytes[key]
+        held = self._bytes.get(key, 0) + size
+        if held:
+            self._bytes[key] = held
+        else:
+            self._bytes.pop(key, None)
 
 
 class Room:
@@ -77,9 +80,9 @@ class Room:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._asked: Counter[Key] = Counter()
-        self._inboxes: Counter[Key] = Counter()
-        self._held: Counter[Key] = Counter()
+        self._asked: dict[Key, int] = {}
+        self._inboxes: dict[Key, int] = {}
+        self._held: dict[Key, int] = {}
         """How many of an inbox are with a process of the agent."""
         self._sizes: dict[Key, int] = {}
         """Bytes of each unfinished handoff that came with a large body since this node started."""
@@ -105,7 +108,7 @@ class Room:
                 page = Page(team=team.id, state=state.value, limit=HELD_READ_MAX)
                 listed = await store.list_handoffs(page)
                 held.update((h.team, h.recipient) for h in listed if h.live)
-        self._asked, self._inboxes, self._held = asked, inboxes, held
+        self._asked, self._inboxes, self._held = dict(asked), dict(inboxes), dict(held)
 
     def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff would be too many; None if it is not."""
@@ -116,8 +119,9 @@ class Room:
         limits = self._limits
         anonymous = origin == ANONYMOUS
         most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
-        if self._asked[team, origin] >= most:
-            return self._full(f"{self._asked[team, origin]} handoffs of {origin} are unfinished")
+        asked = self._asked.get((team, origin), 0)
+        if asked >= most:
+            return self._full(f"{asked} handoffs of {origin} are unfinished")
         if self._bytes.has_room((team, origin), 1):
             return None
         size = self._bytes.of((team, origin))
@@ -125,7 +129,7 @@ class Room:
 
     def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff in an inbox would be too many; None if it is not."""
-        waiting = self._inboxes[team, recipient]
+        waiting = self._inboxes.get((team, recipient), 0)
         if waiting < self._limits.inbox_handoffs_max:
             return None
         return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
@@ -140,11 +144,11 @@ class Room:
 
     def is_full(self, team: str, candidate: Candidate) -> bool:
         """Whether an inbox has no room for one more."""
-        return self._inboxes[team, candidate.agent] >= self._limits.inbox_handoffs_max
+        return self.queued(team, candidate.agent) >= self._limits.inbox_handoffs_max
 
     def queued(self, team: str, agent: str) -> int:
         """Return how many unfinished handoffs an agent has, with offers on their way to a commit."""
-        return self._inboxes[team, agent]
+        return self._inboxes.get((team, agent), 0)
 
     def holds(self, team: str, agent: str) -> bool:
         """Whether a process of an agent has something."""
@@ -172,47 +176,49 @@ class Room:
 
     def reserve(self, team: str, origin: str, recipient: str) -> None:
         """Count an offer that is on its way to a commit."""
-        self._asked[team, origin] += 1
-        self._inboxes[team, recipient] += 1
+        _more(self._asked, (team, origin))
+        _more(self._inboxes, (team, recipient))
 
     def release(self, team: str, origin: str, recipient: str) -> None:
         """Count it no longer: its commit is counted, or it came to nothing."""
-        self._less(self._asked, (team, origin))
-        self._less(self._inboxes, (team, recipient))
+        _less(self._asked, (team, origin))
+        _less(self._inboxes, (team, recipient))
 
-    def note(self, before: Handoff | None, after: Handoff) -> None:
-        """Count a handoff that a commit changed: as it was, and as it is."""
-        if before is not None and before.outcome is None:
-            if (
-                after.outcome is None
-                and after.live is before.live
-                and after.recipient == before.recipient
-            ):
-                return
-            inbox = (before.team, before.recipient)
-            self._less(self._asked, (before.team, before.origin))
-            self._less(self._inboxes, inbox)
-            if before.live:
-                self._less(self._held, inbox)
-        if after.outcome is None:
-            inbox = (after.team, after.recipient)
-            self._asked[after.team, after.origin] += 1
-            self._inboxes[inbox] += 1
-            if after.live:
-                self._held[inbox] += 1
-
-    def note_sizes(
-        self, handoffs: Iterable[Handoff], bodies: Mapping[BodyKey, bytes | None]
-    ) -> None:
-        """Count the large bodies that a commit brought, and those of what it ended no longer."""
+    def committed(self, committed: Committed) -> None:
+        """Count what a commit changed: each handoff as it was, and as it is."""
+        for before, row in committed.changed:
+            after = row.handoff
+            if before is None or before.outcome is not None:
+                if after.outcome is None:
+                    self._count(after)
+            elif after.outcome is not None:
+                self._count_no_longer(before)
+            elif after.live is not before.live or after.recipient != before.recipient:
+                self._count_no_longer(before)
+                self._count(after)
         large = {
             key[:2]: len(body)
-            for key, body in bodies.items()
+            for key, body in committed.bodies.items()
             if body and len(body) > LARGE_BODY_BYTES and key[2] == 1
         }
         if large or self._sizes:
-            for handoff in handoffs:
+            for row in committed.changes.rows:
+                handoff = row.handoff
                 self._note_size(handoff, large.get((handoff.team, handoff.id)))
+
+    def _count(self, handoff: Handoff) -> None:
+        inbox = (handoff.team, handoff.recipient)
+        _more(self._asked, (handoff.team, handoff.origin))
+        _more(self._inboxes, inbox)
+        if handoff.live:
+            _more(self._held, inbox)
+
+    def _count_no_longer(self, handoff: Handoff) -> None:
+        inbox = (handoff.team, handoff.recipient)
+        _less(self._asked, (handoff.team, handoff.origin))
+        _less(self._inboxes, inbox)
+        if handoff.live:
+            _less(self._held, inbox)
 
     def _note_size(self, handoff: Handoff, size: int | None) -> None:
         key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)
@@ -223,13 +229,17 @@ class Room:
             self._sizes[key] = size
             self._bytes.add(requester, size)
 
-    @staticmethod
-    def _less(counter: Counter[Key], key: Key) -> None:
-        left = counter[key] - 1
-        if left > 0:
-            counter[key] = left
-        else:
-            counter.pop(key, None)
+
+def _more(counts: dict[Key, int], key: Key) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _less(counts: dict[Key, int], key: Key) -> None:
+    left = counts.get(key, 0) - 1
+    if left > 0:
+        counts[key] = left
+    else:
+        counts.pop(key, None)
 
 
 class _Line:
@@ -432,7 +442,7 @@ class Waits:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._waiting: Counter[Key] = Counter()
+        self._waiting: dict[Key, int] = {}
 
     def enter(self, key: Key) -> None:
         """Count one more.
@@ -440,15 +450,14 @@ class Waits:
         Raises:
             QueueFullError: that is one too many.
         """
-        if self._waiting[key] >= self._most:
-            raise _too_many_wait(key, self._waiting[key])
-        self._waiting[key] += 1
+        waiting = self._waiting.get(key, 0)
+        if waiting >= self._most:
+            raise _too_many_wait(key, waiting)
+        self._waiting[key] = waiting + 1
 
     def leave(self, key: Key) -> None:
         """Count one less."""
-        self._waiting[key] -= 1
-        if not self._waiting[key]:
-            del self._waiting[key]
+        _less(self._waiting, key)
 
 
 class Incoming(_Bytes):
@@ -469,7 +478,7 @@ class Incoming(_Bytes):
         """
         if not self.has_room(key, size):
             raise QueueFullError(
-                f"{self._bytes[key]} bytes of requests of {key[1]} are on their way",
+                f"{self.of(key)} bytes of requests of {key[1]} are on their way",
                 next_step="Send fewer large requests at a time, then repeat the same command.",
             )
         self.add(key, size)

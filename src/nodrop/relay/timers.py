@@ -45,10 +45,6 @@ class Timers:
         self._behind = False
         """More came due than the last batch could look after."""
 
-    def has_work(self, silent: Sequence[Process], now: int, *, set_back: bool) -> bool:
-        """Whether there is anything to `look_after`: there seldom is."""
-        return bool(silent) or set_back or self._engine.agenda.is_due(now)
-
     async def look_after(
         self, silent: Sequence[Process], tx: Transaction, batch: Batch, *, set_back: bool
     ) -> None:
@@ -166,5 +162,6 @@ class Timers:
         for row in changes.rows:
             if row.handoff.live:
                 leases.expect(row.handoff)
-            agenda.expect(row.due_at)
+        if dues := [row.due_at for row in changes.rows if row.due_at is not None]:
+            agenda.expect(min(dues))
         agenda.rearm()

@@ -123,7 +123,7 @@ class Sharing:
             self._queues.note(handoff)
             self._waiting.note(handoff)
             self._standings.observe(handoff, types[handoff.id], self._register)
-            self._following.committed(handoff)
+            self._following.committed([handoff])
             self._reading.handoffs.wake((handoff.team, handoff.id))
         if news.entries:
             self._reading.logs.wake(news.team)

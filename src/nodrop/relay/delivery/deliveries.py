@@ -30,6 +30,8 @@ class Deliveries:
         """Return what a batch put into inboxes, and note which processes it found silent."""
         fresh: Fresh = {}
         for _, handoff in changed:
+            if handoff.outcome is not None:
+                continue
             if handoff.revivable:
                 self._engine.note_lapsed(handoff)
             if takeable(handoff):
@@ -51,6 +53,8 @@ class Deliveries:
         something was rejected instead, because it does not fit the contract of its recipient.
         """
         rejected = False
+        surroundings = self._engine.surroundings
+        usual = surroundings()
         looked_through = dict.fromkeys(to_check)
         for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
             free = self._engine.takers.free(team, agent)
@@ -70,7 +74,7 @@ class Deliveries:
                     if len(stored) < most:
                         self._engine.takers.emptied(team, agent)
                 if len(queue) > 1:
-                    queue = sorted(queue, key=lambda h: (rank(h), h.id))
+                    queue = [h for *_, h in sorted([(rank(h), h.id, h) for h in queue])]
                 unbound = [h for h in queue[:limit] if h.unbound]
                 unfit = await self._bind(batch, unbound, bindings) if unbound else None
                 if not unfit:
@@ -82,8 +86,19 @@ class Deliveries:
                 few = await self._fitting(batch, few)
             assigned = self._engine.takers.assign(team, agent, few, now=batch.now)
             for taker, handoff in assigned:
-                delivered = self._deliver(batch, taker, handoff, bindings.get(handoff.id))
-                served.setdefault(id(taker), (taker, []))[1].append(delivered)
+                if id(taker) not in served:
+                    served[id(taker)] = (taker, [])
+                    self._begin_serving(batch, taker)
+                binding = bindings.get(handoff.id)
+                delivered = batch.apply(
+                    team,
+                    handoff.id,
+                    taker.command,
+                    by=taker.actor,
+                    around=usual if binding is None else surroundings(binding=binding),
+                    command_id=taker.command_id,
+                )
+                served[id(taker)][1].append(delivered)
             if len(queue) > len(assigned):  # a consumer may have left while the store was read
                 self._engine.takers.recheck([(team, agent)])
                 if free > limit or len(few) < min(limit, len(queue)):
@@ -120,9 +135,8 @@ class Deliveries:
                 batch.apply(handoff.team, handoff.id, deliver, by=RELAY, around=around)
         return unfit
 
-    def _deliver(
-        self, batch: Batch, taker: Taker, handoff: Handoff, binding: Binding | None
-    ) -> Handoff:
+    def _begin_serving(self, batch: Batch, taker: Taker) -> None:
+        """Keep the process of a consumer, and what it asked for, with what it is given."""
         if taker.heartbeat_ms is not None and not batch.sees(
             taker.team, taker.process, heartbeat_ms=taker.heartbeat_ms
         ):
@@ -136,14 +150,5 @@ class Deliveries:
                 seen_at=known.seen_at if known else batch.now,
             )
             batch.see(self._engine.leases.see(process))
-        surroundings = self._engine.surroundings
         if taker.command_id is not None and taker.request is not None:
             batch.requests[taker.team, taker.agent, taker.command_id] = taker.request
-        return batch.apply(
-            handoff.team,
-            handoff.id,
-            commands.Deliver(process=taker.process, heartbeat_ms=taker.heartbeat_ms),
-            by=taker.actor,
-            around=surroundings(binding=binding) if binding is not None else surroundings(),
-            command_id=taker.command_id,
-        )

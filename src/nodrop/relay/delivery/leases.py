@@ -105,6 +105,8 @@ class Leases:
         """Return, once, the processes that have been silent long enough to lose something."""
         self._now = now
         silent: list[Process] = []
+        if not self._checks or self._checks[0][0] > now:
+            return silent
         while (at := self.next_check()) is not None and at <= now:
             _, key = heapq.heappop(self._checks)
             del self._look_at[key]

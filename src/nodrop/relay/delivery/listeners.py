@@ -42,7 +42,7 @@ class Listeners:
 
     def committed(self, committed: Committed) -> None:
         """Wake and tell whoever has got something."""
-        if not self._listening and not self._inboxes:
+        if not self._listening and not self._inboxes.waiting:
             return
         mails: defaultdict[Key, list[Mail]] = defaultdict(list)
         for happened in committed.happened:

@@ -11,9 +11,10 @@ from itertools import islice
 from typing import Final
 
 from nodrop.log.port import Key, Store, takeable
-from nodrop.model.clocks import rank
+from nodrop.model import clocks
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import DEFAULT
+from nodrop.relay.jobs import Committed
 
 _ACCEPTED: Final = State.ACCEPTED
 
@@ -65,10 +66,10 @@ class Line:
 
     def place(self, handoff: Handoff) -> int:
         """Return the place of something that waits: after what is held and what is taken first."""
-        return len(self._held) + bisect_left(self._order, (rank(handoff), handoff.id)) + 1
+        return len(self._held) + bisect_left(self._order, (clocks.rank(handoff), handoff.id)) + 1
 
-    def note(self, handoff: Handoff, *, mine: bool) -> None:
-        """Count a handoff as it is now; `mine`: its recipient is this agent."""
+    def note(self, handoff: Handoff, rank: int | None, *, mine: bool) -> None:
+        """Count a handoff as it is now; `mine`: its recipient is this agent, at `rank` if it can be taken."""
         name = handoff.id
         accepted = handoff.state is _ACCEPTED if mine and handoff.live else None
         was_accepted = self._held.get(name)
@@ -78,7 +79,7 @@ class Line:
                 del self._held[name]
             else:
                 self._held[name] = accepted
-        after = rank(handoff) if mine and takeable(handoff) else None
+        after = rank if mine else None
         if after is not None and handoff.queued is not None:
             self._queued.add(name)
         else:
@@ -122,15 +123,25 @@ class Queues:
             reading.add_done_callback(lambda done: self._have_read(key, done))
         return await asyncio.shield(reading)  # a cancelled caller must not cancel it for the others
 
+    def committed(self, committed: Committed) -> None:
+        """Count what a commit changed. What had ended before is in no line."""
+        changed = committed.changed
+        self._note([(r.handoff, r.rank) for b, r in changed if b is None or b.outcome is None])
+
     def note(self, handoff: Handoff) -> None:
         """Count a handoff that changed."""
-        for agent in handoff.asked:
-            key = (handoff.team, agent)
-            line = self._lines.get(key)
-            if line is not None:
-                line.note(handoff, mine=agent == handoff.recipient)
-            elif key in self._noted:
-                self._noted[key][handoff.id] = handoff
+        self._note([(handoff, _rank(handoff))])
+
+    def _note(self, handoffs: Iterable[tuple[Handoff, int | None]]) -> None:
+        """Count handoffs with their ranks."""
+        for handoff, rank in handoffs:
+            for agent in handoff.asked:
+                key = (handoff.team, agent)
+                line = self._lines.get(key)
+                if line is not None:
+                    line.note(handoff, rank, mine=agent == handoff.recipient)
+                elif key in self._noted:
+                    self._noted[key][handoff.id] = handoff
 
     async def _read(self, key: Key) -> Line:
         team, agent = key
@@ -148,10 +159,15 @@ class Queues:
     @staticmethod
     def _count(line: Line, agent: str, handoffs: Iterable[Handoff]) -> None:
         for handoff in handoffs:
-            line.note(handoff, mine=handoff.recipient == agent)
+            line.note(handoff, _rank(handoff), mine=handoff.recipient == agent)
 
     def _have_read(self, key: Key, reading: "asyncio.Task[Line]") -> None:
         del self._reading[key]
         del self._noted[key]
         if not reading.cancelled():
             reading.exception()  # raised to the callers, if there still are any
+
+
+def _rank(handoff: Handoff) -> int | None:
+    """Return the place of what can be taken now; None: it cannot."""
+    return clocks.rank(handoff) if takeable(handoff) else None

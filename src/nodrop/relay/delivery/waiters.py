@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from nodrop.log.port import Key
-from nodrop.model.commands import Actor
+from nodrop.model.commands import Actor, Deliver
 from nodrop.model.handoff import Handoff
 from nodrop.model.limits import Limits
 from nodrop.protocol.views import WaitingView
@@ -40,6 +40,8 @@ class Taker:
         self.actor = Actor(agent=agent)
         self.process = process
         self.heartbeat_ms = heartbeat_ms
+        self.command = Deliver(process=process, heartbeat_ms=heartbeat_ms)
+        """Gives it a handoff."""
         self.deliver = deliver
         self.doubt = doubt
         """Called with it when a commit with deliveries to it failed: they may have been kept all the same."""
@@ -165,6 +167,8 @@ class Takers:
 
     def to_check(self) -> list[Key]:
         """Return, once, the agents for which the inbox must be looked through."""
+        if not self._unchecked:
+            return []
         keys = [key for key in self._unchecked if self.free(*key)]
         self._emptied.difference_update(self._unchecked)  # who can have nothing now looks later
         self._unchecked.clear()
@@ -181,12 +185,15 @@ class Takers:
 
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""
-        takers = self._by_agent.get((team, agent), ())
-        return sum(max(t.free, 0) for t in takers if not t.silent)
+        free = 0
+        for taker in self._by_agent.get((team, agent), ()):
+            if taker.free > 0 and not taker.silent:
+                free += taker.free
+        return free
 
     def has_once(self, team: str, agent: str) -> bool:
         """Whether one of the agent's takers is given all that it gets in one answer."""
-        return any(taker.once for taker in self._by_agent.get((team, agent), ()))
+        return any([taker.once for taker in self._by_agent.get((team, agent), ())])  # noqa: C419  # a list is quicker for so few
 
     def assign(
         self, team: str, agent: str, handoffs: Sequence[Handoff], *, now: int
@@ -258,26 +265,23 @@ class Watchers(Generic[K]):
     """Who waits for something about `K` to change."""
 
     def __init__(self) -> None:
-        self._waiting: defaultdict[K, set[asyncio.Future[None]]] = defaultdict(set)
+        self.waiting: defaultdict[K, set[asyncio.Future[None]]] = defaultdict(set)
+        """By what is waited for: most commits have nobody to wake."""
 
     def watch(self, key: K) -> "Watch[K]":
         """Wait for the next change of `key`. Enter before looking, so that none is missed."""
-        return Watch(self._waiting, key)
+        return Watch(self.waiting, key)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._waiting
-
-    def __bool__(self) -> bool:
-        """Whether anything is waited for: most commits have nobody to wake."""
-        return bool(self._waiting)
+        return key in self.waiting
 
     def wake(self, key: K) -> None:
         """Wake everybody who waits for `key`."""
-        for future in self._waiting.get(key, ()):
+        for future in self.waiting.get(key, ()):
             if not future.done():
                 future.set_result(None)
 
     def wake_all(self) -> None:
         """Wake everybody: the relay is about to stop."""
-        for key in list(self._waiting):
+        for key in list(self.waiting):
             self.wake(key)

@@ -5,12 +5,12 @@ hands. An offer that is delivered within a moment is not worth telling of, so ea
 moment after it came.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from nodrop.log.port import Key, Store, takeable
+from nodrop.log.port import Key, Row, Store, takeable
 from nodrop.model.handoff import Handoff
 from nodrop.model.limits import Limits
 from nodrop.protocol.showing import waiting_view
@@ -51,9 +51,18 @@ class Waiting:
         self._told: dict[Key, set[str]] = {}
         """Offers that a connection was told of, and that still wait unacknowledged."""
 
+    def committed(self, rows: Iterable[Row]) -> None:
+        """Take in what a commit changed."""
+        for row in rows:
+            if row.rank is not None or self._told:
+                self._note(row.handoff, takeable=row.rank is not None)
+
     def note(self, handoff: Handoff) -> None:
         """Take in a handoff that changed."""
-        waits = takeable(handoff) and handoff.queued is None
+        self._note(handoff, takeable=takeable(handoff))
+
+    def _note(self, handoff: Handoff, *, takeable: bool) -> None:
+        waits = takeable and handoff.queued is None
         if not waits and not self._told:
             return
         key = (handoff.team, handoff.recipient)

@@ -5,6 +5,7 @@ downtime is nobody's silence.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from nodrop.log.port import Attending, Key
 from nodrop.model.contract import Agent, Availability
@@ -14,6 +15,12 @@ from nodrop.model.standing import Expectation, Presence
 from nodrop.relay.delivery.waiters import Takers
 from nodrop.relay.directory.manifests import expectation
 from nodrop.relay.room import Room
+
+_WORKING: Final = Presence.WORKING
+_IDLE: Final = Presence.IDLE
+_ASLEEP: Final = Presence.ASLEEP
+_GHOST: Final = Presence.GHOST
+"""Named once: a member of an enumeration is looked up slowly."""
 
 
 class Present(Value, frozen=True, kw_only=True):
@@ -68,27 +75,27 @@ class Attendance:
         return there is not None and there.connected
 
     def _last_seen(self, agent: Agent) -> int | None:
-        here = self._seen.get((agent.team, agent.id))
+        here = self._seen.get((agent.team, agent.id), 0)
         there = self._elsewhere.get((agent.team, agent.id))
-        return max((t for t in (here, there and there.seen_at) if t), default=None)
+        return (here if there is None else max(here, there.seen_at)) or None
 
     def state(self, agent: Agent, now: int) -> Presence:
         """Return whether an agent is there."""
         holds = self._room.holds(agent.team, agent.id)
         if self.connected(agent):
-            return Presence.WORKING if holds else Presence.IDLE
+            return _WORKING if holds else _IDLE
         last = max(self._last_seen(agent) or 0, self._up_since, agent.registered_at)
         if now > self._expectation(agent).overdue_at(last, self._limits):
-            return Presence.GHOST
-        return Presence.WORKING if holds else Presence.ASLEEP
+            return _GHOST
+        return _WORKING if holds else _ASLEEP
 
     def present(self, agent: Agent, now: int) -> Present:
         """Return how an agent is found, for those who want to know more."""
-        state = self.state(agent, now)
-        back = self._expectation(agent).next_active_at
-        asleep = state is Presence.ASLEEP and back is not None and back > now
-        seen_at = self._last_seen(agent)
-        return Present(state=state, until=back if asleep else None, seen_at=seen_at)
+        state, back = self.state(agent, now), None
+        if state is _ASLEEP:
+            back = self._expectation(agent).next_active_at
+        until = back if back is not None and back > now else None
+        return Present(state=state, until=until, seen_at=self._last_seen(agent))
 
     def _expectation(self, agent: Agent) -> Expectation:
         key, said = (agent.team, agent.id), agent.manifest.availability

@@ -80,11 +80,15 @@ class Observations:
 
     def to_write(self, now: int | None = None) -> Sequence[Place]:
         """Return what should be written by now, a bounded part of it; without `now`, of all."""
-        oldest = next(iter(self._unwritten.values()), None)
-        waited = self._limits.observations_kept_ms
-        if oldest is None or (now is not None and now - oldest < waited):
+        if now is not None and not self.is_late(now):
             return ()
         return list(self._unwritten)[:WRITTEN_TOGETHER_MAX]
+
+    def is_late(self, now: int) -> bool:
+        """Whether something should be written by now."""
+        for since in self._unwritten.values():
+            return now - since >= self._limits.observations_kept_ms
+        return False
 
     def write(self, places: Sequence[Place], batch: Batch) -> None:
         """Put what is known into a batch."""

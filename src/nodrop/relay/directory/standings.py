@@ -62,13 +62,13 @@ class Standings:
         if types & OUTCOMES and _is_declared(handoff, register):
             self._observations.observe(handoff, self._clock.now())
 
-    def note(self, committed: Committed, register: Register) -> bool:
+    def committed(self, committed: Committed, register: Register) -> bool:
         """Learn from a commit; return whether what was learnt should be written down."""
-        if any([kind in OUTCOMES for _, kind in committed.counts]):  # noqa: C419  # a list is quicker for so few
+        if not OUTCOMES.isdisjoint(committed.types):
             for happened in committed.happened:
                 if happened.type in OUTCOMES and _is_declared(happened.handoff, register):
                     self._observations.observe(happened.handoff, committed.at)
-        return not self._writing and bool(self._observations.to_write(committed.at))
+        return not self._writing and self._observations.is_late(committed.at)
 
     async def write(self, *, everything: bool = False) -> None:
         """Write down what was learnt. What cannot be written now will be later."""

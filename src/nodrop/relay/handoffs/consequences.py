@@ -6,9 +6,8 @@ next leg while it is decided (`follow`), so that the answer shows it; everything
 passing time brought about, is looked after once the batch is decided (`look_after`).
 """
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -34,6 +33,11 @@ from nodrop.relay.room import Room
 
 _ROUNDS_MAX: Final = 256
 """How often consequences may have consequences in one batch: more than any chain is long."""
+_COMPLETED: Final = State.COMPLETED
+_REDRIVEN: Final = Decision.REDRIVEN
+
+_Change: TypeAlias = tuple[Handoff | None, Handoff]
+"""A handoff before and after."""
 
 
 class Consequences:
@@ -150,9 +154,9 @@ class Consequences:
 
     # --- once a batch is decided ---
 
-    def follow_from(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> bool:
+    def follow_from(self, changed: Iterable[_Change]) -> bool:
         """Whether anything follows from what a batch changed so far: from most, nothing does."""
-        return bool(self._promised) or any(itertools.starmap(_matters, changed))
+        return bool(self._promised or _that_matter(changed))
 
     async def look_after(self, tx: Transaction, batch: Batch) -> None:
         """Do what follows from everything that ended in this batch."""
@@ -165,8 +169,8 @@ class Consequences:
         for _ in range(_ROUNDS_MAX):
             fresh = [
                 (before, after)
-                for before, after in batch.changed
-                if _matters(before, after) and _place(after) not in batch.followed
+                for before, after in _that_matter(batch.changed)
+                if _place(after) not in batch.followed
             ]
             if not fresh:
                 return
@@ -384,17 +388,20 @@ def _is_below(handoff: Handoff, above: Handoff, line: Mapping[str, Handoff]) -> 
     return False
 
 
-def _matters(before: Handoff | None, after: Handoff) -> bool:
-    """Whether anything may follow from what this batch did to a handoff."""
-    if after.outcome is not None and (before is None or before.outcome is None):
-        return after.state is not State.COMPLETED or bool(after.legs) or after.member_of is not None
-    if after.member_of is not None:
-        return before is None and bool(after.redrive_of or after.legs_done)
-    return (
-        after.decision is not None
-        and after.decision is Decision.REDRIVEN
-        and (before is None or before.decision is None)
-    )
+def _that_matter(changed: Iterable[_Change]) -> list[_Change]:
+    """Return those of a batch's changes from which anything may follow."""
+    found: list[_Change] = []
+    for change in changed:
+        before, after = change
+        if after.outcome is not None and (before is None or before.outcome is None):
+            matters = after.state is not _COMPLETED or after.legs or after.member_of is not None
+        elif after.member_of is not None:
+            matters = before is None and (after.redrive_of or after.legs_done)
+        else:
+            matters = after.decision is _REDRIVEN and (before is None or before.decision is None)
+        if matters:
+            found.append(change)
+    return found
 
 
 def _result(body: bytes | None) -> Any:

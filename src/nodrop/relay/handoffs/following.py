@@ -6,7 +6,7 @@ changed to exactly those who follow it; they are told once it is what they wait 
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from nodrop.log.port import Key, Store
@@ -163,23 +163,24 @@ class Following:
 
     def is_awaited(self, handoff: Handoff) -> bool:
         """Whether the requester of a handoff waits for it right now."""
-        followers = self._followers.get((handoff.team, handoff.id))
-        return followers is not None and any(follower.origin for follower in followers)
+        followers = self._followers.get((handoff.team, handoff.id), ())
+        return any([follower.origin for follower in followers])  # noqa: C419  # a list is quicker for so few
 
     def is_followed(self, handoff: Handoff) -> bool:
         """Whether anybody waits for a handoff."""
         return (handoff.team, handoff.id) in self._followers
 
-    def committed(self, handoff: Handoff) -> None:
-        """Show a handoff that changed to those who follow it."""
-        followers = self._followers.get((handoff.team, handoff.id))
-        if followers is None:
-            return
-        if handoff.outcome is None and len(followers) == 1:
-            [follower] = followers
-            if follower.origin and follower.until is None and follower.reached is _finished:
-                return  # its requester waits for the end, as most do
-        self._show(handoff, tuple(followers))
+    def committed(self, handoffs: Iterable[Handoff]) -> None:
+        """Show handoffs that changed to those who follow them."""
+        for handoff in handoffs:
+            followers = self._followers.get((handoff.team, handoff.id))
+            if followers is None:
+                continue
+            if handoff.outcome is None and len(followers) == 1:
+                [follower] = followers
+                if follower.origin and follower.until is None and follower.reached is _finished:
+                    continue  # its requester waits for the end, as most do
+            self._show(handoff, tuple(followers))
 
     def _show(self, handoff: Handoff, followers: tuple[Follower, ...]) -> None:
         """Show a handoff to a few of its followers, and to the others in the next turns of the loop."""
@@ -223,7 +224,9 @@ class Following:
             if not may_see(caller, handoff):
                 self._refuse(follower, unseen(handoff))
                 return
-            onwards = _onwards(handoff, follower)
+            # Most follow one handoff, and it is not decided on.
+            looks_on = follower.chain or handoff.decision is not None
+            onwards = _onwards(handoff, follower) if looks_on else None
             if onwards is None:
                 break
             self._unlist(follower)

@@ -83,7 +83,8 @@ class Identity:
     def committed(self, changes: Changes) -> None:
         """Know what a commit made true, before anything else is decided."""
         self._changing = None
-        self.learn(changes)
+        if changes.tokens or changes.records or changes.records_gone:
+            self.learn(changes)
 
     def learn(self, changes: Changes) -> None:
         """Know what has changed, here or by another engine."""

@@ -35,16 +35,13 @@ _WHY: Final = {
 
 def tell(committed: Committed) -> None:
     """Log what a commit did, as far as the level of the logger lets it through."""
-    if not LOG.isEnabledFor(logging.WARNING):
-        return
-    if LOG.isEnabledFor(logging.INFO):
-        for agent, _ in committed.changes.agents:
-            did = "registered" if agent.removed_at is None else "removed"
-            LOG.info("agent %s %s: manifest version %d", agent.id, did, agent.version)
     entries = committed.changes.entries
+    for agent, _ in committed.changes.agents:
+        did = "registered" if agent.removed_at is None else "removed"
+        LOG.info("agent %s %s: manifest version %d", agent.id, did, agent.version)
     if LOG.isEnabledFor(logging.DEBUG):
         told = [draft for draft in entries if draft.handoff_id is not None]
-    elif any([kind in _NOTABLE for _, kind in committed.counts]):  # noqa: C419  # a list is quicker for so few
+    elif not _NOTABLE.isdisjoint(committed.types) and LOG.isEnabledFor(logging.WARNING):
         told = [draft for draft in entries if draft.type in _NOTABLE]
     else:
         return

@@ -4,13 +4,13 @@ Counted since the start from commits, a whole batch at a time; a restart begins 
 counters may. How they are told is a door's business.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from nodrop.log.port import Store
-from nodrop.relay.jobs import Committed
+from nodrop.protocol.entries import Draft
 from nodrop.relay.room import Room
 
 
@@ -31,14 +31,16 @@ class Figures:
     def __init__(self, store: Store, room: Room) -> None:
         self._store = store
         self._room = room
-        self._entries: Counter[tuple[str, str]] = Counter()
+        self._entries: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._commits = 0
         self._findings: Counter[tuple[str, str]] = Counter()
 
-    def note(self, committed: Committed) -> None:
+    def committed(self, entries: Iterable[Draft]) -> None:
         """Count a commit."""
         self._commits += 1
-        self._entries.update(committed.counts)
+        counts = self._entries
+        for draft in entries:
+            counts[draft.team, draft.type] += 1
 
     def finding(self, team: str, detector: str) -> None:
         """Count a finding."""
