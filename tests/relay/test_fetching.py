@@ -77,6 +77,7 @@ class Started:
             clock=clock,
             ids=SeededIds(clock, Random(1)),
             committed=lambda _: None,
+            flush=lambda: None,
         )
         self.decided = 0
 

@@ -66,8 +66,9 @@ class Loop:
         clock: Clock,
         ids: Ids,
         committed: Callable[[Committed], None],
+        flush: Callable[[], None],
     ) -> None:
-        """Call `committed` with what each commit made true."""
+        """Have told what is to be told with `flush`, then call `committed` with what a commit made true."""
         self._engine = engine
         self._store = store
         self._timers = timers
@@ -80,6 +81,7 @@ class Loop:
         self._clock = clock
         self._ids = ids
         self._committed = committed
+        self._flush = flush
         self._catch_up: Callable[[], Awaitable[None]] | None = None
         """Reads what other nodes wrote; None: there are none."""
         self._set_back = False
@@ -246,15 +248,17 @@ class Loop:
                 self._statements.sign(batch)
             changes = batch.changes()
             seqs = await tx.append(changes)
-        # From here on it is true.
+        # From here on it is true. Those who wait are told first: they go on while the relay counts.
         self._set_back = False
         self._bodies.keep(batch.bodies)
-        if due:
-            await self._timers.read_on(now, alone=self._catch_up is None)
-        self._timers.note(silent, batch, changes)
         self._answer(jobs, answers, seqs)
         for taker, handoffs in served.values():
             self._engine.takers.served(taker, handoffs)
+        self._following.committed([row.handoff for row in changes.rows])
+        self._flush()
+        if due:
+            await self._timers.read_on(now, alone=self._catch_up is None)
+        self._timers.note(silent, batch, changes)
         if changes.entries:
             self._committed(
                 Committed(

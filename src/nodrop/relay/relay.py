@@ -297,6 +297,7 @@ class Relay:
             clock=clock,
             ids=ids,
             committed=self._committed,
+            flush=self.flushes.now,
         )
 
     @classmethod
@@ -687,8 +688,6 @@ class Relay:
         self._identity.committed(changes)
         if self._standings.committed(committed, self._register):
             self._tasks.spawn(self._standings.write())
-        # All is counted: those who are told may ask for more at once.
-        self._following.committed([row.handoff for row in changes.rows])
         reading = self._reading
         if reading.handoffs.waiting:
             for row in changes.rows:
