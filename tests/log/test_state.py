@@ -123,12 +123,12 @@ def test_what_is_over_is_written_first_and_what_is_open_once_it_is_far_behind(
     team = Team()
     team.merge(story(offered(), number=1), story(offered(), *ENDED, number=2))
     behind = team.state.slice([TEAM])
-    assert [row.handoff.id for row in behind.rows] == [handoff_id(2)]
+    assert [each.row.handoff.id for each in behind.rows] == [handoff_id(2)]
     team.state.wrote(behind)
     assert team.own.watermark == 0, "the first entry is in no row yet"
     team.own.head = replace(team.own.head, seq=team.own.head.seq + module.BEHIND_ENTRIES_MAX)
     behind = team.state.slice([TEAM])
-    assert [row.handoff.id for row in behind.rows] == [handoff_id(1)]
+    assert [each.row.handoff.id for each in behind.rows] == [handoff_id(1)]
     team.state.wrote(behind)
     assert team.own.watermark == team.own.head.seq
 
@@ -150,8 +150,8 @@ def test_a_row_that_changed_while_it_was_written_is_behind_again() -> None:
     behind = team.state.all_of(TEAM)
     team.merge(story(DELIVERED, after=told.handoff))
     team.state.wrote(behind)
-    [row] = team.state.all_of(TEAM).rows
-    assert (row.handoff.version, row.applied) == (2, 2)
+    [left] = team.state.all_of(TEAM).rows
+    assert (left.row.handoff.version, left.applied) == (2, 2)
 
 
 def test_two_slices_with_the_same_items_take_each_out_once() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, chained, hash_of, seal
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, Line, chain, hash_of, seal
 
 
 def draft(**changed: Any) -> Draft:
@@ -53,6 +53,11 @@ _TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 _MAYBE = st.none() | _TEXTS
 
 
+def line(made: Draft, seq: int, body_digest: str | None) -> Line:
+    fields = {name: getattr(made, name) for name in Line.__struct_fields__ if hasattr(made, name)}
+    return Line(**fields, seq=seq, body_digest=body_digest)
+
+
 @given(
     actor=_TEXTS,
     team=_TEXTS,
@@ -62,28 +67,35 @@ _MAYBE = st.none() | _TEXTS
     version=st.none() | st.integers(1, 2**53 - 1),
     data=st.dictionaries(_TEXTS.filter(str.isascii), _TEXTS, max_size=3),
     body_digest=st.sampled_from([None, "ab" * 32]),
-    seq=st.integers(0, 2**53 - 2),
+    seq=st.integers(0, 2**53 - 3),
 )
 def test_a_line_of_the_journal_is_what_the_hash_of_its_entry_is_taken_over(
     data: dict[str, str], body_digest: str | None, seq: int, **fields: Any
 ) -> None:
     made = draft(data=msgspec.Raw(canonical.dumps(data)), **fields)
-    entry = seal(made, Head(seq=seq, hash="cd" * 32), body_digest)
-    hashed, line = chained(made, entry.seq, "cd" * 32, body_digest)
-    assert hashlib.sha256(hashed).hexdigest() == independently(entry) == entry.hash
-    shown = json.loads(hashed)
-    assert shown.pop("prev_hash") == entry.prev_hash
-    assert json.loads(line) == shown
+    first = seal(made, Head(seq=seq, hash="cd" * 32), body_digest)
+    second = seal(draft(), Head(seq=first.seq, hash=first.hash), None)
+    both = [line(made, first.seq, body_digest), line(draft(), second.seq, None)]
+    lines, hashes = chain(both, "cd" * 32)
+    for entry, written, own in zip((first, second), lines.split(b"\n"), hashes, strict=True):
+        assert own.hex() == independently(entry) == entry.hash
+        shown = json.loads(msgspec.json.encode(entry))
+        del shown["hash"], shown["prev_hash"]
+        assert written == rfc8785.dumps(shown)
 
 
-def test_data_with_a_hash_before_it_of_its_own_is_kept_whole() -> None:
-    data = canonical.dumps({"prev_hash": "cd" * 32, "text": '"prev_hash":"'})
-    made = draft(team='"prev_hash":"', data=msgspec.Raw(data))
-    _, line = chained(made, 1, "cd" * 32, None)
-    shown = json.loads(line)
-    assert shown["data"] == {"prev_hash": "cd" * 32, "text": '"prev_hash":"'}
+def test_data_with_fields_of_the_names_around_the_hash_is_kept_whole() -> None:
+    data = canonical.dumps(
+        {"prev_hash": "cd" * 32, "seq": 7, "text": '"prev_hash":"', "u": '"seq":'}
+    )
+    made = draft(team='"seq":', type='"prev_hash":"', data=msgspec.Raw(data))
+    entry = seal(made, Head(seq=0, hash="cd" * 32), None)
+    written, [own] = chain([line(made, 1, None)], "cd" * 32)
+    assert own.hex() == independently(entry) == entry.hash
+    shown = json.loads(written)
+    assert shown["data"] == json.loads(data)
     assert "prev_hash" not in shown
-    assert shown["team"] == '"prev_hash":"'
+    assert (shown["seq"], shown["team"], shown["type"]) == (1, '"seq":', '"prev_hash":"')
 
 
 @pytest.mark.parametrize("field", ["team", "seq", "at", "type", "actor", "version", "body_digest"])

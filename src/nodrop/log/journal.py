@@ -12,10 +12,9 @@ from typing import Final
 
 import msgspec
 
-from nodrop.log.port import LARGE_BODY_BYTES, LogPage
+from nodrop.log.port import LARGE_BODY_BYTES, LogPage, Mail
 from nodrop.protocol import canonical
-from nodrop.protocol.canonical import sha256_bytes
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, chained, salted_digest
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, Line, chain, salted_digest
 
 _HASH_BYTES: Final = 32
 _ENTRY: Final = msgspec.json.Decoder(Entry)
@@ -70,14 +69,14 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the log once it is written."""
 
 
-def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
-    """Chain `drafts` of one team to `head`."""
-    seq, prev = head.seq, head.hash
-    lines: list[bytes] = []
-    hashes: list[bytes] = []
+def pack(
+    team: str, drafts: Sequence[Draft], mail: Sequence[tuple[str, Mail]], head: Head
+) -> Packed:
+    """Chain `drafts` of one team to `head`; `mail` is (reader, item), in their order."""
+    seq = head.seq
+    lines: list[Line] = []
     small: list[PackedBody] = []
     large: list[PackedBody] = []
-    mail: list[Item] = []
     for draft in drafts:
         seq += 1
         body, digest = draft.body, None
@@ -85,27 +84,36 @@ def pack(team: str, drafts: Sequence[Draft], head: Head) -> Packed:
             digest = salted_digest(draft.salt, body)
             kept = PackedBody(seq, draft.salt, body)
             (large if len(body) > LARGE_BODY_BYTES else small).append(kept)
-        hashed, line = chained(draft, seq, prev, digest)
-        own = sha256_bytes(hashed)
-        lines.append(line)
-        hashes.append(own)
-        prev = own.hex()
-        if draft.mail:
-            mail += [Item(seq, reader, kind) for reader, kind in sorted(set(draft.mail))]
+        lines.append(
+            Line(
+                draft.actor,
+                draft.at,
+                digest,
+                draft.command_id,
+                draft.correlation_id,
+                draft.data,
+                draft.handoff_id,
+                seq,
+                team,
+                draft.type,
+                draft.version,
+            )
+        )
+    entries, hashes = chain(lines, head.hash)
     batch = Batch(
         team=team,
         last_seq=seq,
         first_seq=head.seq + 1,
         first_at=drafts[0].at,
         last_at=drafts[-1].at,
-        types=_types([draft.type for draft in drafts]),
+        types=_types({draft.type for draft in drafts}),
         prev_hash=bytes.fromhex(head.hash),
-        entries=b"\n".join(lines),
+        entries=entries,
         hashes=b"".join(hashes),
         bodies=_PACK.encode(small) if small else b"",
-        mail=_PACK.encode(mail) if mail else b"",
+        mail=_PACK.encode([Item(m.seq, reader, m.kind) for reader, m in mail]) if mail else b"",
     )
-    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev))
+    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=hashes[-1].hex()))
 
 
 def entries(batch: Batch, only: Collection[int] | None = None) -> list[Entry]:
@@ -151,7 +159,7 @@ def cut(batch: Batch, seq: int) -> Batch:
         batch,
         first_seq=seq + 1,
         first_at=left[0].at,
-        types=_types(entry.type for entry in left),
+        types=_types({entry.type for entry in left}),
         prev_hash=batch.hashes[(went - 1) * _HASH_BYTES : went * _HASH_BYTES],
         entries=b"\n".join(batch.entries.split(b"\n")[went:]),
         hashes=batch.hashes[went * _HASH_BYTES :],
@@ -179,4 +187,4 @@ def may_hold(batch: Batch, page: LogPage) -> bool:
 
 
 def _types(types: Iterable[str]) -> str:
-    return f" {' '.join(sorted(set(types)))} "
+    return f" {' '.join(sorted(types))} "

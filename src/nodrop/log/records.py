@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from nodrop.log.port import Horizon, row_of
+from nodrop.log.port import Horizon
 from nodrop.log.state import Kept, Snapshot, Stub
 from nodrop.model.contract import Agent
 from nodrop.model.handoff import Handoff
@@ -24,9 +24,8 @@ _AGENT: Final = msgspec.json.Decoder(Agent)
 _HORIZON: Final = msgspec.json.Decoder(Horizon)
 
 
-def columns_of(flat: msgspec.Struct) -> Columns:
-    """Return the columns of a value that is kept field by field."""
-    return msgspec.structs.astuple(flat)
+columns_of: Final = msgspec.structs.astuple
+"""Returns the columns of a value that is kept field by field."""
 
 
 def value_of(kind: type[V], row: Columns) -> V:
@@ -39,8 +38,8 @@ def value_of(kind: type[V], row: Columns) -> V:
 
 def handoff_columns(snapshot: Snapshot) -> Columns:
     """Return a row of `handoff`."""
-    handoff = snapshot.handoff
-    row = row_of(handoff)
+    row = snapshot.row
+    handoff = row.handoff
     return (
         handoff.team,
         handoff.id,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from nodrop.log import journal
 from nodrop.log.journal import Batch
 from nodrop.log.port import Key, Mail, row_of
-from nodrop.log.state import Kept, State, stub_of
+from nodrop.log.state import Kept, State, mail_of, stub_of
 from nodrop.model.machine import evolve
 from nodrop.protocol import events as wire_events
 
@@ -65,16 +65,4 @@ class Replay:
         """Yield what it put into inboxes: (reader, item)."""
         entries = {entry.seq: entry for entry in self.entries}
         for item in journal.mail(self.batch):
-            entry = entries[item.seq]
-            yield (
-                item.reader,
-                Mail(
-                    seq=entry.seq,
-                    kind=item.kind,
-                    at=entry.at,
-                    actor=entry.actor,
-                    type=entry.type,
-                    handoff_id=entry.handoff_id,
-                    version=entry.version,
-                ),
-            )
+            yield item.reader, mail_of(entries[item.seq], item.seq, item.kind)

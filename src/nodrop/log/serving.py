@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -309,30 +309,42 @@ class JournaledStore(ABC):
     async def loaded(self, wanted: Wanted, *, names: bool = True) -> Loaded:
         """Return what there is of `wanted`; without the keys and commands unless `names`."""
         state, tables = self._state, self._tables
-        held = {key: await self.find(state.held(*key)) for key in wanted.processes}
-        found = await self._found(wanted.handoffs) if wanted.handoffs else {}
-        keys = await tables.keys(wanted.keys) if names and wanted.keys else ()
+        handoffs: Mapping[Key, Handoff] = {}
+        keys: Mapping[Name, KeyUse] = {}
         commands: Mapping[Name, Sequence[Place]] = {}
+        entries: Mapping[tuple[str, int], Place] = {}
+        held: Mapping[Key, Sequence[Handoff]] = {}
+        processes: Mapping[Key, Process] = {}
+        if wanted.processes:
+            held = {key: await self.find(state.held(*key)) for key in wanted.processes}
+            known = await tables.processes_of(wanted.processes)
+            processes = {(process.team, process.id): process for process in known}
+        if wanted.handoffs:
+            handoffs = await self._found(wanted.handoffs)
+        if names and wanted.keys:
+            used = await tables.keys(wanted.keys)
+            keys = {(use.team, use.sender, use.key): use for use in used}
         if names and wanted.commands:
             commands = await tables.commands(wanted.commands)
-        entries: Mapping[tuple[str, int], Place] = {}
         if wanted.entries:
             entries = await tables.entry_places(wanted.entries)
-        processes = await tables.processes_of(wanted.processes) if wanted.processes else ()
         return Loaded(
-            handoffs=found,
-            keys={(use.team, use.sender, use.key): use for use in keys},
+            handoffs=handoffs,
+            keys=keys,
             commands=commands,
             entries=entries,
             held=held,
-            processes={(p.team, p.id): p for p in processes},
+            processes=processes,
         )
 
 
-class JournaledTransaction:
+S = TypeVar("S", bound=JournaledStore)
+
+
+class JournaledTransaction(Generic[S]):
     """A unit of work: reads what is committed, gathers what is appended."""
 
-    def __init__(self, store: JournaledStore, state: State) -> None:
+    def __init__(self, store: S, state: State) -> None:
         self.work = Work(state)
         self._store = store
         self._state = state
@@ -372,16 +384,12 @@ class JournaledTransaction:
 
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
-        # Each row goes on from the one before it, so that one must be known, unless it begins here.
-        missing = [
-            (row.handoff.team, row.handoff.id)
-            for row in changes.rows
-            if row.handoff.version > 1
-            and self._state.get((row.handoff.team, row.handoff.id)) is None
-        ]
-        if missing:
+        unknown = self.work.begin(changes.rows)
+        if unknown:
             begun = {(d.team, d.handoff_id) for d in changes.entries if d.version == 1}
-            await self._store.find([key for key in missing if key not in begun])
+            keys = [(handoff.team, handoff.id) for handoff in unknown]
+            for before in await self._store.find([key for key in keys if key not in begun]):
+                self.work.go_on_from(before)
         return self.work.add(changes)
 
     def _require_unwritten(self) -> None:

@@ -10,13 +10,14 @@ import heapq
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from nodrop.log.port import Key, Mail, Row
 from nodrop.model.handoff import Handoff
-from nodrop.protocol.entries import Draft, Head
+from nodrop.protocol.entries import Draft, Entry, Head
 
 CACHED_HANDOFFS_MAX: Final = 10_000
 """Handoffs that are kept although their rows are written; of a few kilobytes each."""
@@ -34,7 +35,7 @@ _DEAD_MAX: Final = 1_000
 class Kept:
     """A handoff in memory, and the places of its entries in the log."""
 
-    __slots__ = ("applied", "asked", "handoff", "overflow", "trail", "trail_from")
+    __slots__ = ("applied", "asked", "handoff", "overflow", "row", "trail", "trail_from")
 
     def __init__(
         self,
@@ -46,6 +47,8 @@ class Kept:
         asked: tuple[str, ...] | None = None,
     ) -> None:
         self.handoff = handoff
+        self.row: Row | None = None
+        """What it is found by; None: it has not changed since it was read."""
         self.applied = applied
         """The last entry that is folded into it."""
         self.trail = trail
@@ -56,9 +59,10 @@ class Kept:
         self.asked = asked
         """The recipients that its parties were written with; None: they were not."""
 
-    def follow(self, handoff: Handoff, seqs: Sequence[int]) -> None:
+    def follow(self, row: Row, seqs: Sequence[int]) -> None:
         """Take over a later version."""
-        self.handoff = handoff
+        self.row = row
+        self.handoff = row.handoff
         trail = self.trail
         trail.extend(seqs)
         if trail and trail[-1] > self.applied:
@@ -105,7 +109,7 @@ class Stub:
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A handoff as it is to be written: it does not change while that is done on another thread."""
 
-    handoff: Handoff
+    row: Row
     applied: int
     trail: tuple[int, ...]
     trail_from: int
@@ -122,6 +126,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """(team, reader, item)."""
     watermarks: Sequence[tuple[str, int]] = ()
     """(team, seq) up to which everything is written once the slice is."""
+
+
+NOTHING_BEHIND: Final = Slice()
 
 
 class TeamState:
@@ -196,10 +203,10 @@ class State:
             stub.recipient,
             stub.origin,
             stub.correlation_id,
-            process=stub.process,
-            due_at=stub.due_at,
-            rank=stub.rank,
-            ended=stub.ended,
+            stub.process,
+            stub.due_at,
+            stub.rank,
+            stub.ended,
         )
 
     def unwritten_of(self, team: str) -> dict[str, Handoff]:
@@ -256,7 +263,7 @@ class State:
                 kept = Kept(handoff, applied=0, trail=[])
             self._unwritten[key] = kept
             team.unwritten[handoff.id] = seqs[0] if seqs else since
-        kept.follow(handoff, seqs)
+        kept.follow(row, seqs)
         if row.due_at is None:
             team.closed[handoff.id] = None
         elif team.closed:
@@ -266,10 +273,10 @@ class State:
             handoff.recipient,
             handoff.origin,
             handoff.correlation_id,
-            process=handoff.process if row.held else None,
-            due_at=row.due_at,
-            rank=row.rank,
-            ended=handoff.outcome is not None,
+            handoff.process if row.held else None,
+            row.due_at,
+            row.rank,
+            handoff.outcome is not None,
         )
 
     @staticmethod
@@ -291,8 +298,8 @@ class State:
         for name in teams:
             team = self.teams[name]
             far_behind = team.head.seq - team.watermark > BEHIND_ENTRIES_MAX
-            waiting = max(len(team.closed), len(team.mail) // 2)
-            if waiting < SLICE_ROWS_MIN and not far_behind:
+            few = len(team.closed) < SLICE_ROWS_MIN and len(team.mail) < 2 * SLICE_ROWS_MIN
+            if few and not far_behind:
                 continue
             most = min(max(SLICE_ROWS_MIN, len(team.closed) // 4), SLICE_ROWS_MAX)
             chosen = _first(team.closed, most)
@@ -300,8 +307,10 @@ class State:
                 chosen = list(dict.fromkeys([*_first(team.unwritten, most), *chosen]))
             items = min(len(team.mail), 2 * most)
             rows += [self._snapshot((name, handoff_id)) for handoff_id in chosen]
-            mail += [(name, *item) for item in _front(team.mail, items)]
+            mail += _front(name, team.mail, items)
             watermarks.append((name, team.next_watermark(chosen, items)))
+        if not watermarks:
+            return NOTHING_BEHIND
         return Slice(rows=rows, mail=mail, watermarks=watermarks)
 
     def piece_of(self, name: str, most: int) -> Slice:
@@ -312,7 +321,7 @@ class State:
         mark = team.next_watermark(chosen, items)
         return Slice(
             rows=[self._snapshot((name, handoff_id)) for handoff_id in chosen],
-            mail=[(name, *item) for item in _front(team.mail, items)],
+            mail=_front(name, team.mail, items),
             watermarks=[(name, mark)] if mark > team.watermark else (),
         )
 
@@ -321,23 +330,24 @@ class State:
         team = self.teams[name]
         return Slice(
             rows=[self._snapshot((name, handoff_id)) for handoff_id in team.unwritten],
-            mail=[(name, *item) for item in team.mail],
+            mail=_front(name, team.mail, len(team.mail)),
             watermarks=[(name, team.head.seq)] if team.watermark < team.head.seq else (),
         )
 
     def wrote(self, slice_: Slice) -> None:
         """Take note that a slice is in its tables."""
-        for row in slice_.rows:
-            key = (row.handoff.team, row.handoff.id)
+        for written in slice_.rows:
+            handoff = written.row.handoff
+            key = (handoff.team, handoff.id)
             kept = self._unwritten.get(key)
-            if kept is None or kept.applied != row.applied:
+            if kept is None or kept.applied != written.applied:
                 continue  # it has changed since: its row is behind again
             team = self.teams[key[0]]
             del self._unwritten[key]
             del team.unwritten[key[1]]
             team.closed.pop(key[1], None)
-            kept.overflow = kept.overflow[len(row.overflow) :]
-            kept.asked = row.handoff.asked
+            kept.overflow = kept.overflow[len(written.overflow) :]
+            kept.asked = handoff.asked
             self._keep(key, kept)
         for name, reader, item in slice_.mail:
             team = self.teams[name]
@@ -377,8 +387,9 @@ class State:
 
     def _snapshot(self, key: Key) -> Snapshot:
         kept = self._unwritten[key]
+        assert kept.row is not None, "it has changed"
         return Snapshot(
-            handoff=kept.handoff,
+            row=kept.row,
             applied=kept.applied,
             trail=tuple(kept.trail),
             trail_from=kept.trail_from,
@@ -446,17 +457,16 @@ class State:
         stub = self._stubs.get((team, handoff_id))
         return stub is not None and stub.due_at == at
 
-    def _index(
+    def _index(  # noqa: PLR0917  # for every handoff that changes: names would cost as much again
         self,
         key: Key,
         recipient: str,
         origin: str,
         correlation_id: str,
-        *,
         process: str | None,
         due_at: int | None,
         rank: int | None,
-        ended: bool,
+        ended: bool,  # noqa: FBT001  # the same
     ) -> None:
         """Move a handoff to where it is found from now on: only what changed is touched."""
         stub = self._stubs.get(key)
@@ -580,7 +590,7 @@ def stub_of(row: Row) -> Stub:
     )
 
 
-def mail_of(draft: Draft, seq: int, kind: str) -> Mail:
+def mail_of(draft: Draft | Entry, seq: int, kind: str) -> Mail:
     """Return the inbox item that an entry makes."""
     return Mail(
         seq=seq,
@@ -602,8 +612,8 @@ def _discard(index: dict[Key, dict[str, None]], key: Key, handoff_id: str) -> No
 
 
 def _first(names: Mapping[str, object], most: int) -> list[str]:
-    return [name for name, _ in zip(names, range(most), strict=False)]
+    return list(islice(names, most))
 
 
-def _front(mail: deque[tuple[str, Mail]], most: int) -> list[tuple[str, Mail]]:
-    return [mail[index] for index in range(most)]
+def _front(team: str, mail: deque[tuple[str, Mail]], most: int) -> list[tuple[str, str, Mail]]:
+    return [(team, reader, item) for reader, item in islice(mail, most)]

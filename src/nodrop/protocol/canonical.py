@@ -67,11 +67,6 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sha256_bytes(data: bytes) -> bytes:
-    """Return the SHA-256 of `data`."""
-    return hashlib.sha256(data).digest()
-
-
 def keyed_digest(key: bytes, data: bytes) -> str:
     """Return a digest that only the team can compute, so short texts cannot be guessed from it."""
     return hmac.digest(key, data, "sha256").hex()

@@ -5,11 +5,11 @@ entry before included. A body is not in it, only its digest, taken with a random
 erased with the body: whoever sees a body can check it, and nobody can guess one from the log.
 """
 
+from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 import msgspec
-
-from nodrop.protocol.canonical import sha256
 
 GENESIS: Final = "0" * 64
 """What the first entry of a team's log points back to."""
@@ -89,8 +89,8 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
 
 
-class _Line(msgspec.Struct, frozen=True, gc=False):
-    """What the hash of an entry is taken over. Its fields in the order of canonical JSON: none is sorted."""
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """An entry in its place, but for the hash before it. Its fields are in the order of canonical JSON."""
 
     actor: str
     at: int
@@ -99,51 +99,40 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str | None
     data: msgspec.Raw
     handoff_id: str | None
-    prev_hash: str
     seq: int
     team: str
     type: str
     version: int | None
 
 
-_encode_line: Final = msgspec.json.Encoder().encode
-_PREV_HASH: Final = b'"prev_hash":"'
-_PREV_HASH_BYTES: Final = len(_PREV_HASH) + len(GENESIS) + len(b'",')
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
+_AFTER_PREV_HASH: Final = b'"seq":'
+"""What the hash before an entry comes before, in canonical JSON."""
 
 
-def chained(draft: Draft, seq: int, prev_hash: str, body_digest: str | None) -> tuple[bytes, bytes]:
-    """Return the canonical JSON of `draft` in its place, with the hash before it and without.
+def chain(lines: Sequence[Line], prev_hash: str) -> tuple[bytes, list[bytes]]:
+    """Return the canonical JSON of `lines`, a line each, and the hash of each entry.
 
-    The first is what its hash is taken over.
+    The hash is taken over the line with the hash of the entry before, which is `prev_hash` for the first.
     """
-    hashed = _encode_line(
-        _Line(
-            draft.actor,
-            draft.at,
-            body_digest,
-            draft.command_id,
-            draft.correlation_id,
-            draft.data,
-            draft.handoff_id,
-            prev_hash,
-            seq,
-            draft.team,
-            draft.type,
-            draft.version,
-        )
-    )
-    # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
-    cut = hashed.rindex(_PREV_HASH)
-    return hashed, hashed[:cut] + hashed[cut + _PREV_HASH_BYTES :]
+    written = _encode_lines(lines)[:-1]
+    hashes: list[bytes] = []
+    for line in written.split(b"\n"):
+        # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
+        before, _, after = line.rpartition(_AFTER_PREV_HASH)
+        hashed = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash.encode(), after))
+        hashes.append(own := hashed.digest())
+        prev_hash = own.hex()
+    return written, hashes
 
 
 def salted_digest(salt: bytes, body: bytes) -> str:
     """Return what the entry of a body says of it."""
-    return sha256(salt + body)
+    return sha256(salt + body).hexdigest()
 
 
 def hash_of(entry: Unsealed) -> str:
     """Return the hash that an entry must carry."""
     if type(entry) is not Unsealed:
         entry = Unsealed(**{name: getattr(entry, name) for name in _HASHED})
-    return sha256(_encode(entry))
+    return sha256(_encode(entry)).hexdigest()

@@ -648,7 +648,7 @@ class PostgresStore(JournaledStore):
             return await do(connection)
 
 
-class PostgresTransaction(JournaledTransaction):
+class PostgresTransaction(JournaledTransaction[PostgresStore]):
     """A unit of work that remembers what it rests on, so that it can be compared."""
 
     def __init__(
@@ -662,7 +662,6 @@ class PostgresTransaction(JournaledTransaction):
         """Begin; `careful` looks up commands and keys instead of believing that they are new."""
         super().__init__(store, state)
         self.basis = Basis(heard=heard)
-        self._shared = store
         self._careful = careful
 
     async def _rest_on(self, teams: Iterable[str]) -> None:
@@ -670,7 +669,7 @@ class PostgresTransaction(JournaledTransaction):
         for team in teams:
             if team in heads:
                 continue
-            head = await self._shared.known(team)
+            head = await self._store.known(team)
             if head is not None:
                 heads[team] = head
 
@@ -681,7 +680,7 @@ class PostgresTransaction(JournaledTransaction):
             {name[0] for name in (*wanted.handoffs, *wanted.keys, *wanted.commands)}
             | {name[0] for name in (*wanted.entries, *wanted.processes)}
         )
-        loaded = await self._shared.loaded(wanted, names=self._careful)
+        loaded = await self._store.loaded(wanted, names=self._careful)
         if not self._careful:
             self.basis.commands.update(wanted.commands)
             self.basis.keys.update(wanted.keys)

@@ -136,13 +136,13 @@ async def write(connection: Connection, commit: Commit, basis: Basis, writer: Wr
         *transposed([(*key, basis.processes.get(key, _EVER)) for key in changes.processes_gone], 3),
         *transposed([handoff_columns(row) for row in rows], 18),
         *transposed(
-            [party for row in rows if row.parties for party in party_columns(row.handoff)], 4
+            [party for each in rows if each.parties for party in party_columns(each.row.handoff)], 4
         ),
         *transposed(
             [
-                (row.handoff.team, row.handoff.id, first, packed(seqs))
-                for row in rows
-                for first, seqs in row.overflow
+                (each.row.handoff.team, each.row.handoff.id, first, packed(seqs))
+                for each in rows
+                for first, seqs in each.overflow
             ],
             4,
         ),

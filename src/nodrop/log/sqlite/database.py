@@ -74,6 +74,8 @@ class Database:
     def __init__(self, path: Path, *, vfs: str | None, synchronous: str) -> None:
         self.path = path
         self._connection = connect(path, vfs=vfs, synchronous=synchronous)
+        self._writer = self._connection.cursor()
+        """Runs what a commit writes: a statement of the connection's own takes a new cursor each."""
         self._decoded: dict[tuple[str, int], list[Entry]] = {}
         """By team and last `seq`; the entries of a batch do not change."""
         self._ends: dict[str, int] = {}
@@ -96,13 +98,15 @@ class Database:
 
     def write(self, commit: Commit) -> None:
         """Commit everything in `commit`, or nothing."""
-        execute = self._connection.execute
+        writer = self._writer
         for packed in commit.journal:
-            self._require_next(packed.batch)
-        execute("begin immediate")
+            batch = packed.batch
+            if self._ends.get(batch.team) != batch.first_seq - 1:
+                self._require_next(batch)
+        writer.execute("begin immediate")
         try:
-            write(self._connection, commit)
-            execute("commit")
+            write(writer, commit)
+            writer.execute("commit")
         except BaseException:
             self._roll_back()
             raise
@@ -125,7 +129,7 @@ class Database:
     def write_behind(self, behind: Slice) -> None:
         """Write rows that are behind."""
         with self._committing():
-            write_behind(self._connection, behind)
+            write_behind(self._writer, behind)
 
     def create_team(self, team: Team) -> Team:
         """Keep `team` unless one of its name exists; return the one that is kept."""

@@ -9,7 +9,15 @@ from typing import Any, Protocol
 
 
 class Cursor(Protocol):
-    """The rows of a statement that runs."""
+    """Runs statements one after the other; the rows of the last one."""
+
+    def execute(self, statements: str, bindings: Sequence[Any] = ..., /) -> "Cursor":
+        """Run a statement, or several without bindings."""
+        ...
+
+    def executemany(self, statement: str, bindings: Iterable[Sequence[Any]], /) -> "Cursor":
+        """Run a statement for each of `bindings`; the cursor has the rows of all of them."""
+        ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -41,6 +49,10 @@ class Connection(Protocol):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction has begun and not ended."""
+        ...
+
+    def cursor(self) -> Cursor:
+        """Return a cursor of its own."""
         ...
 
     def execute(self, statements: str, bindings: Sequence[Any] = ..., /) -> Cursor:

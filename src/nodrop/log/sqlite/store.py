@@ -55,9 +55,7 @@ T = TypeVar("T")
 log = logging.getLogger("nodrop.log.port")
 
 REST_SECONDS: Final = 1.0
-"""After so long without a commit, the rows that are behind are written."""
-
-
+"""The rows that are behind are written when a look every so often finds that there was no commit since."""
 GIVE_BACK_SECONDS: Final = 30.0
 """So long after a commit the memory of pages is given back, if it is much."""
 CHECK_SECONDS_MAX: Final = 0.5
@@ -85,8 +83,8 @@ class SQLiteStore(JournaledStore):
         """What was found wrong with the file. Nothing is written to it from then on."""
         self._flushing: dict[str, asyncio.Task[None]] = {}
         self._resting: asyncio.TimerHandle | None = None
-        self._committed_at = 0.0
-        """When the last commit was, by the time of the event loop."""
+        self._rested = True
+        """Whether there was no commit since `_resting` was set."""
         self._giving_back: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -159,22 +157,20 @@ class SQLiteStore(JournaledStore):
     async def end(self, work: Work | None) -> None:
         """Commit a unit of work, if there is something to be kept of it, and give the turn away."""
         try:
-            if work is not None and work.appended:
-                await self._commit(work)
+            if work is None or not work.appended:
+                return
+            commit = work.commit()
+            try:
+                await self.visit(self._database.write, commit)
+            except BaseException:
+                self._doubts += 1
+                raise
+            work.merge()
+            for _, packed, part in work.written:
+                self._tail.add(packed, part.drafts)
+            self._rest()
         finally:
             self._turn.release()
-
-    async def _commit(self, work: Work) -> None:
-        commit = work.commit()
-        try:
-            await self.visit(self._database.write, commit)
-        except BaseException:
-            self._doubts += 1
-            raise
-        work.merge()
-        for packed, drafts in work.written:
-            self._tail.add(packed, drafts)
-        self._rest()
 
     # --- what is behind ---
 
@@ -196,11 +192,13 @@ class SQLiteStore(JournaledStore):
 
     def _rest(self) -> None:
         """Write what is behind once there has been no commit for a while."""
-        loop = asyncio.get_running_loop()
-        self._committed_at = loop.time()
         if self._resting is None:
+            loop = asyncio.get_running_loop()
             self._resting = loop.call_later(REST_SECONDS, self._write_behind)
+        else:
+            self._rested = False
         if self._giving_back is None:
+            loop = asyncio.get_running_loop()
             self._giving_back = loop.call_later(GIVE_BACK_SECONDS, self._give_back)
 
     def _give_back(self) -> None:
@@ -209,10 +207,10 @@ class SQLiteStore(JournaledStore):
             self._submit(self._database.give_back)
 
     def _write_behind(self) -> None:
-        loop = asyncio.get_running_loop()
-        rested = loop.time() - self._committed_at
-        if rested < REST_SECONDS:
-            self._resting = loop.call_later(REST_SECONDS - rested, self._write_behind)
+        if not self._rested:
+            self._rested = True
+            loop = asyncio.get_running_loop()
+            self._resting = loop.call_later(REST_SECONDS, self._write_behind)
             return
         self._resting = None
         for name, team in self._state.teams.items():
@@ -375,8 +373,11 @@ class SQLiteStore(JournaledStore):
         connection in the middle of something.
         """
         try:
-            if self._pace.quick and not self._closed and not self._on_thread_still():
-                return self._pace.measured(call, *args)
+            if self._pace.quick and not self._closed:
+                if self._on_thread:
+                    self._forget_finished()
+                if not self._on_thread:
+                    return self._pace.measured(call, *args)
             return await self._submit(self._pace.measured, call, *args)
         except apsw.Error as error:
             raise self._meaning(error) from error
@@ -416,31 +417,21 @@ class SQLiteStore(JournaledStore):
         if self._damage is not None:
             raise StoreCorruptError(self._damage)
 
-    def _on_thread_still(self) -> bool:
-        """Whether the thread has a visit to make."""
-        if self._on_thread:
-            self._forget_finished()
-        return bool(self._on_thread)
-
     def _forget_finished(self) -> None:
         # A visit whose caller was cancelled is done only once the thread has really finished it.
         while self._on_thread and self._on_thread[0].done():
             self._on_thread.popleft()
 
 
-class SQLiteTransaction(JournaledTransaction):
+class SQLiteTransaction(JournaledTransaction[SQLiteStore]):
     """A unit of work: has its turn for as long as its block lasts, and commits at the end."""
 
-    def __init__(self, store: SQLiteStore, state: State) -> None:
-        super().__init__(store, state)
-        self._turns = store
-
     async def __aenter__(self) -> Self:
-        await self._turns.begin()
+        await self._store.begin()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        await self._turns.end(self.work if kind is None else None)
+        await self._store.end(self.work if kind is None else None)
 
 
 class _Visits:

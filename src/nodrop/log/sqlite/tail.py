@@ -29,7 +29,10 @@ class Tail:
         """Take in what was committed."""
         batch = _Batch(packed, drafts)
         self._batches.append(batch)
-        self._by_team.setdefault(batch.team, deque()).append(batch)
+        of_team = self._by_team.get(batch.team)
+        if of_team is None:
+            of_team = self._by_team[batch.team] = deque()
+        of_team.append(batch)
         self._bytes += batch.size
         while self._bytes > TAIL_BYTES_MAX:
             gone = self._batches.popleft()
@@ -75,7 +78,8 @@ class _Batch:
         self.first = batch.first_seq
         self.last = batch.last_seq
         self.size = len(batch.entries) + len(batch.bodies)
-        self.size += sum(len(body.body) for body in packed.large)
+        for body in packed.large:
+            self.size += len(body.body)
         self._drafts = drafts
         self._prev_hash = batch.prev_hash
         self._hashes = batch.hashes
