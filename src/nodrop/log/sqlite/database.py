@@ -336,6 +336,10 @@ class Database:
             for team, actor, command_id, request, seqs in list(rows)
         }
 
+    def greatest_command(self, team: str, actor: str) -> str | None:
+        """Return the greatest id of an actor's commands."""
+        return self._value("select max(id) from command where team = ? and actor = ?", team, actor)
+
     def keys(self, wanted: Iterable[tuple[str, str, str]]) -> list[KeyUse]:
         """Return what idempotency keys were used for."""
         rows = self._for_each(

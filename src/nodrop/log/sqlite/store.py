@@ -35,6 +35,7 @@ from nodrop.log.port import (
 )
 from nodrop.log.serving import JournaledStore, JournaledTransaction, Name, page_fits
 from nodrop.log.sqlite.backup import DIRECTORY, Copying
+from nodrop.log.sqlite.command_ids import CommandIds
 from nodrop.log.sqlite.connection import translated
 from nodrop.log.sqlite.database import Database
 from nodrop.log.sqlite.pace import Pace
@@ -67,7 +68,8 @@ class SQLiteStore(JournaledStore):
 
     def __init__(self, database: Database, state: State, thread: ThreadPoolExecutor) -> None:
         """Take over an open database and the one thread that it was opened on; see `open`."""
-        super().__init__(state, _Visits(self, database))
+        self._ids = CommandIds()
+        super().__init__(state, _Visits(self, database, self._ids))
         self._database = database
         self._thread = thread
         self._tail = Tail()
@@ -164,10 +166,12 @@ class SQLiteStore(JournaledStore):
                 await self.visit(self._database.write, commit)
             except BaseException:
                 self._doubts += 1
+                self._ids.forget()
                 raise
             work.merge()
             for _, packed, part in work.written:
                 self._tail.add(packed, part.drafts)
+            self._ids.go_on(commit.commands)
             self._rest()
         finally:
             self._turn.release()
@@ -437,9 +441,10 @@ class SQLiteTransaction(JournaledTransaction[SQLiteStore]):
 class _Visits:
     """The tables of the file, as `serving.Tables`."""
 
-    def __init__(self, store: "SQLiteStore", database: Database) -> None:
+    def __init__(self, store: "SQLiteStore", database: Database, ids: CommandIds) -> None:
         self._store = store
         self._database = database
+        self._ids = ids
 
     async def kept(self, keys: Sequence[Key]) -> Sequence[Kept]:
         return await self._store.visit(self._database.kept, keys)
@@ -448,7 +453,13 @@ class _Visits:
         return await self._store.visit(self._database.keys, wanted)
 
     async def commands(self, wanted: Collection[Name]) -> Mapping[Name, Sequence[Place]]:
-        return await self._store.visit(self._database.commands, wanted)
+        asked = self._ids.not_new(wanted)
+        if not asked:
+            return {}
+        for team, actor in self._ids.unknown(asked):
+            found = await self._store.visit(self._database.greatest_command, team, actor)
+            self._ids.begin(team, actor, found or "")
+        return await self._store.visit(self._database.commands, asked)
 
     async def entry_places(
         self, wanted: Collection[tuple[str, int]]
