@@ -562,15 +562,28 @@ def silence(*_: Any) -> str:
     return ""
 
 
+class Looks:
+    """Delivers to agents elsewhere, and says when it was told to look at them."""
+
+    def __init__(self) -> None:
+        self.looked = asyncio.Event()
+
+    def reach_changed(self) -> None:
+        self.looked.set()
+
+    async def check(self, address: str) -> None:
+        raise AssertionError(f"{address} is private, and an operator allowed it")
+
+
 async def test_an_agent_that_lives_elsewhere_is_carried_to_by_every_relay(
     here: Relay, there: Relay
 ) -> None:
-    looked = asyncio.Event()
-    there.reaches.changed = looked.set
+    carrier = Looks()
     reach = requests.SetReach(a2a="https://agent.example/", private=True)
-    async with asyncio.timeout(SECONDS_MAX):
-        await here.call(PERSON, "set_reach", reach, name="far_agent")
-        await looked.wait()
+    with there.reaches.carried(carrier):
+        async with asyncio.timeout(SECONDS_MAX):
+            await here.call(PERSON, "set_reach", reach, name="far_agent")
+            await carrier.looked.wait()
     assert [known.agent for known in there.reaches.elsewhere()] == ["far_agent"]
 
 

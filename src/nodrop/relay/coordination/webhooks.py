@@ -9,7 +9,8 @@ are records of their own, so that whoever sends cannot bring back what was dropp
 something was asked for is in the log, so that whoever sends hears of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -75,11 +76,24 @@ class Webhooks:
     """The webhooks of every handoff."""
 
     def __init__(self, engine: Engine, store: Store, *, ids: Ids) -> None:
-        self.changed: Callable[[Key], None] = _ignored
-        """Called when a webhook of a handoff was set or dropped, here or elsewhere."""
+        self._told: list[Callable[[Key], None]] = []
         self._engine = engine
         self._store = store
         self._ids = ids
+
+    @contextmanager
+    def telling(self, told: Callable[[Key], None]) -> Generator[None]:
+        """While the block runs, call `told` when a webhook of a handoff was set or dropped, here or elsewhere."""
+        self._told.append(told)
+        try:
+            yield
+        finally:
+            self._told.remove(told)
+
+    def changed(self, handoff: Key) -> None:
+        """Tell that a webhook of a handoff was set or dropped."""
+        for told in self._told:
+            told(handoff)
 
     # --- what there is ---
 
@@ -186,10 +200,6 @@ class Webhooks:
             await self._engine.submit(FunctionJob(Wanted(), run))
         finally:
             self.changed(hook.handoff)  # also where nobody knows whether it was kept
-
-
-def _ignored(handoff: Key) -> None:
-    """Nobody sends anything."""
 
 
 def _under(handoff: Key) -> Key:

@@ -5,8 +5,9 @@ somebody else's A2A agent. What is done with them is for the doors. The secret t
 elsewhere wants is kept, never shown.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -46,6 +47,18 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An operator allowed the address although it is not a public one."""
 
 
+class Carrier(Protocol):
+    """Delivers to agents elsewhere."""
+
+    def reach_changed(self) -> None:
+        """Take note that an agent elsewhere was added, moved or dropped."""
+        ...
+
+    async def check(self, address: str) -> None:
+        """Refuse an address that it would not call, and that nobody had to allow."""
+        ...
+
+
 class Reaches:
     """The reach of every agent that has one."""
 
@@ -55,10 +68,16 @@ class Reaches:
         self._people = people
         self._intake = intake
         self._known: dict[tuple[str, str], Reach] = {}
-        self.changed = lambda: None
-        """Called when an agent elsewhere was added, moved or dropped."""
-        self.check: Callable[[str], Awaitable[None]] = _unchecked
-        """Refuses an address that whoever delivers would not call; nobody had to allow it."""
+        self._carriers: list[Carrier] = []
+
+    @contextmanager
+    def carried(self, carrier: Carrier) -> Generator[None]:
+        """Have `carrier` deliver to agents elsewhere while the block runs."""
+        self._carriers.append(carrier)
+        try:
+            yield
+        finally:
+            self._carriers.remove(carrier)
 
     async def load(self, team: str | None = None) -> None:
         """Read what the store knows, of one team or of all, and nothing else."""
@@ -68,7 +87,7 @@ class Reaches:
                 del self._known[of, agent]
         for record in records:
             self._know(msgspec.json.decode(record.json, type=Reach))
-        self.changed()
+        self._tell()
 
     def get(self, team: str, agent: str) -> Reach:
         """Return how an agent is reached; within its team only, where nobody said otherwise."""
@@ -110,7 +129,8 @@ class Reaches:
         )
         moved = (reach.a2a, reach.private) != (known.a2a, known.private)
         if moved and reach.a2a is not None and not reach.private:
-            await self.check(reach.a2a)
+            for carrier in self._carriers:
+                await carrier.check(reach.a2a)
 
         def run(batch: Batch) -> Reach:
             data = msgspec.json.encode(reach)
@@ -132,15 +152,15 @@ class Reaches:
             await self.load()  # nobody knows whether it was kept
             raise
         finally:
-            self.changed()
+            self._tell()
         return _view(reach)
+
+    def _tell(self) -> None:
+        for carrier in self._carriers:
+            carrier.reach_changed()
 
     def _know(self, reach: Reach) -> None:
         self._known[reach.team, reach.agent] = reach
-
-
-async def _unchecked(_: str) -> None:
-    """Let every address pass: nobody delivers there."""
 
 
 def _check_token(token: str | None) -> None:

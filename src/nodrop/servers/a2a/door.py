@@ -106,17 +106,14 @@ class A2ADoor:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Answer requests while the block runs, and go on with what an earlier run left."""
-        reaches = self._relay.reaches
-        before = reaches.changed, reaches.check
-        reaches.changed, reaches.check = self._reach_changed, self._check_reach
         if self._relay.reaches.elsewhere():
             self._load_soon()
         pushers = Pushers(self._relay, self._pushing)
         watching = asyncio.create_task(pushers.watch(), name="nodrop pushers")
         try:
-            yield
+            with self._relay.reaches.carried(self):
+                yield
         finally:
-            reaches.changed, reaches.check = before
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             if self._loading is not None:
@@ -130,15 +127,17 @@ class A2ADoor:
         if self._service.done() and self._service.exception() is None:
             self._service.result().following.close()
 
-    def _reach_changed(self) -> None:
+    def reach_changed(self) -> None:
+        """Look at the agents elsewhere, of which one was added, moved or dropped."""
         if self._service.done() and self._service.exception() is None:
             self._service.result().couriers.look()
         else:
             self._load_soon()
 
-    async def _check_reach(self, url: str) -> None:
+    async def check(self, address: str) -> None:
+        """Refuse the address of an agent that would not be called."""
         service = await self.service()
-        await service.couriers.check(url)
+        await service.couriers.check(address)
 
     def _load_soon(self) -> None:
         if self._loading is None:

@@ -48,16 +48,15 @@ class Pushers:
             await self._duties.hold(DUTY, self._push)
 
     async def _push(self) -> None:
-        before, self._webhooks.changed = self._webhooks.changed, self._heard
         try:
-            while True:
-                try:
-                    await self._keep_up()
-                except NodropError as error:
-                    log.warning("what is to be pushed is not known: %s", error)
-                    await asyncio.sleep(AGAIN_SECONDS)
+            with self._webhooks.telling(self._heard):
+                while True:
+                    try:
+                        await self._keep_up()
+                    except NodropError as error:
+                        log.warning("what is to be pushed is not known: %s", error)
+                        await asyncio.sleep(AGAIN_SECONDS)
         finally:
-            self._webhooks.changed = before
             await self._look_after({}, self._about())
 
     def _heard(self, handoff: Key) -> None:
