@@ -108,7 +108,7 @@ def pack(
         last_at=drafts[-1].at,
         types=_types({draft.type for draft in drafts}),
         prev_hash=bytes.fromhex(head.hash),
-        entries=entries,
+        entries=b"\n".join(entries),
         hashes=b"".join(hashes),
         bodies=_PACK.encode(small) if small else b"",
         mail=_PACK.encode([Item(m.seq, reader, m.kind) for reader, m in mail]) if mail else b"",

@@ -5,7 +5,7 @@ entry before included. A body is not in it, only its digest, taken with a random
 erased with the body: whoever sees a body can check it, and nobody can guess one from the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -105,23 +105,24 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     version: int | None
 
 
-_encode_lines: Final = msgspec.json.Encoder().encode_lines
+_encode_line: Final = msgspec.json.Encoder().encode
 _AFTER_PREV_HASH: Final = b'"seq":'
 """What the hash before an entry comes before, in canonical JSON."""
 
 
-def chain(lines: Sequence[Line], prev_hash: str) -> tuple[bytes, list[bytes]]:
-    """Return the canonical JSON of `lines`, a line each, and the hash of each entry.
+def chain(lines: Iterable[Line], prev_hash: str) -> tuple[list[bytes], list[bytes]]:
+    """Return the canonical JSON of each of `lines`, and the hash of its entry.
 
     The hash is taken over the line with the hash of the entry before, which is `prev_hash` for the first.
     """
-    written = _encode_lines(lines)[:-1]
+    written: list[bytes] = []
     hashes: list[bytes] = []
-    for line in written.split(b"\n"):
+    for line in lines:
+        written.append(encoded := _encode_line(line))
         # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
-        before, _, after = line.rpartition(_AFTER_PREV_HASH)
-        hashed = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash.encode(), after))
-        hashes.append(own := hashed.digest())
+        before, _, after = encoded.rpartition(_AFTER_PREV_HASH)
+        own = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash.encode(), after)).digest()
+        hashes.append(own)
         prev_hash = own.hex()
     return written, hashes
 
