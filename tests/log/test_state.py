@@ -102,6 +102,21 @@ def test_due_times_that_no_longer_count_take_no_memory() -> None:
     assert len(team.state.due_times) < 2_000
 
 
+def test_what_is_open_of_a_chain_is_found_with_what_began_it() -> None:
+    team, first = Team(), handoff_id(2)
+    began = story(offered(correlation_id=first), number=2)
+    others = {n: story(offered(correlation_id=first), number=n) for n in (3, 1)}
+    apart = story(offered(correlation_id=handoff_id(9)), number=4)
+    team.merge(began, *others.values(), apart)
+    assert ids(team.state.unfinished_of(TEAM, first)) == [1, 2, 3]
+    assert ids(team.state.unfinished_of(TEAM, handoff_id(9))) == [4]
+    assert team.state.unfinished_of(TEAM, handoff_id(4)) == [], "it belongs to another chain"
+    team.merge(story(*ENDED[:-1], after=began.handoff))
+    assert ids(team.state.unfinished_of(TEAM, first)) == [1, 3]
+    team.merge(*(story(*ENDED, after=told.handoff) for told in others.values()))
+    assert team.state.unfinished_of(TEAM, first) == []
+
+
 # --- writing behind -----------------------------------------------------------------------------
 
 

@@ -87,14 +87,14 @@ class Stub:
 
     def __init__(
         self,
-        *,
         recipient: str,
         origin: str,
         correlation_id: str,
-        process: str | None,
-        due_at: int | None,
-        rank: int | None,
-        ended: bool,
+        *,
+        process: str | None = None,
+        due_at: int | None = None,
+        rank: int | None = None,
+        ended: bool = True,
     ) -> None:
         self.recipient = recipient
         self.origin = origin
@@ -174,6 +174,7 @@ class State:
         """What has no outcome yet, by recipient."""
         self._held: dict[Key, dict[str, None]] = {}
         self._chains: dict[Key, set[str]] = {}
+        """What has no outcome yet, by correlation; but for what began it, which has its id."""
 
     # --- handoffs ---
 
@@ -425,10 +426,11 @@ class State:
 
     def unfinished_of(self, team: str, correlation_id: str) -> list[Key]:
         """Return what has no outcome yet of a chain, in the order of ids."""
-        return [
-            (team, handoff_id)
-            for handoff_id in sorted(self._chains.get((team, correlation_id), ()))
-        ]
+        found = sorted(self._chains.get((team, correlation_id), ()))
+        first = self._stubs.get((team, correlation_id))
+        if first is not None and not first.ended and first.correlation_id == correlation_id:
+            insort(found, correlation_id)
+        return [(team, handoff_id) for handoff_id in found]
 
     def due(self, now: int, limit: int) -> list[Key]:
         """Return what came due at or before `now`, oldest first."""
@@ -475,15 +477,7 @@ class State:
                 self._unindex(key)
             return
         if stub is None:
-            stub = self._stubs[key] = Stub(
-                recipient=recipient,
-                origin=origin,
-                correlation_id=correlation_id,
-                process=None,
-                due_at=None,
-                rank=None,
-                ended=True,
-            )
+            stub = self._stubs[key] = Stub(recipient, origin, correlation_id)
         team, handoff_id = key
         moved = stub.recipient != recipient
         if stub.ended != ended or (moved and not ended):
@@ -491,7 +485,8 @@ class State:
                 self._drop_unfinished(team, handoff_id, stub)
             if not ended:
                 self._recipients.setdefault((team, recipient), {})[handoff_id] = None
-                self._chains.setdefault((team, correlation_id), set()).add(handoff_id)
+                if correlation_id != handoff_id:
+                    self._chains.setdefault((team, correlation_id), set()).add(handoff_id)
             stub.ended = ended
         stub.recipient = recipient
         if stub.process != process:
@@ -503,7 +498,10 @@ class State:
         if moved or stub.rank != rank:
             stub.rank = rank
             if rank is not None:
-                self._queues.setdefault((team, recipient), _Queue()).add(rank, handoff_id)
+                queue = self._queues.get((team, recipient))
+                if queue is None:
+                    queue = self._queues[team, recipient] = _Queue()
+                queue.add(rank, handoff_id)
         if stub.due_at != due_at:
             stub.due_at = due_at
             if due_at is not None:
@@ -527,8 +525,8 @@ class State:
 
     def _drop_unfinished(self, team: str, handoff_id: str, stub: Stub) -> None:
         _discard(self._recipients, (team, stub.recipient), handoff_id)
-        chain = self._chains.get((team, stub.correlation_id))
-        if chain is not None:
+        if stub.correlation_id != handoff_id:
+            chain = self._chains[team, stub.correlation_id]
             chain.discard(handoff_id)
             if not chain:
                 del self._chains[team, stub.correlation_id]
