@@ -31,6 +31,8 @@ INTEGER_MAX: Final = 2**63 - 1
 _INTEGER_DIGITS_SAFE: Final = 18
 """So many digits always fit."""
 _QUERY_FIELDS_MAX: Final = 64
+_QUERY_BYTES_KEPT: Final = 128
+"""Longer ones are not asked often."""
 _SHOWN_CHARS_MAX: Final = 200
 """How much of what the caller sent a problem repeats."""
 
@@ -50,7 +52,12 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
     most = limits.json_levels_max + 1  # the object itself, and the levels of each of its fields
     if _brackets(data) > most and _deeper(data, most):
         raise _too_deep(_deep_field(data, most), limits.json_levels_max)
-    value, plain = _decode(data, kind, object)  # which also looks into fields that `kind` keeps raw
+    hook = float if canonical.has_extremes(data) else None
+    try:
+        value: T = _decoder(kind, hook).decode(data)
+        plain = _decoder(object, hook).decode(data)  # also looks into fields that `kind` keeps raw
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _why(error, kind, data) from None
     if not _is_plain(data, plain):
         problem = examine(data)
         if problem is not None:
@@ -87,8 +94,11 @@ def peek(data: bytes, kind: type[T], limits: Limits) -> T:
         InvalidRequestError: it is no JSON, or one of these fields is wrong.
         TooLargeError: a field of it nests too deep to be passed over.
     """
+    hook = float if canonical.has_extremes(data) else None
     try:
-        return _decode(data, kind)[0]
+        return _decoder(kind, hook).decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _why(error, kind, data) from None
     except RecursionError:
         path = _deep_field(data, limits.json_levels_max + 1)
         raise _too_deep(path, limits.json_levels_max) from None
@@ -100,6 +110,10 @@ def decode_query(query: bytes, kind: type[T]) -> T:
     Raises:
         InvalidRequestError: it is none; `errors` says where.
     """
+    return (_read_query_once if len(query) <= _QUERY_BYTES_KEPT else _read_query)(query, kind)
+
+
+def _read_query(query: bytes, kind: type[T]) -> T:
     try:
         pairs = parse_qsl(
             query.decode("ascii"),
@@ -127,6 +141,10 @@ def decode_query(query: bytes, kind: type[T]) -> T:
     return request
 
 
+_read_query_once: Final = functools.lru_cache(maxsize=1_024)(_read_query)
+"""For the same few that are asked over and over. What they are read as is frozen."""
+
+
 def encode_strict(fields: Mapping[str, Any]) -> bytes:
     """Return the JSON object that a caller in this process means by `fields`.
 
@@ -145,22 +163,20 @@ def encode_strict(fields: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _decode(data: bytes, *kinds: type[Any]) -> list[Any]:
-    """Return `data` as each of `kinds`. The first is what is asked for."""
-    hook = float if canonical.has_extremes(data) else None
-    try:
-        return [_decoder(kind, hook).decode(data) for kind in kinds]
-    except msgspec.ValidationError as error:
-        raise _invalid(_explain(str(error), kinds[0], data)) from None
-    except msgspec.DecodeError as error:
-        raise _invalid(Problem(path="", message=str(error))) from None
-    except UnicodeDecodeError:
-        raise _invalid(Problem(path="", message="the text is not valid UTF-8")) from None
-
-
 @functools.cache
 def _decoder(kind: type[Any], float_hook: type[float] | None) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, float_hook=float_hook)
+
+
+def _why(
+    error: msgspec.DecodeError | UnicodeDecodeError, kind: type[Any], data: bytes
+) -> InvalidRequestError:
+    """Return what is wrong with `data`, which is no `kind`."""
+    if isinstance(error, msgspec.ValidationError):
+        return _invalid(_explain(str(error), kind, data))
+    not_text = isinstance(error, UnicodeDecodeError)
+    message = "the text is not valid UTF-8" if not_text else str(error)
+    return _invalid(Problem(path="", message=message))
 
 
 def _invalid(problem: Problem) -> InvalidRequestError:
