@@ -52,6 +52,8 @@ class Visitor:
         self._whole = whole
         self._take: Callable[[Whole], bool] | None = getattr(application, "take_exchange", None)
         self._headers = {"host": "127.0.0.1:6377", **(headers or {})}
+        self.remembered: Any = None
+        """What the application remembers of this visitor's connection."""
 
     def with_headers(self, **headers: str) -> "Visitor":
         """Return the same visitor with further headers; `_` stands for `-`."""
@@ -89,7 +91,7 @@ class Visitor:
         exchange = Exchange(pieces)
         whole = None
         if self._whole and isinstance(body, bytes) and _is_all(body, scope):
-            whole = Whole(scope, body, exchange)
+            whole = Whole(self, scope, body, exchange)
         if whole is None or self._take is None or not self._take(whole):
             exchange.begin(self._application(scope, exchange.receive, exchange.send))
         try:
@@ -219,7 +221,7 @@ class Exchange:
 class Whole(asgi.Exchange):
     """A request that is given to the application whole."""
 
-    def __init__(self, scope: Scope, body: bytes, exchange: Exchange) -> None:
+    def __init__(self, visitor: Visitor, scope: Scope, body: bytes, exchange: Exchange) -> None:
         super().__init__(
             scope["method"],
             scope["raw_path"],
@@ -228,8 +230,18 @@ class Whole(asgi.Exchange):
             body,
             address=scope["client"][0],
         )
+        self._visitor = visitor
         self._exchange: Exchange | None = exchange
         exchange.left = self._leave
+
+    @property
+    def remembered(self) -> Any:
+        """What the application remembered of the visitor."""
+        return self._visitor.remembered
+
+    def remember(self, what: Any) -> None:
+        """Have it found by the visitor's later requests: they come over one connection."""
+        self._visitor.remembered = what
 
     def prove(self, team: str, agent: str) -> None:
         """Hear whose token it carried."""

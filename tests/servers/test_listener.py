@@ -10,13 +10,14 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from nodrop.app import listening
 from nodrop.model.errors import UnavailableError
 from nodrop.model.limits import DEFAULT
-from nodrop.protocol.requests import Offer
+from nodrop.protocol.requests import Cancel, Offer, RevokeToken
 from nodrop.relay.relay import Relay
 from nodrop.servers.http.door import HTTPDoor
 from nodrop.servers.listener.connections import Connections
@@ -316,3 +317,59 @@ async def test_what_is_no_http_behind_a_request_that_waits_ends_its_wait(
         status, headers, problem = await client.answer()
         assert (status, headers["connection"]) == (400, "close")
         assert problem["code"] == "invalid_request"
+
+
+@pytest.mark.usefixtures("without_asgi")
+async def test_who_asks_is_known_by_each_request_and_not_by_its_connection(relay: Relay) -> None:
+    operator = await relay.authenticate("token-me")
+    mine = await relay.authenticate("token-code_agent")
+    offer = asked("POST", "/v1/handoffs", OFFER)
+    others = offer.replace(b"token-code_agent", b"token-inbox_monitor")
+    assert mine.token_id is not None
+    async with listening(relay) as url, connected(url) as client:
+        for request, sender in (
+            (offer, "code_agent"),
+            (offer, "code_agent"),
+            (others, "inbox_monitor"),
+            (offer, "code_agent"),
+        ):
+            client.writer.write(request)
+            status, _, answer = await client.answer()
+            assert (status, answer["handoff"]["from"]) == (201, sender)
+        revoking = RevokeToken(token_id=mine.token_id)
+        await relay.call(operator, "revoke_token", revoking, name=mine.token_id)
+        for request, expected in ((offer, 401), (others, 201)):
+            client.writer.write(request)
+            status, headers, _ = await client.answer()
+            assert (status, headers.get("www-authenticate")) == (
+                expected,
+                "bearer" if expected == 401 else None,
+            )
+
+
+async def test_a_connection_is_idle_since_its_last_answer_and_not_while_it_waits(
+    relay: Relay, somebody_waits: Callable[[int], Awaitable[None]]
+) -> None:
+    soon = replace(DEFAULT, keep_alive_ms=50, keep_alive_unproven_ms=50)
+    async with (
+        listen(
+            HTTPDoor(relay),
+            host="127.0.0.1",
+            port=0,
+            frame_bytes_max=DEFAULT.frame_bytes_max,
+            connections=Connections(soon),
+        ) as url,
+        connected(url) as client,
+        connected(url) as other,
+    ):
+        client.writer.write(asked("POST", "/v1/handoffs", OFFER))
+        handoff = (await client.answer())[2]["handoff"]["id"]
+        client.writer.write(asked("GET", f"/v1/handoffs/{handoff}?wait=29&until=finished"))
+        await somebody_waits(29_000)
+        other.writer.write(asked("GET", "/v1/handoffs/nowhere"))
+        assert (await other.answer())[0] == 404
+        assert await other.reader.read() == b"", "idle since after the other began to wait"
+        sender = await relay.authenticate("token-code_agent")
+        await relay.call(sender, "cancel", Cancel(), reference=handoff)
+        assert (await client.answer())[2]["handoff"]["state"] == "cancelled"
+        assert await client.reader.read() == b""

@@ -81,6 +81,15 @@ class Exchange(ABC):
         self.ended: Callable[[int], None] = _nothing
         """Called with the status of the answer; 0: the client left before."""
 
+    @property
+    @abstractmethod
+    def remembered(self) -> Any:
+        """What was remembered of an earlier request over the same connection; None: nothing."""
+
+    @abstractmethod
+    def remember(self, what: Any) -> None:
+        """Have it found by later requests over the same connection, in place of what was before."""
+
     @abstractmethod
     def prove(self, team: str, agent: str) -> None:
         """Tell the listener whose valid token the request carried.

@@ -34,6 +34,7 @@ class Route:
         fields = operation.request.__struct_fields__
         self.named: Final = "{name}" in operation.path
         self.about_handoff: Final = operation.about_handoff
+        self.changes: Final = operation.changes
         self.signs: Final = operation.name in signatures.SIGNABLE
         self.parks: Final = "wait" in fields
         """Whether its answer may take as long as the caller is willing to wait."""
@@ -193,7 +194,8 @@ def find(path: str) -> Found:
     Raises:
         NotFoundError: nothing.
     """
-    node, blanks = _TREE, dict[str, Any]()
+    node = _TREE
+    blanks: dict[str, str] = {}
     for segment in path.split("/"):
         following = node.below.get(segment)
         if following is None:

@@ -19,7 +19,7 @@ from nodrop.servers.http.answers import SMALL_BYTES, encode, headers_of, refusin
 class Direct(Asking):
     """An operation that is asked for, and answered, without ASGI."""
 
-    __slots__ = ("_exchange", "_relay", "_status", "_unwatch", "waits")
+    __slots__ = ("_exchange", "_relay", "_status", "_unwatch", "_waiting", "waits")
 
     def __init__(
         self,
@@ -38,18 +38,18 @@ class Direct(Asking):
         self._exchange = exchange
         self._status = route.operation.status
         self.waits: Final = bool(route.parks and getattr(request, "wait", 0))
-        self._unwatch: Callable[[], None] = _nothing
+        self._unwatch: Callable[[], None] | None = None
+        self._waiting: set[Direct] | None = None
         exchange.left = self._leave
 
-    def watch(self, ended: "Callable[[Direct], None]") -> None:
-        """Wait for no longer than the credential is good; `ended` is called when this is over."""
-        unwatch = self._relay.on_revoked(self.caller, partial(self.give_up, UnauthenticatedError()))
+    def watch(self, waiting: "set[Direct]") -> None:
+        """Be one of those that wait, for no longer than the credential is good."""
+        waiting.add(self)
+        self._waiting = waiting
+        self._unwatch = self._relay.on_revoked(self.caller, self._shut_out)
 
-        def stop() -> None:
-            unwatch()
-            ended(self)
-
-        self._unwatch = stop
+    def _shut_out(self) -> None:
+        self.give_up(UnauthenticatedError())
 
     def give_up(self, error: NodropError) -> None:
         """Wait no longer."""
@@ -91,8 +91,14 @@ class Direct(Asking):
 
     def end(self) -> None:
         """Let go: it was answered, or given up."""
-        self._unwatch()
-        self._unwatch = self._exchange.left = _nothing  # they hold this, which could not be freed
+        # What is let go of holds this, which could not be freed.
+        self._exchange.left = _nothing
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+        if self._waiting is not None:
+            self._waiting.discard(self)
+            self._waiting = None
 
 
 def _nothing() -> None: ...

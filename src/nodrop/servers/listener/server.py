@@ -4,6 +4,7 @@ Serves whatever ASGI application it is given and knows none of the doors.
 """
 
 import asyncio
+import functools
 import logging
 import socket
 import ssl
@@ -285,6 +286,12 @@ class _Http(HttpToolsProtocol):
         """Of a request that may be answered without ASGI, should all of it have come."""
         self.exchange: _Exchange | None = None
         """The request that is being answered without ASGI."""
+        self.remembered: Any = None
+        """What the application remembers of this connection."""
+        self._idle_since: float | None = None
+        """When the last request was answered; None: something came since."""
+        self._idling: asyncio.TimerHandle | None = None
+        """Looks whether the connection is idle for too long; not set anew for each request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Expect a request."""
@@ -297,12 +304,13 @@ class _Http(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""
         self._expect_no_more()
+        self._idle_no_more()
         self._open.lost(self.transport)
         if self.exchange is not None:
             self.exchange.leave()
         super().connection_lost(exc)
         # Both hold this connection: it would not be freed without the collector.
-        self.cycle = None
+        self.cycle = self.remembered = None
         self.pipeline.clear()
         self.config.lost.set()
 
@@ -310,6 +318,7 @@ class _Http(HttpToolsProtocol):
         """Take what came, as long as it becomes something."""
         if self._parting:
             return
+        self._idle_since = None
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > _HEAD_BYTES_MAX and not self._parting:
@@ -393,41 +402,57 @@ class _Http(HttpToolsProtocol):
             return
         self._expect_no_more()
         if self._body is not None:
-            if self._take(bytes(self._body)):
+            before, take = self.cycle, self.config.take
+            self.cycle = self.exchange = exchange = _Exchange(self, bytes(self._body))
+            if take is not None and take(exchange):
                 self._body = None
                 return
+            self.cycle, self.exchange = before, None
             self._begin_asgi()
         super().on_message_complete()
-
-    def _take(self, body: bytes) -> bool:
-        """Have a request answered without ASGI; False: that cannot be done with this one."""
-        exchange = _Exchange(self, body)
-        before, self.cycle = self.cycle, exchange
-        self.exchange = exchange
-        if self.config.take is not None and self.config.take(exchange):
-            return True
-        self.cycle, self.exchange = before, None
-        return False
 
     def on_response_complete(self) -> None:
         """End an answer. Who is answered before having said everything is not listened to long."""
         self._open.end(self.transport)
-        if self._open.proven(self.transport):
-            self.timeout_keep_alive = self._open.keep_alive_seconds
-        else:
-            self.timeout_keep_alive = self._open.keep_alive_unproven_seconds
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._idle_since = self.loop.time()
+                if self._idling is None:
+                    self._look_if_idle()
         cycle = self.cycle
         if cycle.response_complete and cycle.more_body and not self._parting:
             self._expect(self._patience.parting_seconds, self.transport.close)
+
+    def _look_if_idle(self) -> None:
+        """Close the connection if nothing came for too long, or look again when that may be so."""
+        self._idling = None
+        if self._idle_since is None or self.transport.is_closing():
+            return
+        proven = self._open.proven(self.transport)
+        most = self._open.keep_alive_seconds if proven else self._open.keep_alive_unproven_seconds
+        left = self._idle_since + most - self.loop.time()
+        if left > 0:
+            self._idling = self.loop.call_later(left, self._look_if_idle)
+        else:
+            self.transport.close()
+
+    def _idle_no_more(self) -> None:
+        if self._idling is not None:
+            self._idling.cancel()
+            self._idling = None
 
     def handle_websocket_upgrade(self) -> None:
         """Go on as a WebSocket, unless its head was refused."""
         if not self._parting:
             super().handle_websocket_upgrade()
             # As at the end of a connection: a request before this one would hold it.
+            self._idle_no_more()
             self.parser = None
-            self.cycle = None  # as before the first request
+            self.cycle = self.remembered = None  # as before the first request
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -519,6 +544,14 @@ class _Exchange(Exchange):
     def response_started(self) -> bool:
         return self.response_complete
 
+    @property
+    def remembered(self) -> Any:
+        return None if self._protocol is None else self._protocol.remembered
+
+    def remember(self, what: Any) -> None:
+        if self._protocol is not None:
+            self._protocol.remembered = what
+
     def prove(self, team: str, agent: str) -> None:
         if self._protocol is not None:
             self._protocol.config.open_connections.prove(self._protocol.transport, team, agent)
@@ -527,13 +560,10 @@ class _Exchange(Exchange):
         protocol = self._end()
         if protocol is None:
             return
-        head = [STATUS_LINE[status]]
-        for name, value in (*protocol.server_state.default_headers, *headers):
-            head += (name, b": ", value, b"\r\n")
-        if not self.keep_alive:
-            head.append(b"connection: close\r\n")
+        also = (*protocol.server_state.default_headers, *headers)
+        head = _lines(also if self.keep_alive else (*also, _CLOSE))
         protocol.transport.write(
-            b"%bcontent-length: %d\r\n\r\n%b" % (b"".join(head), len(body), body)
+            b"%b%bcontent-length: %d\r\n\r\n%b" % (STATUS_LINE[status], head, len(body), body)
         )
         self.response_complete = True
         if not self.keep_alive:
@@ -576,6 +606,15 @@ class _Exchange(Exchange):
             protocol.exchange = None
             self.body = b""
         return protocol
+
+
+_CLOSE: Final[Header] = (b"connection", b"close")
+
+
+@functools.lru_cache(maxsize=64)  # there are few that differ while the date is the same
+def _lines(headers: tuple[Header, ...]) -> bytes:
+    """Return headers as they are sent."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 class _Parting:
