@@ -10,7 +10,7 @@ import msgspec
 from nodrop.client import cursor
 from nodrop.client.cursor import Cursor
 from nodrop.client.dead_letter import DeadLetter
-from nodrop.client.durations import Due, Duration, Wait, spelled_given, spelled_if
+from nodrop.client.durations import Due, Duration, Wait, spelled, spelled_if
 from nodrop.client.group import Answers, Group
 from nodrop.client.handoff import Handoff
 from nodrop.client.inbox import Inbox, Item
@@ -19,7 +19,7 @@ from nodrop.client.talk import Message, Said
 from nodrop.client.trace import Trace
 from nodrop.client.tracing import current_traceparent
 from nodrop.client.transports.calls import Calls
-from nodrop.client.values import fields_of, given, given_plain, listed, plain, require
+from nodrop.client.values import fields_of, given, listed, plain, require
 from nodrop.client.working.hints import shape
 from nodrop.model.errors import CursorUnknownError
 from nodrop.protocol.decoding import encode_strict
@@ -28,6 +28,13 @@ FOLLOW_WAIT_SECONDS: Final = 30.0
 """How long one request of `follow_log` waits for the next entry."""
 FLUSH_SECONDS_MAX: Final = 5.0
 """How long closing waits for the relay to hear of what is settled; it asks again otherwise."""
+
+_TIMES: Final = ("accept_within", "update_every", "deadline", "timeout")
+_ANY_VALUES: Final = (
+    *("payload", "backoff", "escalation", "then"),
+    *("observations", "parameters", "covariates", "metadata"),
+)
+"""The fields of an offer that hold values of the caller's own."""
 
 _LOG: Final = logging.getLogger("nodrop.client")
 
@@ -75,37 +82,40 @@ class Client(Calls):
         Raises:
             NodropError: the relay refused it; `code` says why, `next_step` what to do.
         """
-        fields = given(
-            to=to,
-            capability=capability,
-            trigger=trigger,
-            title=title,
-            priority=priority,
-            expected_outcome=expected_outcome,
-            attempts_max=attempts_max,
-            watchers=None if watchers is None else listed(watchers, "watchers"),
-            correlation_id=correlation_id,
-            parent_id=parent_id,
-            idempotency_key=idempotency_key,
-            traceparent=traceparent or current_traceparent(),
-            **{"from": from_},
-        )
-        fields |= spelled_given(
-            accept_within=accept_within,
-            update_every=update_every,
-            deadline=deadline,
-            timeout=timeout,
-        )
-        fields |= given_plain(
-            payload=payload,
-            backoff=backoff,
-            escalation=escalation,
-            then=then,
-            observations=observations,
-            parameters=parameters,
-            covariates=covariates,
-            metadata=metadata,
-        )
+        said: dict[str, Any] = {
+            "to": to,
+            "capability": capability,
+            "trigger": trigger,
+            "title": title,
+            "payload": payload,
+            "priority": priority,
+            "expected_outcome": expected_outcome,
+            "accept_within": accept_within,
+            "update_every": update_every,
+            "deadline": deadline,
+            "timeout": timeout,
+            "attempts_max": attempts_max,
+            "backoff": backoff,
+            "escalation": escalation,
+            "then": then,
+            "watchers": None if watchers is None else listed(watchers, "watchers"),
+            "correlation_id": correlation_id,
+            "parent_id": parent_id,
+            "idempotency_key": idempotency_key,
+            "traceparent": traceparent or current_traceparent(),
+            "observations": observations,
+            "parameters": parameters,
+            "covariates": covariates,
+            "metadata": metadata,
+            "from": from_,
+        }
+        fields = {name: value for name, value in said.items() if value is not None}
+        for name in _TIMES:
+            if name in fields:
+                fields[name] = spelled(fields[name])
+        for name in _ANY_VALUES:
+            if name in fields:
+                fields[name] = plain(fields[name], name)
         if contract is not None:
             require("contract", contract, Contract, "what `contract` returned")
             fields = {**contract.terms, **fields}

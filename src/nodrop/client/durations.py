@@ -34,11 +34,6 @@ def spelled_if(when: Due | None) -> str | int | float | None:
     return None if when is None else spelled(when)
 
 
-def spelled_given(**times: Due | None) -> dict[str, str | int | float]:
-    """Return the times that were said, as they go over the wire."""
-    return {name: spelled(when) for name, when in times.items() if when is not None}
-
-
 def seconds(duration: Duration) -> float:
     """Return `duration` in seconds.
 

@@ -39,11 +39,6 @@ def given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def given_plain(**fields: Any) -> dict[str, Any]:
-    """Return the fields that are not None, in the terms of JSON; see `plain`."""
-    return {name: plain(value, name) for name, value in fields.items() if value is not None}
-
-
 def listed(words: Iterable[str], path: str) -> list[str]:
     """Return `words` as a list. A text alone is one of them, not a row of letters.
 

@@ -55,15 +55,15 @@ class _Call(Asking):
 
     def __init__(
         self,
-        caller: Caller,
+        transport: "InProcessTransport",
         operation: str,
         request: Request,
         *,
-        reference: str | None,
+        reference: str | None = None,
         quiet: bool = False,
     ) -> None:
-        super().__init__(caller, operation, request, reference, quiet=quiet)
-        self.answer: asyncio.Future[View] = asyncio.get_running_loop().create_future()
+        super().__init__(transport.caller, operation, request, reference, quiet=quiet)
+        self.answer: asyncio.Future[View] = transport.create_future()
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
@@ -82,7 +82,7 @@ class _Offer(_Call):
     __slots__ = ("_transport", "followed")
 
     def __init__(self, transport: "InProcessTransport", operation: str, request: Request) -> None:
-        super().__init__(transport.caller, operation, request, reference=None)
+        super().__init__(transport, operation, request)
         self._transport = transport
         self.followed: Followed | None = None
         """The outcome, once the offer is stored; None: it has to be asked for."""
@@ -133,7 +133,7 @@ class _Quiet(Asking):
     def done(self) -> "asyncio.Future[None]":
         """Return what is done when it is durable, or was refused."""
         if self._done is None:
-            self._done = asyncio.get_running_loop().create_future()
+            self._done = self._transport.create_future()
         return self._done
 
     def _end(self) -> None:
@@ -155,6 +155,9 @@ class InProcessTransport:
         self._relay = relay
         self.caller = caller
         self._on_close = on_close
+        self.create_future: Callable[[], asyncio.Future[Any]] = (
+            asyncio.get_running_loop().create_future
+        )
         self._waiting: set[asyncio.Task[Reply]] = set()
         self.followed: set[_Offer] = set()
         """Offers whose outcomes are still to come."""
@@ -205,7 +208,7 @@ class InProcessTransport:
         """Return the answer as the relay gives it."""
         request, name = self._read(operation, fields, handoff, name)
         if operation in _AT_ONCE:
-            call = _Call(self.caller, operation, request, reference=handoff, quiet=quiet)
+            call = _Call(self, operation, request, reference=handoff, quiet=quiet)
             return await self._answered(call)
         call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)

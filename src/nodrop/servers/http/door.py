@@ -234,8 +234,13 @@ class HTTPDoor:
         request = route.from_body(
             body, name=found.name, command_id=_command_id(headers), limits=self._relay.limits
         )
-        if isinstance(request, Offer | OfferGroup) and request.traceparent is None:
-            return replace(request, traceparent=_traceparent(headers))
+        context = _traceparent(headers)
+        if (
+            context is not None
+            and isinstance(request, Offer | OfferGroup)
+            and request.traceparent is None
+        ):
+            return replace(request, traceparent=context)
         return request
 
     async def _caller(
@@ -282,7 +287,7 @@ def _command_id(headers: Headers) -> str | None:
 def _traceparent(headers: Headers) -> str | None:
     """Return where in a trace the caller is. What is no such place is not the caller's fault."""
     context = headers.get(b"traceparent", b"").decode("latin-1")
-    return context if is_traceparent(context) else None
+    return context if context and is_traceparent(context) else None
 
 
 def _allow(found: routes.Found) -> Header:
