@@ -111,7 +111,8 @@ class Engine:
         ):
             raise QueueFullError(f"{waiting} commands of {job.by[1]} wait for a commit")
         queue.append(job)
-        self.wake.set()
+        if queue.count == 1:  # with others in the queue, the loop was woken for them
+            self.wake.set()
 
     def join(self, taker: Taker, *, free: int) -> None:
         """Let a connection wait for work."""

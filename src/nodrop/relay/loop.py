@@ -182,6 +182,7 @@ class Loop:
                 log.exception("a commit failed")
                 error = StoreUnavailableError()
             self._refuse(jobs, error)
+            self._engine.leases.doubt()
             # Nothing of it may be believed. Whoever waited for work or was to be looked after still
             # is, though not at once: a full disk stays full for a while.
             self._engine.takers.recheck()
@@ -256,9 +257,10 @@ class Loop:
             self._engine.takers.served(taker, handoffs)
         self._following.committed([row.handoff for row in changes.rows])
         self._flush()
+        alone = self._catch_up is None
         if due:
-            await self._timers.read_on(now, alone=self._catch_up is None)
-        self._timers.note(silent, batch, changes)
+            await self._timers.read_on(now, alone=alone)
+        self._timers.note(silent, batch, changes, alone=alone)
         if changes.entries:
             self._committed(
                 Committed(
@@ -341,16 +343,11 @@ class Loop:
         self, batch: Batch, changed: Iterable[tuple[Handoff | None, Handoff]]
     ) -> None:
         """Record that an outcome is sent, in the commit of the outcome, where somebody waits."""
+        around = self._engine.surroundings()
         for _, handoff in changed:
             if (
                 handoff.outcome is not None
                 and handoff.settled_at is None
                 and self._following.is_awaited(handoff)
             ):
-                batch.apply(
-                    handoff.team,
-                    handoff.id,
-                    _DELIVERED,
-                    by=RELAY,
-                    around=self._engine.surroundings(),
-                )
+                batch.apply(handoff.team, handoff.id, _DELIVERED, by=RELAY, around=around)

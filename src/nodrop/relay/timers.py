@@ -151,9 +151,13 @@ class Timers:
             later_by = took + min(took, _REST_MS_MAX)
         await self._engine.agenda.read_on(now, later_by=later_by)
 
-    def note(self, silent: Sequence[Process], batch: Batch, changes: Changes) -> None:
+    def note(
+        self, silent: Sequence[Process], batch: Batch, changes: Changes, *, alone: bool
+    ) -> None:
         """Know when each process must be looked after again, and the earliest due time."""
         leases, agenda = self._engine.leases, self._engine.agenda
+        if alone:
+            leases.kept(changes.processes)
         for team, process in changes.processes_gone:
             leases.forget(team, process)
         for process in silent:

@@ -137,9 +137,7 @@ class Deliveries:
 
     def _begin_serving(self, batch: Batch, taker: Taker) -> None:
         """Keep the process of a consumer, and what it asked for, with what it is given."""
-        if taker.heartbeat_ms is not None and not batch.sees(
-            taker.team, taker.process, heartbeat_ms=taker.heartbeat_ms
-        ):
+        if taker.heartbeat_ms is not None and not self._is_kept(batch, taker, taker.heartbeat_ms):
             # To be delivered to is no sign of life: what else the process holds is not kept by it.
             known = self._engine.leases.get(taker.team, taker.process)
             process = Process(
@@ -152,3 +150,11 @@ class Deliveries:
             batch.see(self._engine.leases.see(process))
         if taker.command_id is not None and taker.request is not None:
             batch.requests[taker.team, taker.agent, taker.command_id] = taker.request
+
+    def _is_kept(self, batch: Batch, taker: Taker, heartbeat_ms: int) -> bool:
+        """Whether the store has the process of a consumer, or will have it with this batch."""
+        team, process = taker.team, taker.process
+        if batch.sees(team, process, heartbeat_ms=heartbeat_ms):
+            return True
+        kept = self._engine.leases.is_kept(team, process, heartbeat_ms=heartbeat_ms)
+        return kept and (team, process) not in batch.processes_gone

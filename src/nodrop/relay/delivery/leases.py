@@ -25,6 +25,8 @@ class Leases:
         self._now = 0
         """As of the last commit."""
         self._processes: dict[Key, Process] = {}
+        self._kept: dict[Key, int] = {}
+        """The heartbeat of each process as the store has it, where no other engine writes there."""
         self._look_at: dict[Key, int] = {}
         self._checks: list[tuple[int, Key]] = []
         """Everything in `_look_at`, earliest first, among times that no longer count."""
@@ -72,7 +74,24 @@ class Leases:
     def forget(self, team: str, process: str) -> None:
         """Drop a process that is gone and holds nothing."""
         self._processes.pop((team, process), None)
+        self._kept.pop((team, process), None)
         self._look_at.pop((team, process), None)
+
+    def kept(self, processes: Iterable[Process]) -> None:
+        """Know that the store has these, and that only this engine can drop them from it."""
+        for process in processes:
+            self._kept[process.team, process.id] = process.heartbeat_ms
+
+    def is_kept(self, team: str, process: str, *, heartbeat_ms: int) -> bool:
+        """Whether a process is known, looked after at least as often as that, and kept so."""
+        known = self._processes.get((team, process))
+        if known is None or known.heartbeat_ms > heartbeat_ms:
+            return False
+        return self._kept.get((team, process)) == known.heartbeat_ms
+
+    def doubt(self) -> None:
+        """Know no longer what the store has: a commit failed, and may have been kept all the same."""
+        self._kept.clear()
 
     def until(self, handoff: Handoff) -> int | None:
         """Return when the process that holds `handoff` loses it; None where no lease runs."""
