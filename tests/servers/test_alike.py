@@ -52,7 +52,7 @@ def over_websocket(requester: Visitor) -> Ask:
 
 
 @pytest.fixture
-def in_process(relay: Relay) -> AskInProcess:
+async def in_process(relay: Relay) -> AskInProcess:
     transport = InProcessTransport(relay, Caller(team="default", agent="inbox_monitor"))
 
     async def ask(operation: str, fields: dict[str, Any], handoff: str | None) -> Told:

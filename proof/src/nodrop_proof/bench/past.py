@@ -105,7 +105,9 @@ class Fill:
             few = min(_TOGETHER, count - self.count)
             first = self._now_ms - (of - self.count) * _APART_MS
             work = Work(self._state)
-            work.add(self._copying.changes(first, few))
+            changes = self._copying.changes(first, few)
+            work.begin(changes.rows)
+            work.add(changes)
             self._database.write(work.commit())
             work.merge()
             self.count += few
