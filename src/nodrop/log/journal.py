@@ -7,6 +7,7 @@ into inboxes is kept with it: later versions of Nodrop may decide otherwise abou
 must not about old ones.
 """
 
+from binascii import hexlify
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -14,7 +15,7 @@ import msgspec
 
 from nodrop.log.port import LARGE_BODY_BYTES, LogPage, Mail
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, Line, chain, salted_digest
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, salted_digest, sealed
 
 _HASH_BYTES: Final = 32
 _ENTRY: Final = msgspec.json.Decoder(Entry)
@@ -73,8 +74,9 @@ def pack(
     team: str, drafts: Sequence[Draft], mail: Sequence[tuple[str, Mail]], head: Head
 ) -> Packed:
     """Chain `drafts` of one team to `head`; `mail` is (reader, item), in their order."""
-    seq = head.seq
-    lines: list[Line] = []
+    seq, prev_hash = head.seq, head.hash.encode()
+    lines: list[bytes] = []
+    hashes: list[bytes] = []
     small: list[PackedBody] = []
     large: list[PackedBody] = []
     for draft in drafts:
@@ -84,22 +86,10 @@ def pack(
             digest = salted_digest(draft.salt, body)
             kept = PackedBody(seq, draft.salt, body)
             (large if len(body) > LARGE_BODY_BYTES else small).append(kept)
-        lines.append(
-            Line(
-                draft.actor,
-                draft.at,
-                digest,
-                draft.command_id,
-                draft.correlation_id,
-                draft.data,
-                draft.handoff_id,
-                seq,
-                team,
-                draft.type,
-                draft.version,
-            )
-        )
-    entries, hashes = chain(lines, head.hash)
+        line, own = sealed(draft, seq, digest, prev_hash)
+        lines.append(line)
+        hashes.append(own)
+        prev_hash = hexlify(own)
     batch = Batch(
         team=team,
         last_seq=seq,
@@ -108,12 +98,12 @@ def pack(
         last_at=drafts[-1].at,
         types=_types({draft.type for draft in drafts}),
         prev_hash=bytes.fromhex(head.hash),
-        entries=b"\n".join(entries),
+        entries=b"\n".join(lines),
         hashes=b"".join(hashes),
         bodies=_PACK.encode(small) if small else b"",
         mail=_PACK.encode([Item(m.seq, reader, m.kind) for reader, m in mail]) if mail else b"",
     )
-    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=hashes[-1].hex()))
+    return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev_hash.decode()))
 
 
 def entries(batch: Batch, only: Collection[int] | None = None) -> list[Entry]:

@@ -69,9 +69,7 @@ KEPT: Final = "json, applied_seq, seqs_from, seqs"
 def read_kept(row: Columns) -> Kept:
     """Return a handoff as its row has it."""
     handoff = read_handoff(row[0])
-    return Kept(
-        handoff, applied=row[1], trail=unpacked(row[3]), trail_from=row[2], asked=handoff.asked
-    )
+    return Kept(handoff, row[1], unpacked(row[3]), row[2], handoff.asked)
 
 
 STUB: Final = "recipient, origin, correlation_id, process, due_at, rank, ended_at"

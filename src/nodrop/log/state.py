@@ -32,45 +32,27 @@ _DEAD_MAX: Final = 1_000
 """Entries of an index that no longer count, before it is made anew."""
 
 
-class Kept:
+class Kept(msgspec.Struct, gc=False):
     """A handoff in memory, and the places of its entries in the log."""
 
-    __slots__ = ("applied", "asked", "handoff", "overflow", "row", "trail", "trail_from")
+    handoff: Handoff
+    applied: int
+    """The last entry that is folded into it."""
+    trail: list[int]
+    """The `seq` of each of its versions, from `trail_from` on."""
+    trail_from: int = 1
+    asked: tuple[str, ...] | None = None
+    """The recipients that its parties were written with; None: they were not."""
+    row: Row | None = None
+    """The row it is found by; None: it has not changed since it was read."""
+    overflow: Sequence[tuple[int, list[int]]] = ()
+    """Older parts of the trail that are yet to be written: (first version, places)."""
 
-    def __init__(
-        self,
-        handoff: Handoff,
-        *,
-        applied: int,
-        trail: list[int],
-        trail_from: int = 1,
-        asked: tuple[str, ...] | None = None,
-    ) -> None:
-        self.handoff = handoff
-        self.row: Row | None = None
-        """What it is found by; None: it has not changed since it was read."""
-        self.applied = applied
-        """The last entry that is folded into it."""
-        self.trail = trail
-        """The `seq` of each of its versions, from `trail_from` on."""
-        self.trail_from = trail_from
-        self.overflow: list[tuple[int, list[int]]] = []
-        """Older parts of the trail that are yet to be written: (first version, places)."""
-        self.asked = asked
-        """The recipients that its parties were written with; None: they were not."""
-
-    def follow(self, row: Row, seqs: Sequence[int]) -> None:
-        """Take over a later version."""
-        self.row = row
-        self.handoff = row.handoff
-        trail = self.trail
-        trail.extend(seqs)
-        if trail and trail[-1] > self.applied:
-            self.applied = trail[-1]
-        if len(trail) > TRAIL_MAX:
-            half = TRAIL_MAX // 2
-            self.overflow.append((self.trail_from, trail[:half]))
-            self.trail, self.trail_from = trail[half:], self.trail_from + half
+    def split(self) -> None:
+        """Keep the later half of the trail, and have the other written apart."""
+        half = TRAIL_MAX // 2
+        self.overflow = (*self.overflow, (self.trail_from, self.trail[:half]))
+        self.trail, self.trail_from = self.trail[half:], self.trail_from + half
 
     def place(self, version: int) -> int | None:
         """Return the `seq` of a version, if it is in memory."""
@@ -80,30 +62,17 @@ class Kept:
         return None
 
 
-class Stub:
-    """What an open handoff is found by."""
+class Stub(msgspec.Struct, gc=False):
+    """The values that an open handoff is found by."""
 
-    __slots__ = ("correlation_id", "due_at", "ended", "origin", "process", "rank", "recipient")
-
-    def __init__(
-        self,
-        recipient: str,
-        origin: str,
-        correlation_id: str,
-        *,
-        process: str | None = None,
-        due_at: int | None = None,
-        rank: int | None = None,
-        ended: bool = True,
-    ) -> None:
-        self.recipient = recipient
-        self.origin = origin
-        self.correlation_id = correlation_id
-        self.process = process
-        """The process that holds it."""
-        self.due_at = due_at
-        self.rank = rank
-        self.ended = ended
+    recipient: str
+    origin: str
+    correlation_id: str
+    process: str | None
+    """The process that holds it."""
+    due_at: int | None
+    rank: int | None
+    ended: bool
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,16 +168,10 @@ class State:
 
     def admit_stub(self, key: Key, stub: Stub) -> None:
         """Take in what an open handoff is found by, as its row has it."""
-        self._index(
-            key,
-            stub.recipient,
-            stub.origin,
-            stub.correlation_id,
-            stub.process,
-            stub.due_at,
-            stub.rank,
-            stub.ended,
-        )
+        if (known := self._stubs.get(key)) is not None:
+            self._unindex(key, known)
+        if stub.due_at is not None or not stub.ended:
+            self._index(key, stub)
 
     def unwritten_of(self, team: str) -> dict[str, Handoff]:
         """Return the handoffs of a team whose rows are behind, by id."""
@@ -221,7 +184,8 @@ class State:
         """Forget a handoff: there is no row of it any more."""
         self._unwritten.pop(key, None)
         self._written.pop(key, None)
-        self._unindex(key)
+        if (stub := self._stubs.get(key)) is not None:
+            self._unindex(key, stub)
         team = self.teams.get(key[0])
         if team is not None:
             team.unwritten.pop(key[1], None)
@@ -237,8 +201,8 @@ class State:
         for known in (self._unwritten, self._written):
             for key in [key for key in known if key[0] == name]:
                 del known[key]
-        for key in [key for key in self._stubs if key[0] == name]:
-            self._unindex(key)
+        for key, stub in [item for item in self._stubs.items() if item[0][0] == name]:
+            self._unindex(key, stub)
 
     def forget_closed(self, name: str, horizon: int) -> None:
         """Forget what is over and was last changed up to `horizon`: its row may be gone."""
@@ -261,24 +225,29 @@ class State:
         if kept is None:
             kept = self._written.pop(key, None)
             if kept is None:
-                kept = Kept(handoff, applied=0, trail=[])
+                kept = Kept(handoff, 0, [])
             self._unwritten[key] = kept
             team.unwritten[handoff.id] = seqs[0] if seqs else since
-        kept.follow(row, seqs)
+        kept.row = row
+        kept.handoff = handoff
+        if seqs:
+            kept.trail += seqs
+            kept.applied = max(kept.applied, seqs[-1])
+            if len(kept.trail) > TRAIL_MAX:
+                kept.split()
+        stub = self._stubs.get(key)
         if row.due_at is None:
             team.closed[handoff.id] = None
+            if handoff.outcome is not None:
+                if stub is not None:
+                    self._unindex(key, stub)
+                return
         elif team.closed:
             team.closed.pop(handoff.id, None)
-        self._index(
-            key,
-            handoff.recipient,
-            handoff.origin,
-            handoff.correlation_id,
-            handoff.process if row.held else None,
-            row.due_at,
-            row.rank,
-            handoff.outcome is not None,
-        )
+        if stub is None:
+            self._index(key, stub_of(row))
+        else:
+            self._move(key, stub, row)
 
     @staticmethod
     def deliver(team: TeamState, reader: str, item: Mail) -> None:
@@ -375,7 +344,7 @@ class State:
                 del self._unwritten[key]
                 del team.unwritten[handoff_id]
                 team.closed.pop(handoff_id, None)
-                kept.overflow = []
+                kept.overflow = ()
                 kept.asked = kept.handoff.asked
                 self._keep(key, kept)
         while team.mail and team.mail[0][1].seq <= watermark:
@@ -459,71 +428,82 @@ class State:
         stub = self._stubs.get((team, handoff_id))
         return stub is not None and stub.due_at == at
 
-    def _index(  # noqa: PLR0917  # for every handoff that changes: names would cost as much again
-        self,
-        key: Key,
-        recipient: str,
-        origin: str,
-        correlation_id: str,
-        process: str | None,
-        due_at: int | None,
-        rank: int | None,
-        ended: bool,  # noqa: FBT001  # the same
-    ) -> None:
+    def _index(self, key: Key, stub: Stub) -> None:
+        """Have a handoff found that was not."""
+        self._stubs[key] = stub
+        if not stub.ended:
+            self._add_unfinished(key, stub)
+        if stub.process is not None:
+            self._held.setdefault((key[0], stub.process), {})[key[1]] = None
+        if stub.rank is not None:
+            self._queue(key, stub.recipient, stub.rank)
+        if stub.due_at is not None:
+            self._expect(key, stub.due_at)
+
+    def _move(self, key: Key, stub: Stub, row: Row) -> None:
         """Move a handoff to where it is found from now on: only what changed is touched."""
-        stub = self._stubs.get(key)
-        if due_at is None and ended:
-            if stub is not None:
-                self._unindex(key)
-            return
-        if stub is None:
-            stub = self._stubs[key] = Stub(recipient, origin, correlation_id)
-        team, handoff_id = key
+        handoff = row.handoff
+        ended, recipient, due_at, rank = (
+            handoff.outcome is not None,
+            handoff.recipient,
+            row.due_at,
+            row.rank,
+        )
         moved = stub.recipient != recipient
         if stub.ended != ended or (moved and not ended):
             if not stub.ended:
-                self._drop_unfinished(team, handoff_id, stub)
+                self._drop_unfinished(key, stub)
+            stub.recipient, stub.ended = recipient, ended
             if not ended:
-                self._recipients.setdefault((team, recipient), {})[handoff_id] = None
-                if correlation_id != handoff_id:
-                    self._chains.setdefault((team, correlation_id), set()).add(handoff_id)
-            stub.ended = ended
+                self._add_unfinished(key, stub)
         stub.recipient = recipient
+        process = handoff.process if row.held else None
         if stub.process != process:
             if stub.process is not None:
-                _discard(self._held, (team, stub.process), handoff_id)
+                _discard(self._held, (key[0], stub.process), key[1])
             if process is not None:
-                self._held.setdefault((team, process), {})[handoff_id] = None
+                self._held.setdefault((key[0], process), {})[key[1]] = None
             stub.process = process
         if moved or stub.rank != rank:
             stub.rank = rank
             if rank is not None:
-                queue = self._queues.get((team, recipient))
-                if queue is None:
-                    queue = self._queues[team, recipient] = _Queue()
-                queue.add(rank, handoff_id)
+                self._queue(key, recipient, rank)
         if stub.due_at != due_at:
             stub.due_at = due_at
             if due_at is not None:
-                heapq.heappush(self.due_times, (due_at, team, handoff_id))
-                if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
-                    self.due_times = [
-                        (s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None
-                    ]
-                    heapq.heapify(self.due_times)
+                self._expect(key, due_at)
 
-    def _unindex(self, key: Key) -> None:
+    def _unindex(self, key: Key, stub: Stub) -> None:
         """Have a handoff found nowhere any more."""
-        stub = self._stubs.pop(key, None)
-        if stub is None:
-            return
-        team, handoff_id = key
+        del self._stubs[key]
         if stub.process is not None:
-            _discard(self._held, (team, stub.process), handoff_id)
+            _discard(self._held, (key[0], stub.process), key[1])
         if not stub.ended:
-            self._drop_unfinished(team, handoff_id, stub)
+            self._drop_unfinished(key, stub)
 
-    def _drop_unfinished(self, team: str, handoff_id: str, stub: Stub) -> None:
+    def _queue(self, key: Key, recipient: str, rank: int) -> None:
+        team, handoff_id = key
+        queue = self._queues.get((team, recipient))
+        if queue is None:
+            queue = self._queues[team, recipient] = _Queue()
+        queue.add(rank, handoff_id)
+
+    def _expect(self, key: Key, due_at: int) -> None:
+        heapq.heappush(self.due_times, (due_at, *key))
+        if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
+            self.due_times = [
+                (s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None
+            ]
+            heapq.heapify(self.due_times)
+
+    def _add_unfinished(self, key: Key, stub: Stub) -> None:
+        team, handoff_id = key
+        self._recipients.setdefault((team, stub.recipient), {})[handoff_id] = None
+        if stub.correlation_id != handoff_id:
+            self._chains.setdefault((team, stub.correlation_id), set()).add(handoff_id)
+
+    def _drop_unfinished(self, key: Key, stub: Stub) -> None:
+        team, handoff_id = key
         _discard(self._recipients, (team, stub.recipient), handoff_id)
         if stub.correlation_id != handoff_id:
             chain = self._chains[team, stub.correlation_id]
@@ -578,13 +558,13 @@ def stub_of(row: Row) -> Stub:
     """Return what a handoff is found by."""
     handoff = row.handoff
     return Stub(
-        recipient=handoff.recipient,
-        origin=handoff.origin,
-        correlation_id=handoff.correlation_id,
-        process=handoff.process if row.held else None,
-        due_at=row.due_at,
-        rank=row.rank,
-        ended=handoff.outcome is not None,
+        handoff.recipient,
+        handoff.origin,
+        handoff.correlation_id,
+        handoff.process if row.held else None,
+        row.due_at,
+        row.rank,
+        handoff.outcome is not None,
     )
 
 

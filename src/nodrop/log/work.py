@@ -1,7 +1,9 @@
 """Units of work: what one writes to the journal and its tables, and how it is merged into memory."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -14,6 +16,8 @@ from nodrop.protocol.entries import Draft
 
 Command: TypeAlias = tuple[str, str, str, bytes | None, str]
 """(team, actor, command id, digest of the request, places of its entries, each before a space)."""
+
+_TEAM: Final = attrgetter("team")
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +45,7 @@ class Work:
         """By team, actor and command id."""
         self._mentions: list[tuple[str, str, int]] = []
         """Where entries are that are no event of a handoff."""
-        self._rowless: list[tuple[str, str, _Change]] = []
+        self._rowless: list[tuple[str, str, Change]] = []
         """Handoffs with events before any row: (team, handoff, change)."""
         self._behind = NOTHING_BEHIND
 
@@ -50,23 +54,26 @@ class Work:
 
         Unless one begins here, `go_on_from` is to say what it was.
         """
-        part, unknown = None, list[Handoff]()
+        part, unknown, find = None, list[Handoff](), self._state.get
         for row in rows:
             handoff = row.handoff
-            team, handoff_id = handoff.team, handoff.id
-            if part is None or part.team != team:
-                part = self._part(team)
+            handoff_id = handoff.id
+            if part is None or part.name != handoff.team:
+                part = self._part(handoff.team)
             change = part.changed.get(handoff_id)
-            if change is None or change.row is None:
-                kept = self._state.get((team, handoff_id))
-                version = 0 if kept is None else kept.handoff.version
-                if kept is None and handoff.version > 1:
-                    unknown.append(handoff)
-                if change is None:
-                    part.changed[handoff_id] = _Change(row, version)
-                    continue
-                change.version = version
-            change.row = row
+            if change is not None and change.row is not None:
+                change.row = row
+                continue
+            kept = find((part.name, handoff_id))
+            version = 0
+            if kept is not None:
+                version = kept.handoff.version
+            elif handoff.version > 1:
+                unknown.append(handoff)
+            if change is None:
+                part.changed[handoff_id] = Change(row, version, [])
+            else:
+                change.row, change.version = row, version
         return unknown
 
     def go_on_from(self, before: Handoff) -> None:
@@ -79,24 +86,26 @@ class Work:
         Raises:
             RelayFaultError: an event does not follow from what there is of its handoff.
         """
-        part, seqs = None, list[int]()
-        for draft in changes.entries:
-            if part is None or part.team != draft.team:
-                part = self._part(draft.team)
-            part.end = seq = part.end + 1
-            seqs.append(seq)
-            part.drafts.append(draft)
-            handoff_id, version = draft.handoff_id, draft.version
-            if handoff_id is None:
-                if draft.correlation_id is not None:
-                    self._mentions.append((part.team, about_chain(draft.correlation_id), seq))
-            elif version is None:
-                self._mentions.append((part.team, about_handoff(handoff_id), seq))
+        self.appended.append(changes)
+        return [
+            seq
+            for team, drafts in groupby(changes.entries, _TEAM)
+            for seq in self._append(self._part(team), list(drafts))
+        ]
+
+    def _append(self, part: "Part", drafts: list[Draft]) -> Sequence[int]:
+        """Gather entries of one team."""
+        seq, changed, commands = part.end, part.changed, self._commands
+        for draft in drafts:
+            seq += 1
+            version = draft.version
+            if version is None or draft.handoff_id is None:
+                self._mention(draft, seq)
             else:
-                change = part.changed.get(handoff_id)
+                change = changed.get(draft.handoff_id)
                 if change is None:
-                    change = part.changed[handoff_id] = _Change(None, 0)
-                    self._rowless.append((part.team, handoff_id, change))
+                    change = changed[draft.handoff_id] = Change(None, 0, [])
+                    self._rowless.append((part.name, draft.handoff_id, change))
                 elif change.row is not None:
                     change.version += 1
                     if version != change.version:  # it cannot be known what it follows
@@ -106,13 +115,26 @@ class Work:
                         )
                 change.seqs.append(seq)
             if draft.command_id is not None:
-                self._carried_out(draft, draft.command_id, seq)
+                name = (part.name, draft.actor, draft.command_id)
+                before = commands.get(name)
+                if before is None:
+                    commands[name] = (*name, draft.request, f"{seq} ")
+                else:
+                    commands[name] = (*name, before[3] or draft.request, f"{before[4]}{seq} ")
             if draft.mail:
                 # One may be told for two reasons.
                 told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
                 part.mail += [(reader, mail_of(draft, seq, kind)) for reader, kind in told]
-        self.appended.append(changes)
-        return seqs
+        first, part.end = part.end + 1, seq
+        part.drafts += drafts
+        return range(first, seq + 1)
+
+    def _mention(self, draft: Draft, seq: int) -> None:
+        """Take note where an entry is that is no event of a handoff."""
+        if draft.handoff_id is not None:
+            self._mentions.append((draft.team, about_handoff(draft.handoff_id), seq))
+        elif draft.correlation_id is not None:
+            self._mentions.append((draft.team, about_chain(draft.correlation_id), seq))
 
     def commit(self) -> Commit:
         """Return what is to be written. Nothing is added after this."""
@@ -156,40 +178,29 @@ class Work:
             part = self._parts[team] = Part(team, self._state.teams[team].head.seq)
         return part
 
-    def _carried_out(self, draft: Draft, command_id: str, seq: int) -> None:
-        name = (draft.team, draft.actor, command_id)
-        request, places = draft.request, f"{seq} "
-        before = self._commands.get(name)
-        if before is not None:
-            request, places = before[3] or request, before[4] + places
-        self._commands[name] = (*name, request, places)
 
+class Change(msgspec.Struct, gc=False):
+    """A change of one handoff by a unit of work."""
 
-class _Change:
-    """What a unit of work does to one handoff."""
-
-    __slots__ = ("row", "seqs", "version")
-
-    def __init__(self, row: Row | None, version: int) -> None:
-        self.row = row
-        """None: no row leads to its entries."""
-        self.version = version
-        """The last one so far."""
-        self.seqs: list[int] = []
-        """Where its events are."""
+    row: Row | None
+    """None: no row leads to its entries."""
+    version: int
+    """The last one so far."""
+    seqs: list[int]
+    """Where its events are."""
 
 
 class Part:
     """What a unit of work appends to the log of one team."""
 
-    __slots__ = ("changed", "drafts", "end", "mail", "team")
+    __slots__ = ("changed", "drafts", "end", "mail", "name")
 
-    def __init__(self, team: str, end: int) -> None:
-        self.team = team
+    def __init__(self, name: str, end: int) -> None:
+        self.name = name
         self.end = end
         """The last `seq` so far."""
         self.drafts: list[Draft] = []
-        self.changed: dict[str, _Change] = {}
+        self.changed: dict[str, Change] = {}
         """By handoff."""
         self.mail: list[tuple[str, Mail]] = []
 

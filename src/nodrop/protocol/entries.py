@@ -5,7 +5,6 @@ entry before included. A body is not in it, only its digest, taken with a random
 erased with the body: whoever sees a body can check it, and nobody can guess one from the log.
 """
 
-from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -89,7 +88,7 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class _Line(msgspec.Struct, frozen=True, gc=False):
     """An entry in its place, but for the hash before it. Its fields are in the order of canonical JSON."""
 
     actor: str
@@ -110,21 +109,29 @@ _AFTER_PREV_HASH: Final = b'"seq":'
 """What the hash before an entry comes before, in canonical JSON."""
 
 
-def chain(lines: Iterable[Line], prev_hash: str) -> tuple[list[bytes], list[bytes]]:
-    """Return the canonical JSON of each of `lines`, and the hash of its entry.
-
-    The hash is taken over the line with the hash of the entry before, which is `prev_hash` for the first.
-    """
-    written: list[bytes] = []
-    hashes: list[bytes] = []
-    for line in lines:
-        written.append(encoded := _encode_line(line))
-        # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
-        before, _, after = encoded.rpartition(_AFTER_PREV_HASH)
-        own = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash.encode(), after)).digest()
-        hashes.append(own)
-        prev_hash = own.hex()
-    return written, hashes
+def sealed(
+    draft: Draft, seq: int, body_digest: str | None, prev_hash: bytes
+) -> tuple[bytes, bytes]:
+    """Return the canonical JSON of an entry but for the hash before it, and its own hash."""
+    line = _encode_line(
+        _Line(
+            draft.actor,
+            draft.at,
+            body_digest,
+            draft.command_id,
+            draft.correlation_id,
+            draft.data,
+            draft.handoff_id,
+            seq,
+            draft.team,
+            draft.type,
+            draft.version,
+        )
+    )
+    # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
+    before, _, after = line.rpartition(_AFTER_PREV_HASH)
+    own = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash, after))
+    return line, own.digest()
 
 
 def salted_digest(salt: bytes, body: bytes) -> str:
