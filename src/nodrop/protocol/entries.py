@@ -14,7 +14,7 @@ GENESIS: Final = "0" * 64
 """What the first entry of a team's log points back to."""
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """An entry before the store gave it its place."""
 
     team: str

@@ -26,7 +26,7 @@ from nodrop.model import commands, machine, mail
 from nodrop.model.commands import Actor
 from nodrop.model.contract import Agent
 from nodrop.model.errors import NotFoundError
-from nodrop.model.events import Acknowledged, Event, Queued, Updated
+from nodrop.model.events import Acknowledged, Queued, Updated
 from nodrop.model.handoff import Handoff
 from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
@@ -64,8 +64,10 @@ class Batch:
         """What came with the events; None where a view asks for words that were not said."""
         self._loaded = loaded
         self._handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
-        for rows in loaded.held.values():
+        self._held: dict[Key, list[str]] = {}
+        for key, rows in loaded.held.items():
             self.admit(rows)
+            self._held[key] = [row.id for row in rows]
         self._drafts: list[Draft] = []
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
         self._commands: dict[CommandName, list[Draft]] = {}
@@ -77,7 +79,6 @@ class Batch:
         self._agents: list[tuple[Agent, bytes]] = []
         self._tokens: list[Token] = []
         self._records: dict[tuple[str, str, str], Record | None] = {}
-        self._held = {key: [row.id for row in rows] for key, rows in loaded.held.items()}
         self._undo: list[tuple[Key, Handoff | None]] = []
         self._changed: dict[Key, Handoff | None] = {}
         """Every handoff that changed, as it was before the batch."""
@@ -174,14 +175,50 @@ class Batch:
         if not facts:
             assert first is not None, "deciding on nothing makes something or raises"
             return first
-        named = None if command_id is None else (team, agent, command_id)
+        request = None
+        if command_id is not None:
+            name = (team, agent, command_id)
+            request = self.requests.get(name)
+            written = self._commands.get(name)
+            if written is None:
+                self._commands[name] = written = []
+        else:
+            written = None
+        drafts = self._drafts
         for fact in facts:
-            event = fact.event
+            event, body = fact.event, fact.body
             handoff = machine.evolve(handoff, event, team, handoff_id, agent, now)
-            self._record(handoff, event, fact.body, agent, named)
+            kind, version = type(event), handoff.version
+            items: tuple[mail.Item, ...] = ()
+            if kind not in mail.ASIDE:
+                items = mail.items(event, handoff)
+                if items or kind in mail.ENDINGS:
+                    told = Happened(handoff, len(drafts), wire_events.NAMES[kind], agent, items)
+                    self.happened.append(told)
+            draft = Draft(
+                team,
+                now,
+                wire_events.NAMES[kind],
+                agent,
+                handoff_id,
+                version,
+                handoff.correlation_id,
+                command_id,
+                msgspec.Raw(wire_events.data(event)),
+                body,
+                request,
+                b"" if body is None else self._salt(),
+                tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
+            )
+            drafts.append(draft)
+            if written is not None:
+                written.append(draft)
+            if body is not None or kind in _WORDED:
+                self.bodies[team, handoff_id, version] = body
         assert handoff is not None, "an event was folded"
         self._undo.append((key, first))
-        self._changed.setdefault(key, first)
+        if key not in self._changed:
+            self._changed[key] = first
         self._handoffs[key] = handoff
         if reserved:
             self._reserved.add(key)
@@ -207,41 +244,6 @@ class Batch:
             self._placed[key[0], was] -= 1
         if is_ is not None:
             self._placed[key[0], is_] += 1
-
-    def _record(
-        self,
-        after: Handoff,
-        event: Event,
-        body: bytes | None,
-        by: str,
-        command: CommandName | None,
-    ) -> None:
-        """Make the entry of what led to `after`, and keep it for those who ask for it before the commit."""
-        kind, team, handoff_id, version = type(event), after.team, after.id, after.version
-        drafts, name = self._drafts, wire_events.NAMES[kind]
-        items = () if kind in mail.ASIDE else mail.items(event, after)
-        if items or kind in mail.ENDINGS:
-            self.happened.append(Happened(after, len(drafts), name, by, items))
-        draft = Draft(
-            team=team,
-            at=self.now,
-            type=name,
-            actor=by,
-            handoff_id=handoff_id,
-            version=version,
-            correlation_id=after.correlation_id,
-            command_id=None if command is None else command[2],
-            data=msgspec.Raw(wire_events.data(event)),
-            body=body,
-            request=None if command is None else self.requests.get(command),
-            salt=b"" if body is None else self._salt(),
-            mail=tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
-        )
-        drafts.append(draft)
-        if command is not None:
-            self._commands.setdefault(command, []).append(draft)
-        if body is not None or kind in _WORDED:
-            self.bodies[team, handoff_id, version] = body
 
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
