@@ -5,7 +5,6 @@ one runs inside `attempt()`, which undoes its part. Nothing here is durable yet,
 talks to a store: `relay.loop` loads what is wanted before and writes what came of it after.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -82,7 +81,7 @@ class Batch:
         self._undo: list[tuple[Key, Handoff | None]] = []
         self._changed: dict[Key, Handoff | None] = {}
         """Every handoff that changed, as it was before the batch."""
-        self._placed: Counter[Key] = Counter()
+        self._placed: dict[Key, int] = {}
         self._reserved: set[Key] = set()
         self.followed: set[tuple[Key, bool]] = set()
         """(handoff, whether it had ended) for what consequences were looked after."""
@@ -232,7 +231,7 @@ class Batch:
 
     def placed(self, team: str, agent: str) -> int:
         """Return how many more unfinished handoffs an agent has by this batch; may be negative."""
-        return self._placed[team, agent]
+        return self._placed.get((team, agent), 0)
 
     def _count(self, key: Key, before: Handoff | None, after: Handoff | None) -> None:
         """Keep `placed` right while one handoff changes, or a change of it is undone."""
@@ -240,10 +239,11 @@ class Batch:
         is_ = None if after is None or after.outcome is not None else after.recipient
         if was == is_ or (key in self._reserved and (before is None or after is None)):
             return
+        placed = self._placed
         if was is not None:
-            self._placed[key[0], was] -= 1
+            placed[key[0], was] = placed.get((key[0], was), 0) - 1
         if is_ is not None:
-            self._placed[key[0], is_] += 1
+            placed[key[0], is_] = placed.get((key[0], is_), 0) + 1
 
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
@@ -344,16 +344,17 @@ class Batch:
 
     def changes(self) -> Changes:
         """Return everything that must be written."""
+        handoffs, records = self._handoffs, self._records
         return Changes(
             entries=self._drafts,
-            rows=[row_of(self._handoffs[key]) for key in self._changed],
+            rows=[row_of(handoffs[key]) for key in self._changed],
             keys=list(self._keys.values()),
             processes=list(self._processes.values()),
             processes_gone=self.processes_gone,
             agents=self._agents,
             tokens=self._tokens,
-            records=[record for record in self._records.values() if record is not None],
-            records_gone=[name for name, record in self._records.items() if record is None],
+            records=[record for record in records.values() if record is not None],
+            records_gone=[name for name, record in records.items() if record is None],
         )
 
     @property

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from nodrop.log.journal import Packed
+import msgspec
+
+from nodrop.log.journal import Batch, Packed
 from nodrop.protocol.entries import Draft, Entry, salted_digest
 
 TAIL_BYTES_MAX: Final = 1024 * 1024
@@ -21,26 +23,30 @@ class Tail:
     """The last batches of all teams."""
 
     def __init__(self) -> None:
-        self._batches: deque[_Batch] = deque()
-        self._by_team: dict[str, deque[_Batch]] = {}
+        self._batches: deque[_Kept] = deque()
+        self._by_team: dict[str, deque[_Kept]] = {}
         self._bytes = 0
 
     def add(self, packed: Packed, drafts: Sequence[Draft]) -> None:
         """Take in what was committed."""
-        batch = _Batch(packed, drafts)
-        self._batches.append(batch)
+        batch = packed.batch
+        size = len(batch.entries) + len(batch.bodies)
+        for body in packed.large:
+            size += len(body.body)
+        kept = _Kept(batch, drafts, size)
+        self._batches.append(kept)
         of_team = self._by_team.get(batch.team)
         if of_team is None:
             of_team = self._by_team[batch.team] = deque()
-        of_team.append(batch)
-        self._bytes += batch.size
+        of_team.append(kept)
+        self._bytes += size
         while self._bytes > TAIL_BYTES_MAX:
             gone = self._batches.popleft()
             self._bytes -= gone.size
-            of_team = self._by_team[gone.team]
+            of_team = self._by_team[gone.batch.team]
             of_team.popleft()
             if not of_team:
-                del self._by_team[gone.team]
+                del self._by_team[gone.batch.team]
 
     def clear(self) -> None:
         """Drop everything."""
@@ -55,59 +61,55 @@ class Tail:
         batches = self._by_team.get(team)
         if batches is None:
             return None
-        found: list[list[Entry]] = []
-        for batch in reversed(batches):
-            if batch.last != end or end <= seq:
+        found: list[Sequence[Entry]] = []
+        for kept in reversed(batches):
+            if kept.batch.last_seq != end or end <= seq:
                 break
-            found.append(batch.entries())
-            end = batch.first - 1
+            found.append(kept.entries())
+            end = kept.batch.first_seq - 1
         if end > seq:
             return None
         fitting = (e for entries in reversed(found) for e in entries if e.seq > seq and fits(e))
         return list(islice(fitting, limit))
 
 
-class _Batch:
+class _Kept(msgspec.Struct, gc=False):
     """A batch that was committed. Its drafts are made entries when the first follower asks."""
 
-    __slots__ = ("_drafts", "_entries", "_hashes", "_prev_hash", "first", "last", "size", "team")
+    batch: Batch
+    drafts: Sequence[Draft]
+    size: int
+    made: Sequence[Entry] = ()
 
-    def __init__(self, packed: Packed, drafts: Sequence[Draft]) -> None:
-        batch = packed.batch
-        self.team = batch.team
-        self.first = batch.first_seq
-        self.last = batch.last_seq
-        self.size = len(batch.entries) + len(batch.bodies)
-        for body in packed.large:
-            self.size += len(body.body)
-        self._drafts = drafts
-        self._prev_hash = batch.prev_hash
-        self._hashes = batch.hashes
-        self._entries: list[Entry] = []
+    def entries(self) -> Sequence[Entry]:
+        """Return its entries."""
+        if not self.made:
+            self.made = self._sealed()
+            self.drafts = ()  # with the bodies
+        return self.made
 
-    def entries(self) -> list[Entry]:
-        if not self._entries:
-            prev, hashes = self._prev_hash.hex(), self._hashes.hex()
-            for n, draft in enumerate(self._drafts):
-                own = hashes[n * _HASH_HEX : (n + 1) * _HASH_HEX]
-                body = draft.body
-                self._entries.append(
-                    Entry(
-                        team=draft.team,
-                        seq=self.first + n,
-                        at=draft.at,
-                        type=draft.type,
-                        actor=draft.actor,
-                        handoff_id=draft.handoff_id,
-                        version=draft.version,
-                        correlation_id=draft.correlation_id,
-                        command_id=draft.command_id,
-                        data=draft.data,
-                        body_digest=None if body is None else salted_digest(draft.salt, body),
-                        prev_hash=prev,
-                        hash=own,
-                    )
+    def _sealed(self) -> list[Entry]:
+        prev, hashes = self.batch.prev_hash.hex(), self.batch.hashes.hex()
+        sealed: list[Entry] = []
+        for n, draft in enumerate(self.drafts):
+            own = hashes[n * _HASH_HEX : (n + 1) * _HASH_HEX]
+            body = draft.body
+            sealed.append(
+                Entry(
+                    team=draft.team,
+                    seq=self.batch.first_seq + n,
+                    at=draft.at,
+                    type=draft.type,
+                    actor=draft.actor,
+                    handoff_id=draft.handoff_id,
+                    version=draft.version,
+                    correlation_id=draft.correlation_id,
+                    command_id=draft.command_id,
+                    data=draft.data,
+                    body_digest=None if body is None else salted_digest(draft.salt, body),
+                    prev_hash=prev,
+                    hash=own,
                 )
-                prev = own
-            self._drafts = ()  # with the bodies
-        return self._entries
+            )
+            prev = own
+        return sealed
