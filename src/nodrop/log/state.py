@@ -24,7 +24,7 @@ CACHED_HANDOFFS_MAX: Final = 10_000
 TRAIL_MAX: Final = 256
 """Places that a handoff keeps in its own row; what goes beyond is split off in halves."""
 SLICE_ROWS_MIN: Final = 128
-"""A commit leaves fewer rows than this to a later one: rows that are next to each other share pages."""
+"""Fewer rows than this are left for later: rows that are next to each other share pages."""
 SLICE_ROWS_MAX: Final = 512
 BEHIND_ENTRIES_MAX: Final = 10_000
 """How far rows may stay behind the log before open handoffs are written too: a start replays no more."""
@@ -88,7 +88,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit writes besides its own: rows and inbox items of earlier ones."""
+    """Rows and inbox items that earlier commits have left."""
 
     rows: Sequence[Snapshot] = ()
     mail: Sequence[tuple[str, str, Mail]] = ()
@@ -116,6 +116,15 @@ class TeamState:
         self.mail: deque[tuple[str, Mail]] = deque()
         """Inbox items that are not in the table yet, in the order of the log."""
         self.by_reader: dict[str, deque[Mail]] = {}
+
+    @property
+    def is_far_behind(self) -> bool:
+        """Whether so much is not written yet that writing some of it is worth a visit to the tables."""
+        return (
+            len(self.closed) >= SLICE_ROWS_MIN
+            or len(self.mail) >= 2 * SLICE_ROWS_MIN
+            or self.head.seq - self.watermark > BEHIND_ENTRIES_MAX
+        )
 
     def next_watermark(self, rows: Iterable[str] = (), mail: int = 0) -> int:
         """Return the watermark once these rows, and so many inbox items, are written."""
@@ -260,20 +269,22 @@ class State:
 
     # --- writing behind ---
 
+    def is_far_behind(self, teams: Iterable[str]) -> bool:
+        """Whether `slice` would return something of one of these teams."""
+        return any([self.teams[name].is_far_behind for name in teams])  # noqa: C419  # a list is quicker for so few
+
     def slice(self, teams: Iterable[str]) -> Slice:
-        """Return what a commit to these teams should write besides its own."""
+        """Return rows and inbox items of these teams to be written next, where that is worth a visit."""
         rows: list[Snapshot] = []
         mail: list[tuple[str, str, Mail]] = []
         watermarks: list[tuple[str, int]] = []
         for name in teams:
-            team = self.teams[name]
-            far_behind = team.head.seq - team.watermark > BEHIND_ENTRIES_MAX
-            few = len(team.closed) < SLICE_ROWS_MIN and len(team.mail) < 2 * SLICE_ROWS_MIN
-            if few and not far_behind:
+            team = self.teams.get(name)
+            if team is None or not team.is_far_behind:
                 continue
             most = min(max(SLICE_ROWS_MIN, len(team.closed) // 4), SLICE_ROWS_MAX)
             chosen = _first(team.closed, most)
-            if far_behind:
+            if team.head.seq - team.watermark > BEHIND_ENTRIES_MAX:
                 chosen = list(dict.fromkeys([*_first(team.unwritten, most), *chosen]))
             items = min(len(team.mail), 2 * most)
             rows += [self._snapshot((name, handoff_id)) for handoff_id in chosen]

@@ -1,6 +1,6 @@
 """Units of work: what one writes to the journal and its tables, and how it is merged into memory."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeAlias
@@ -48,6 +48,11 @@ class Work:
         self._rowless: list[tuple[str, str, Change]] = []
         """Handoffs with events before any row: (team, handoff, change)."""
         self._behind = NOTHING_BEHIND
+
+    @property
+    def teams(self) -> Collection[str]:
+        """The teams that it writes to."""
+        return self._parts
 
     def begin(self, rows: Sequence[Row]) -> list[Handoff]:
         """Gather what becomes of handoffs; return those of which memory does not have what they were.
@@ -136,8 +141,8 @@ class Work:
         elif draft.correlation_id is not None:
             self._mentions.append((draft.team, about_chain(draft.correlation_id), seq))
 
-    def commit(self) -> Commit:
-        """Return what is to be written. Nothing is added after this."""
+    def commit(self, *, behind: bool = False) -> Commit:
+        """Return what is to be written; `behind`, with rows of earlier commits. Nothing is added after this."""
         state = self._state
         journal: list[Packed] = []
         for name, part in self._parts.items():
@@ -150,7 +155,8 @@ class Work:
             if change.row is None:
                 about = about_handoff(handoff_id)
                 self._mentions += [(name, about, seq) for seq in change.seqs]
-        self._behind = state.slice(self._parts)
+        if behind:
+            self._behind = state.slice(self._parts)
         return Commit(
             journal=journal,
             commands=list(self._commands.values()),

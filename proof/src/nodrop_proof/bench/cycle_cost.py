@@ -15,6 +15,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +52,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle costs with so many callers."""
 
     callers: int
+    wall_us: float
     by_process: dict[str, Used]
 
     @property
@@ -122,10 +124,12 @@ async def _request(order: _Order) -> Cost:
         cycle = ours.through(clients)
         await _drive(cycle, order.callers, max(order.cycles // 5, 1))  # warm up
         before = {name: used(pid) for name, pid in pids.items()}
+        began = perf_counter()
         await _drive(cycle, order.callers, order.cycles)
+        wall_us = (perf_counter() - began) / order.cycles * 1e6
         after = {name: used(pid) for name, pid in pids.items()}
     by_process = {name: after[name].since(before[name], order.cycles) for name in pids}
-    return Cost(callers=order.callers, by_process=by_process)
+    return Cost(callers=order.callers, wall_us=wall_us, by_process=by_process)
 
 
 async def _drive(cycle: Cycle, callers: int, count: int) -> None:
@@ -171,6 +175,7 @@ def _table(costs: list[Cost]) -> str:
             )
             lines.append(f"{cost.callers:>7}  {name:<10}{part.cpu_us:8.1f}{wire}")
         lines.append(f"{cost.callers:>7}  {'all':<10}{cost.cpu_us:8.1f}")
+        lines.append(f"{cost.callers:>7}  {'wall':<10}{cost.wall_us:8.1f}")
     return "\n".join(lines)
 
 

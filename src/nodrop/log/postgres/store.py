@@ -244,7 +244,7 @@ class PostgresStore(JournaledStore):
             return
         async with self._folding:
             work.require_unmoved()
-            commit = unit.commit()
+            commit = unit.commit(behind=True)
             async with AsyncExitStack() as stack:
                 if held is not None:
                     connection = held.connection

@@ -26,9 +26,6 @@ PAGE_BYTES: Final = 4_096
 """The disk's own unit: a change of one row rewrites no more than it must."""
 CACHE_KIB: Final = 65_536
 """Holds the pages that a busy relay changes between two checkpoints, and its indexes."""
-CHECKPOINT_PAGES: Final = 4_000
-"""16 MiB of log between checkpoints: a page that changes often is copied back once, and a
-checkpoint still takes only tens of milliseconds."""
 WAL_BYTES_KEPT: Final = 64 * 1024 * 1024
 """What a burst left of the write-ahead log beyond this is given back to the disk."""
 
@@ -110,7 +107,6 @@ def _configure(connection: Connection, *, synchronous: str) -> None:
     connection.pragma("synchronous", synchronous)
     connection.pragma("fullfsync", 1)
     connection.pragma("checkpoint_fullfsync", 1)
-    connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("temp_store", "memory")

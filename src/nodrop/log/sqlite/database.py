@@ -58,6 +58,9 @@ from nodrop.protocol.entries import Entry, Head, hash_of, salted_digest
 SCAN_ENTRIES_MAX: Final = 1_000
 """How much of the log one visit looks through for an actor or a type: these have no index, and the
 writer waits meanwhile."""
+CHECKPOINT_PAGES: Final = 4_000
+"""16 MiB of log between checkpoints: a page that changes often is copied back once, and a
+checkpoint still takes only tens of milliseconds."""
 CACHE_BYTES_KEPT: Final = 12 * 1024 * 1024
 """A cache of pages up to this size is left alone."""
 _CHECK_STEPS: Final = 1_000
@@ -80,6 +83,10 @@ class Database:
         """By team and last `seq`; the entries of a batch do not change."""
         self._ends: dict[str, int] = {}
         """Where the journal of each team ends, if this connection wrote it: nobody else can."""
+        self._synchronous = synchronous
+        self._wal_pages = 0
+        """In the write-ahead log, as of the last commit."""
+        self._connection.set_wal_hook(self._count_pages)
 
     def close(self) -> None:
         """Let go of the file. SQLite empties the write-ahead log into it first."""
@@ -127,9 +134,32 @@ class Database:
             )
 
     def write_behind(self, behind: Slice) -> None:
-        """Write rows that are behind."""
-        with self._committing():
-            write_behind(self._writer, behind)
+        """Write rows that are behind.
+
+        They are not synced, and need not be: the next commit does so, and what a power cut takes
+        before that is folded anew from the log.
+        """
+        if self._synchronous == "FULL":
+            self._connection.pragma("synchronous", "NORMAL")
+        try:
+            with self._committing():
+                write_behind(self._writer, behind)
+        finally:
+            self._connection.pragma("synchronous", self._synchronous)
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether the write-ahead log is long."""
+        return self._wal_pages >= CHECKPOINT_PAGES
+
+    def checkpoint(self) -> None:
+        """Copy what is in the write-ahead log into the file."""
+        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_pages = 0
+
+    def _count_pages(self, _connection: Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
 
     def create_team(self, team: Team) -> Team:
         """Keep `team` unless one of its name exists; return the one that is kept."""

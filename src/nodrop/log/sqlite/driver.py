@@ -75,6 +75,10 @@ class Connection(Protocol):
         """Call `handler` every so many steps of a statement; True ends the statement."""
         ...
 
+    def set_wal_hook(self, hook: "Callable[[Connection, str, int], int] | None", /) -> None:
+        """Call `hook` after each commit, with the pages that are in the write-ahead log then."""
+        ...
+
     def changes(self) -> int:
         """Return how many rows the last statement inserted, changed or deleted."""
         ...

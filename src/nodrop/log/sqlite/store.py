@@ -40,7 +40,7 @@ from nodrop.log.sqlite.connection import translated
 from nodrop.log.sqlite.database import Database
 from nodrop.log.sqlite.pace import Pace
 from nodrop.log.sqlite.tail import Tail
-from nodrop.log.state import Kept, Slice, State, TeamState
+from nodrop.log.state import NOTHING_BEHIND, Kept, Slice, State, TeamState
 from nodrop.log.work import Work
 from nodrop.model.contract import Agent
 from nodrop.model.errors import (
@@ -84,6 +84,7 @@ class SQLiteStore(JournaledStore):
         self._damage: str | None = None
         """What was found wrong with the file. Nothing is written to it from then on."""
         self._flushing: dict[str, asyncio.Task[None]] = {}
+        self._keeping_up: asyncio.Task[None] | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._rested = True
         """Whether there was no commit since `_resting` was set."""
@@ -172,6 +173,12 @@ class SQLiteStore(JournaledStore):
             for _, packed, part in work.written:
                 self._tail.add(packed, part.drafts)
             self._ids.go_on(commit.commands)
+            if self._keeping_up is None and (
+                self._state.is_far_behind(work.teams) or self._database.is_checkpoint_due
+            ):
+                # In the next turn of the event loop: those who are told of this commit work meanwhile.
+                keeping_up = self._keep_up(list(work.teams))
+                self._keeping_up = asyncio.get_running_loop().create_task(keeping_up)
             self._rest()
         finally:
             self._turn.release()
@@ -193,6 +200,22 @@ class SQLiteStore(JournaledStore):
     @property
     def _in_doubt(self) -> bool:
         return self._doubts > self._doubts_settled
+
+    async def _keep_up(self, teams: Sequence[str]) -> None:
+        """Write some of the rows that are behind, and empty the write-ahead log if it is long."""
+        try:
+            self._require_sound()
+            behind = self._state.slice(teams)
+            if behind is not NOTHING_BEHIND:
+                await self.visit(self._database.write_behind, behind)
+                self._state.wrote(behind)
+            if self._database.is_checkpoint_due:
+                await self.long_visit(self._database.checkpoint)
+        except UnavailableError as error:
+            if not self._closed:
+                log.warning("rows stay in memory for now: %s", error)
+        finally:
+            self._keeping_up = None
 
     def _rest(self) -> None:
         """Write what is behind once there has been no commit for a while."""

@@ -14,7 +14,7 @@ from nodrop.log.records import (
     party_columns,
 )
 from nodrop.log.sqlite.driver import Cursor
-from nodrop.log.state import NOTHING_BEHIND, Slice
+from nodrop.log.state import Slice
 from nodrop.log.work import Commit
 
 
@@ -40,8 +40,6 @@ def write(writer: Cursor, commit: Commit) -> None:
             )
         if changes.agents or changes.tokens or changes.records or changes.records_gone:
             _write_known(writer, changes)
-    if commit.behind is not NOTHING_BEHIND:
-        write_behind(writer, commit.behind)
 
 
 def write_behind(writer: Cursor, behind: Slice) -> None:
