@@ -58,7 +58,7 @@ class Replay:
             state.follow(team, row_of(after), [entry.seq], since=entry.seq)
         for reader, told in self.mail():
             if told.seq > team.watermark:
-                state.deliver(team, reader, told)
+                team.mail.append((reader, told))
         team.head = journal.head_of(batch, None)
 
     def mail(self) -> Iterable[tuple[str, Mail]]:

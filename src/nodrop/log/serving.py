@@ -284,7 +284,7 @@ class JournaledStore(ABC):
         """Return what concerns `agent` after `after`, oldest first, each entry's items together."""
         await self._settle([team])
         known = self._state.teams.get(team)
-        waiting = list(known.by_reader.get(agent, ())) if known else []
+        waiting = [item for reader, item in known.mail if reader == agent] if known else []
         before = waiting[0].seq if waiting else SEQ_MAX
         items = list(await self._tables.inbox(team, agent, after, before, limit))
         if len(items) <= limit:

@@ -11,13 +11,15 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from nodrop.log.port import Key, Mail, Row
 from nodrop.model.handoff import Handoff
 from nodrop.protocol.entries import Draft, Entry, Head
+
+K = TypeVar("K")
 
 CACHED_HANDOFFS_MAX: Final = 10_000
 """Handoffs that are kept although their rows are written; of a few kilobytes each."""
@@ -115,7 +117,6 @@ class TeamState:
         """Those of them to which nothing more is likely to happen."""
         self.mail: deque[tuple[str, Mail]] = deque()
         """Inbox items that are not in the table yet, in the order of the log."""
-        self.by_reader: dict[str, deque[Mail]] = {}
 
     @property
     def is_far_behind(self) -> bool:
@@ -172,7 +173,8 @@ class State:
         known = self._unwritten.get(key) or self._written.get(key)
         if known is not None:
             return known
-        self._keep(key, kept)
+        self._written[key] = kept
+        self._forget_oldest()
         return kept
 
     def admit_stub(self, key: Key, stub: Stub) -> None:
@@ -219,10 +221,10 @@ class State:
             if key[0] == name and kept.applied <= horizon and key not in self._stubs:
                 del self._written[key]
 
-    def _keep(self, key: Key, kept: Kept) -> None:
-        self._written[key] = kept
-        while len(self._written) > CACHED_HANDOFFS_MAX:
-            del self._written[next(iter(self._written))]
+    def _forget_oldest(self) -> None:
+        """Forget written handoffs that were not used for longest, where there are many."""
+        for key in _first(self._written, len(self._written) - CACHED_HANDOFFS_MAX):
+            del self._written[key]
 
     # --- merging what is durable ---
 
@@ -257,15 +259,6 @@ class State:
             self._index(key, stub_of(row))
         else:
             self._move(key, stub, row)
-
-    @staticmethod
-    def deliver(team: TeamState, reader: str, item: Mail) -> None:
-        """Put an item into an inbox."""
-        team.mail.append((reader, item))
-        waiting = team.by_reader.get(reader)
-        if waiting is None:
-            waiting = team.by_reader[reader] = deque()
-        waiting.append(item)
 
     # --- writing behind ---
 
@@ -317,28 +310,26 @@ class State:
 
     def wrote(self, slice_: Slice) -> None:
         """Take note that a slice is in its tables."""
+        unwritten, kept_written = self._unwritten, self._written
         for written in slice_.rows:
             handoff = written.row.handoff
             key = (handoff.team, handoff.id)
-            kept = self._unwritten.get(key)
+            kept = unwritten.get(key)
             if kept is None or kept.applied != written.applied:
                 continue  # it has changed since: its row is behind again
-            team = self.teams[key[0]]
-            del self._unwritten[key]
-            del team.unwritten[key[1]]
-            team.closed.pop(key[1], None)
-            kept.overflow = kept.overflow[len(written.overflow) :]
+            team = self.teams[handoff.team]
+            del unwritten[key]
+            del team.unwritten[handoff.id]
+            team.closed.pop(handoff.id, None)
+            if written.overflow:
+                kept.overflow = kept.overflow[len(written.overflow) :]
             kept.asked = handoff.asked
-            self._keep(key, kept)
-        for name, reader, item in slice_.mail:
-            team = self.teams[name]
-            if not team.mail or team.mail[0][1] is not item:
-                continue  # another slice had it too
-            team.mail.popleft()
-            waiting = team.by_reader[reader]
-            waiting.popleft()
-            if not waiting:
-                del team.by_reader[reader]
+            kept_written[key] = kept
+        self._forget_oldest()
+        for name, _, item in slice_.mail:
+            mail = self.teams[name].mail
+            if mail and mail[0][1] is item:  # else another slice had it too
+                mail.popleft()
         for name, seq in slice_.watermarks:
             team = self.teams[name]
             team.watermark = max(team.watermark, seq)
@@ -357,13 +348,10 @@ class State:
                 team.closed.pop(handoff_id, None)
                 kept.overflow = ()
                 kept.asked = kept.handoff.asked
-                self._keep(key, kept)
+                self._written[key] = kept
+        self._forget_oldest()
         while team.mail and team.mail[0][1].seq <= watermark:
-            reader, _ = team.mail.popleft()
-            waiting = team.by_reader[reader]
-            waiting.popleft()
-            if not waiting:
-                del team.by_reader[reader]
+            team.mail.popleft()
         team.watermark = watermark
 
     def _snapshot(self, key: Key) -> Snapshot:
@@ -600,8 +588,8 @@ def _discard(index: dict[Key, dict[str, None]], key: Key, handoff_id: str) -> No
             del index[key]
 
 
-def _first(names: Mapping[str, object], most: int) -> list[str]:
-    return list(islice(names, most))
+def _first(names: Mapping[K, object], most: int) -> list[K]:
+    return list(islice(names, max(most, 0)))
 
 
 def _front(team: str, mail: deque[tuple[str, Mail]], most: int) -> list[tuple[str, str, Mail]]:

@@ -170,8 +170,7 @@ class Work:
         state = self._state
         for team, packed, part in self.written:
             team.head = packed.head
-            for reader, item in part.mail:
-                state.deliver(team, reader, item)
+            team.mail.extend(part.mail)
             for change in part.changed.values():
                 if change.row is not None:
                     state.follow(team, change.row, change.seqs, since=team.head.seq)
