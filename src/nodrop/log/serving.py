@@ -317,10 +317,12 @@ class JournaledStore(ABC):
         processes: Mapping[Key, Process] = {}
         if wanted.processes:
             held = {key: await self.find(state.held(*key)) for key in wanted.processes}
-            known = await tables.processes_of(wanted.processes)
-            processes = {(process.team, process.id): process for process in known}
+            told_of = await tables.processes_of(wanted.processes)
+            processes = {(process.team, process.id): process for process in told_of}
         if wanted.handoffs:
-            handoffs = await self._found(wanted.handoffs)
+            known = {key: kept.handoff for key in wanted.handoffs if (kept := state.get(key))}
+            all_known = len(known) == len(wanted.handoffs)
+            handoffs = known if all_known else await self._found(wanted.handoffs)
         if names and wanted.keys:
             used = await tables.keys(wanted.keys)
             keys = {(use.team, use.sender, use.key): use for use in used}
@@ -354,31 +356,31 @@ class JournaledTransaction(Generic[S]):
 
     async def load(self, wanted: Wanted) -> Loaded:
         """Return what there is of `wanted`. Having the turn is the lock."""
-        self._require_unwritten()
+        assert not self.work.appended, "append comes last in a unit of work"
         return await self._store.loaded(wanted)
 
     async def claimable(self, team: str, agent: str, *, limit: int) -> Sequence[Handoff]:
         """Return what `agent` may take, in the order of its queue."""
-        self._require_unwritten()
+        assert not self.work.appended, "append comes last in a unit of work"
         await self._rest_on([team])
         return await self._store.find(self._state.claimable(team, agent, limit))
 
     async def held(self, team: str, process: str) -> Sequence[Handoff]:
         """Return what `process` holds."""
-        self._require_unwritten()
+        assert not self.work.appended, "append comes last in a unit of work"
         await self._rest_on([team])
         return await self._store.find(self._state.held(team, process))
 
     async def due(self, *, now: int, limit: int) -> Sequence[Handoff]:
         """Return what came due at or before `now`, oldest first."""
-        self._require_unwritten()
+        assert not self.work.appended, "append comes last in a unit of work"
         keys = self._state.due(now, limit)
         await self._rest_on({team for team, _ in keys})
         return await self._store.find(keys)
 
     async def unfinished(self, team: str, correlation_id: str) -> Sequence[Handoff]:
         """Return what has no outcome yet of a chain, in the order of ids."""
-        self._require_unwritten()
+        assert not self.work.appended, "append comes last in a unit of work"
         await self._rest_on([team])
         return await self._store.find(self._state.unfinished_of(team, correlation_id))
 
@@ -391,9 +393,6 @@ class JournaledTransaction(Generic[S]):
             for before in await self._store.find([key for key in keys if key not in begun]):
                 self.work.go_on_from(before)
         return self.work.add(changes)
-
-    def _require_unwritten(self) -> None:
-        assert not self.work.appended, "append comes last in a unit of work"
 
 
 def page_fits(page: LogPage, entry: Entry) -> bool:

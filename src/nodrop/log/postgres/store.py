@@ -675,7 +675,7 @@ class PostgresTransaction(JournaledTransaction[PostgresStore]):
 
     async def load(self, wanted: Wanted) -> Loaded:
         """Return what there is of `wanted`; that names are new is believed, and compared later."""
-        self._require_unwritten()
+        assert not self.work.appended, "append comes last in a unit of work"
         await self._rest_on(
             {name[0] for name in (*wanted.handoffs, *wanted.keys, *wanted.commands)}
             | {name[0] for name in (*wanted.entries, *wanted.processes)}

@@ -18,14 +18,13 @@ _WEIGHT: Final = 0.1
 class Pace:
     """A moving average of how long visits take."""
 
+    __slots__ = ("_average_seconds", "_quick_seconds_max", "quick")
+
     def __init__(self, quick_seconds_max: float = QUICK_SECONDS_MAX) -> None:
         self._quick_seconds_max = quick_seconds_max
         self._average_seconds = 0.0
-
-    @property
-    def quick(self) -> bool:
+        self.quick = True
         """Whether visits are quick enough for the event loop."""
-        return self._average_seconds <= self._quick_seconds_max
 
     def measured(self, call: Callable[..., T], *args: Any) -> T:
         """Make a visit and take its measure."""
@@ -35,3 +34,4 @@ class Pace:
         finally:
             took = perf_counter() - began
             self._average_seconds += _WEIGHT * (took - self._average_seconds)
+            self.quick = self._average_seconds <= self._quick_seconds_max

@@ -151,7 +151,7 @@ class SQLiteStore(JournaledStore):
         await self._turn.acquire()
         try:
             self._require_sound()
-            if self._in_doubt:
+            if self._doubts > self._doubts_settled:
                 await self._settle()
         except BaseException:
             self._turn.release()
@@ -308,7 +308,10 @@ class SQLiteStore(JournaledStore):
 
     def cached(self, key: Key) -> Handoff | None:
         """Return what `handoffs` would, if that takes no waiting; None: ask there."""
-        return None if self._in_doubt else super().cached(key)
+        if self._doubts > self._doubts_settled:
+            return None
+        kept = self._state.get(key)
+        return None if kept is None else kept.handoff
 
     async def log(self, page: LogPage) -> Sequence[Entry]:
         """Return a page of the log, oldest first: what was committed lately comes from memory."""
