@@ -66,14 +66,16 @@ class Route:
     def from_query(self, query: bytes, *, name: str | None) -> requests.Request:
         """Return the request in a query string."""
         request = decode_query(query, self.kind) if query else self.kind()
-        return self.with_name(request, name)
+        return request if self.name_field is None else self.with_name(request, name)
 
     def from_fields(self, data: bytes, *, name: str | None, limits: Limits) -> requests.Request:
         """Return the request whose fields are the JSON object `data`."""
         request = decode_strict(data, self.kind, limits)
         if self.name_field is not None:
             request = self.with_name(request, name)
-        return self.signed(request, data) if self.signs else request
+        if self.signs and getattr(request, "signature", None) is not None:
+            return self.signed(request, data)
+        return request
 
     def signed(self, request: requests.Request, data: bytes) -> requests.Request:
         """Return `request`; a signature in it with the fields as they were sent in `data`."""
@@ -113,7 +115,7 @@ class Route:
             raise InvalidRequestError(f"name: {problem.message}", errors=(problem,))
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class Found(msgspec.Struct, frozen=True):
     """What a path leads to."""
 
     methods: Mapping[str, Route]
@@ -142,6 +144,8 @@ class _Node:
         self.blank: tuple[str, _Node] | None = None
         """`{id}` or `{name}`, and what follows it."""
         self.methods: dict[str, Route] = {}
+        self.found = Found(self.methods)
+        """What a path leads to that ends here, where nothing in it is blank."""
 
 
 def _plant() -> _Node:
@@ -195,23 +199,27 @@ def find(path: str) -> Found:
         NotFoundError: nothing.
     """
     node = _TREE
-    blanks: dict[str, str] = {}
+    reference = name = None
     for segment in path.split("/"):
         following = node.below.get(segment)
         if following is None:
             if node.blank is None or not segment:
                 raise NotFoundError("no such path", next_step=_PATHS)
             blank, following = node.blank
-            blanks[blank] = _unquote(segment)
+            said = _unquote(segment) if "%" in segment else segment
+            if blank == "{id}":
+                reference = said
+            else:
+                name = said
         node = following
     if not node.methods:
         raise NotFoundError("no such path", next_step=_PATHS)
-    return Found(methods=node.methods, reference=blanks.get("{id}"), name=blanks.get("{name}"))
+    if reference is None and name is None:
+        return node.found
+    return Found(node.methods, reference, name)
 
 
 def _unquote(segment: str) -> str:
-    if "%" not in segment:
-        return segment
     try:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError:
