@@ -5,7 +5,6 @@ that it lets resolve to 127.0.0.1 (DNS rebinding), or by a plain cross-site requ
 shows in `Host`, the second in `Origin`. Who is asking, and for what, is for the doors behind.
 """
 
-import functools
 import ipaddress
 import re
 from collections import Counter
@@ -55,6 +54,8 @@ class Gate:
         self._addresses = addresses
         self._origins = frozenset(origins)
         self._refused = refused
+        self._let_in: set[bytes] = set()
+        """`Host` headers that were found to name this relay, so many that are asked for over and over."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of ASGI."""
@@ -70,12 +71,16 @@ class Gate:
 
     def take_exchange(self, exchange: Exchange) -> bool:
         """Let an operation in without ASGI, by which everything else comes, and is refused."""
-        return (
-            self._take is not None
-            and exchange.path.startswith(_OPERATIONS)
-            and self._why_not(exchange.headers, exchange.pairs) is None
-            and self._take(exchange)
-        )
+        if self._take is None or not exchange.path.startswith(_OPERATIONS):
+            return False
+        headers, pairs = exchange.headers, exchange.pairs
+        plain = len(headers) == len(pairs) and b"origin" not in headers
+        if not (plain and headers.get(b"host") in self._let_in):
+            if self._why_not(headers, pairs) is not None:
+                return False
+            if len(self._let_in) < _KNOWN_HOSTS_MAX:
+                self._let_in.add(headers.get(b"host", b""))
+        return self._take(exchange)
 
     def _why_not(
         self, headers: Mapping[bytes, bytes], pairs: Collection[Header]
@@ -140,7 +145,6 @@ _KNOWN_HOSTS_MAX: Final = 256
 _HOST: Final = re.compile(rb"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::[0-9]{1,5})?")
 
 
-@functools.lru_cache(maxsize=_KNOWN_HOSTS_MAX)
 def _name_in(host: bytes) -> str:
     """Return the name in a `Host` header, without the port; an empty one if there is none."""
     parts = _HOST.fullmatch(host)
