@@ -52,8 +52,8 @@ class Visitor:
         self._whole = whole
         self._take: Callable[[Whole], bool] | None = getattr(application, "take_exchange", None)
         self._headers = {"host": "127.0.0.1:6377", **(headers or {})}
-        self.remembered: Any = None
-        """What the application remembers of this visitor's connection."""
+        self.known: Any = None
+        """What the application knows of this visitor's connection."""
 
     def with_headers(self, **headers: str) -> "Visitor":
         """Return the same visitor with further headers; `_` stands for `-`."""
@@ -222,29 +222,27 @@ class Whole(asgi.Exchange):
     """A request that is given to the application whole."""
 
     def __init__(self, visitor: Visitor, scope: Scope, body: bytes, exchange: Exchange) -> None:
-        super().__init__(
-            scope["method"],
-            scope["raw_path"],
-            scope["query_string"],
-            scope["headers"],
-            body,
-            address=scope["client"][0],
-        )
+        self.method = scope["method"]
+        self.path = scope["raw_path"]
+        self.query = scope["query_string"]
+        self.pairs = scope["headers"]
+        self.headers = dict(self.pairs)
+        self.body = body
+        self.known = visitor.known
+        self._address: str = scope["client"][0]
         self._visitor = visitor
         self._exchange: Exchange | None = exchange
         exchange.left = self._leave
 
     @property
-    def remembered(self) -> Any:
-        """What the application remembered of the visitor."""
-        return self._visitor.remembered
+    def address(self) -> str:
+        """Where the visitor is."""
+        return self._address
 
-    def remember(self, what: Any) -> None:
-        """Have it found by the visitor's later requests: they come over one connection."""
-        self._visitor.remembered = what
-
-    def prove(self, team: str, agent: str) -> None:
-        """Hear whose token it carried."""
+    def prove(self, team: str, agent: str, known: Any) -> None:
+        """Hear whose token it carried: the visitor's later requests come over the same connection."""
+        del team, agent
+        self._visitor.known = known
 
     def answer(self, status: int, headers: Sequence[asgi.Header], body: bytes) -> None:
         """Take the answer."""
@@ -254,19 +252,23 @@ class Whole(asgi.Exchange):
             start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
             exchange.tell(start)
             exchange.tell({"type": "http.response.body", "body": body})
-            self.ended(status)
+            if self.ended is not None:
+                self.ended(status)
 
     def answer_by(self, application: Any, status: int) -> None:
         """Have the answer sent by ASGI."""
         exchange = self._end()
         if exchange is not None:
             exchange.begin(application({}, exchange.receive, exchange.send))
-            self.ended(status)
+            if self.ended is not None:
+                self.ended(status)
 
     def _leave(self) -> None:
         if self._end() is not None:
-            self.left()
-            self.ended(0)
+            if self.left is not None:
+                self.left()
+            if self.ended is not None:
+                self.ended(0)
 
     def _end(self) -> Exchange | None:
         exchange, self._exchange = self._exchange, None

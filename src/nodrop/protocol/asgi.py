@@ -59,40 +59,28 @@ class Exchange(ABC):
     comes again by ASGI. True: it is answered once, then or later.
     """
 
-    def __init__(
-        self,
-        method: str,
-        path: bytes,
-        query: bytes,
-        pairs: Sequence[Header],
-        body: bytes,
-        *,
-        address: str | None,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.pairs = pairs
-        self.headers: Headers = dict(pairs)
-        self.body = body
-        self.address = address
-        self.left: Callable[[], None] = _nothing
-        """Called if the client leaves before it is answered."""
-        self.ended: Callable[[int], None] = _nothing
-        """Called with the status of the answer; 0: the client left before."""
+    method: str
+    path: bytes
+    query: bytes
+    pairs: Sequence[Header]
+    headers: Headers
+    """The same by name. Of those that were sent twice, the last."""
+    body: bytes
+    known: Any
+    """What was last told by `prove` over the same connection; None: nothing, or it may not be so now."""
+    left: Callable[[], None] | None = None
+    """Called if the client leaves before it is answered."""
+    ended: Callable[[int], None] | None = None
+    """Called with the status of the answer; 0: the client left before."""
 
     @property
     @abstractmethod
-    def remembered(self) -> Any:
-        """What was remembered of an earlier request over the same connection; None: nothing."""
+    def address(self) -> str | None:
+        """Where it comes from."""
 
     @abstractmethod
-    def remember(self, what: Any) -> None:
-        """Have it found by later requests over the same connection, in place of what was before."""
-
-    @abstractmethod
-    def prove(self, team: str, agent: str) -> None:
-        """Tell the listener whose valid token the request carried.
+    def prove(self, team: str, agent: str, known: Any) -> None:
+        """Tell the listener whose valid token the request carried, and what later ones over its connection may know.
 
         Raises:
             QueueFullError: that agent has too many connections open.
@@ -105,9 +93,6 @@ class Exchange(ABC):
     @abstractmethod
     def answer_by(self, application: ASGIApp, status: int) -> None:
         """Have the answer, of so many bytes that they take long to be read, sent by ASGI."""
-
-
-def _nothing(*_: object) -> None: ...
 
 
 def bearer_in(headers: Mapping[bytes, bytes]) -> str | None:

@@ -15,7 +15,10 @@ from nodrop.protocol.asgi import Header, refuse
 log = logging.getLogger(__name__)
 
 _JSON: Final[Header] = (b"content-type", b"application/json")
-_REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
+HEADERS: Final[tuple[Header, ...]] = (_JSON,)
+"""Of an answer, its length apart."""
+REPLAYED_HEADERS: Final[tuple[Header, ...]] = (_JSON, (b"idempotency-replayed", b"true"))
+"""Of one that was given before."""
 _CLOSE: Final[Header] = (b"connection", b"close")
 
 encode: Final = msgspec.json.Encoder().encode
@@ -42,11 +45,6 @@ class GoneError(Exception):
     """The client went away; nobody is there to be answered."""
 
 
-def headers_of(*, replayed: bool) -> tuple[Header, ...]:
-    """Return the headers of an answer, its length apart; `replayed`: it was given before."""
-    return (_JSON, _REPLAYED) if replayed else (_JSON,)
-
-
 async def send_answer(
     send: Send,
     status: int,
@@ -60,7 +58,8 @@ async def send_answer(
     Raises:
         GoneError: it is not read.
     """
-    headers = [*headers_of(replayed=replayed), (b"content-length", b"%d" % len(body))]
+    given = REPLAYED_HEADERS if replayed else HEADERS
+    headers = [*given, (b"content-length", b"%d" % len(body))]
     if len(body) <= SMALL_BYTES:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})

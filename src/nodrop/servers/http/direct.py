@@ -3,50 +3,56 @@
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from starlette.types import Send
 
 from nodrop.model.errors import NodropError, UnauthenticatedError
-from nodrop.protocol import routes
 from nodrop.protocol.asgi import Exchange, refusal
+from nodrop.protocol.operations import Operation
 from nodrop.protocol.requests import Request
-from nodrop.protocol.routes import Route
+from nodrop.protocol.routes import Found
 from nodrop.relay.relay import Asking, Caller, Relay, Reply
-from nodrop.servers.http.answers import SMALL_BYTES, encode, headers_of, refusing, send_answer
+from nodrop.servers.http.answers import (
+    HEADERS,
+    REPLAYED_HEADERS,
+    SMALL_BYTES,
+    encode,
+    refusing,
+    send_answer,
+)
 
 
 class Direct(Asking):
     """An operation that is asked for, and answered, without ASGI."""
 
-    __slots__ = ("_exchange", "_relay", "_status", "_unwatch", "_waiting", "waits")
+    __slots__ = ("_exchange", "_relay", "_status", "_unwatch", "_waiting")
+
+    _unwatch: Callable[[], None]
 
     def __init__(
         self,
         relay: Relay,
         caller: Caller,
+        operation: Operation,
         request: Request,
         *,
-        route: Route,
-        found: routes.Found,
+        found: Found,
         exchange: Exchange,
     ) -> None:
-        super().__init__(
-            caller, route.operation.name, request, reference=found.reference, name=found.name
-        )
+        super().__init__(caller, operation.name, request, found.reference, found.name)
         self._relay = relay
         self._exchange = exchange
-        self._status = route.operation.status
-        self.waits: Final = bool(route.parks and getattr(request, "wait", 0))
-        self._unwatch: Callable[[], None] | None = None
+        self._status = operation.status
         self._waiting: set[Direct] | None = None
-        exchange.left = self._leave
+        """Those that wait, if this is one of them."""
 
     def watch(self, waiting: "set[Direct]") -> None:
-        """Be one of those that wait, for no longer than the credential is good."""
+        """Be one of those that wait, for no longer than the client stays and the credential is good."""
         waiting.add(self)
         self._waiting = waiting
         self._unwatch = self._relay.on_revoked(self.caller, self._shut_out)
+        self._exchange.left = self._leave
 
     def _shut_out(self) -> None:
         self.give_up(UnauthenticatedError())
@@ -58,17 +64,19 @@ class Direct(Asking):
 
     def tell(self, reply: Reply) -> None:
         """Send the answer."""
-        self.end()
         try:
-            if self.waits:
+            if self._waiting is not None:
+                self.end()
                 self._relay.require(self.caller, self.operation)  # it may have expired meanwhile
             body = encode(reply.answer)
         except NodropError as error:
             self._exchange.answer(*refusal(error))
             return
-        status = HTTPStatus.OK if reply.replayed else self._status
+        status, headers = self._status, HEADERS
+        if reply.replayed:
+            status, headers = HTTPStatus.OK, REPLAYED_HEADERS
         if len(body) <= SMALL_BYTES:
-            self._exchange.answer(status, headers_of(replayed=reply.replayed), body)
+            self._exchange.answer(status, headers, body)
             return
         waiting = partial(self._relay.outgoing.waiting, (self.caller.team, self.caller.agent))
 
@@ -86,19 +94,13 @@ class Direct(Asking):
     def _leave(self) -> None:
         """Give up: the client went away."""
         self.end()
-        if self.waits:
-            self._relay.leave(self)
+        self._relay.leave(self)
 
     def end(self) -> None:
-        """Let go: it was answered, or given up."""
-        # What is let go of holds this, which could not be freed.
-        self._exchange.left = _nothing
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+        """Wait no longer: it is answered, or given up."""
         if self._waiting is not None:
             self._waiting.discard(self)
             self._waiting = None
-
-
-def _nothing() -> None: ...
+            # Both hold this, which could not be freed.
+            self._unwatch()
+            self._exchange.left = None

@@ -12,6 +12,7 @@ from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from time import perf_counter
+from typing import Final
 
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -53,6 +54,9 @@ from nodrop.servers.http.pages import pages
 from nodrop.servers.http.parking import Parking
 
 log = logging.getLogger(__name__)
+
+_OPERATIONS: Final = b"/v1/"
+_JSON: Final = b"application/json"
 
 
 class HTTPDoor:
@@ -104,15 +108,14 @@ class HTTPDoor:
 
     def take_exchange(self, exchange: Exchange) -> bool:
         """Carry out the operation that a request asks for; False: it is for ASGI."""
-        shares = self._relay.shares
+        relay = self._relay
+        shares = relay.shares
         used, began = shares.used(), perf_counter()
         try:
             asking = self._read(exchange)
             if asking is None:
                 return False
-            if asking.waits:
-                asking.watch(self._waiting)
-            self._relay.ask(asking)
+            relay.ask(asking)
         except (NodropError, RefusedError):
             return False  # read again by ASGI, and refused
         except Exception:
@@ -122,44 +125,49 @@ class HTTPDoor:
         seconds = perf_counter() - began
         if seconds >= COSTLY_SECONDS:  # processor time counts, and asking for it is a system call
             seconds = shares.used() - used
-        shares.spent((asking.caller.team, asking.caller.agent), seconds)
+        shares.spent(asking.by, seconds)
         return True
 
     def _read(self, exchange: Exchange) -> Direct | None:
-        """Return what a request asks for; None: it is for ASGI."""
-        team, path = routes.split_team(exchange.path)
-        if team is not None or path is None:
+        """Return what a request asks for, ready to wait; None: it is for ASGI."""
+        relay, headers, path = self._relay, exchange.headers, exchange.path
+        if not path.startswith(_OPERATIONS):
             return None
-        found = routes.find(path)
-        route, headers, body = found.methods.get(exchange.method), exchange.headers, exchange.body
-        caller = self._recognise(exchange)
-        if route is None or route.operation.open or caller is None:
+        found = routes.find(path[len(_OPERATIONS) :].decode("latin-1"))
+        route = found.methods.get(exchange.method)
+        if route is None or route.operation.open:
             return None
-        exchange.prove(caller.team, caller.agent)
+        # Most often the token is that of the request before.
+        said, known = headers.get(b"authorization", b""), exchange.known
+        caller = known[1] if known is not None and compare_digest(known[0], said) else None
+        if caller is None and (caller := self._recognise(said, exchange)) is None:
+            return None
         key = (caller.team, caller.agent)
-        if not self._relay.shares.is_free(key) or self._parking.closed:
+        if not relay.shares.is_free(key) or self._parking.closed:
             return None
         if route.changes:
-            check_kind(headers)
-            if len(body) > LARGE_BYTES or not self._relay.incoming.has_room(key, len(body)):
+            body = exchange.body
+            if len(body) > LARGE_BYTES or not relay.incoming.has_room(key, len(body)):
                 return None
+            if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
+                check_kind(headers)
             request = self._from_body(body, headers, found, route)
         else:
             request = route.from_query(exchange.query, name=found.name)
-            if isinstance(request, GetLog) and stream.wants_stream(headers):
+            if type(request) is GetLog and stream.wants_stream(headers):
                 return None
-        return Direct(self._relay, caller, request, route=route, found=found, exchange=exchange)
+        asking = Direct(relay, caller, route.operation, request, found=found, exchange=exchange)
+        if route.parks and getattr(request, "wait", 0):
+            asking.watch(self._waiting)
+        return asking
 
-    def _recognise(self, exchange: Exchange) -> Caller | None:
-        """Return whose token a request carries: most often that of the one before it."""
-        said = exchange.headers.get(b"authorization", b"")
-        shown: tuple[bytes, Caller] | None = exchange.remembered
-        if shown is not None and compare_digest(shown[0], said):
-            return shown[1]
+    def _recognise(self, said: bytes, exchange: Exchange) -> Caller | None:
+        """Return whose token a request carries, if it is known here, and have that remembered."""
         caller = self._relay.recognise(bearer_in(exchange.headers), address=exchange.address)
-        # Each command looks at a token again. What is signed with a key ends at a time of its own.
-        if caller is not None and caller.token_id is not None:
-            exchange.remember((said, caller))
+        if caller is not None:
+            # Each command looks at a token again. What is signed with a key ends at a time of its own.
+            known = None if caller.token_id is None else (said, caller)
+            exchange.prove(caller.team, caller.agent, known)
         return caller
 
     # --- by ASGI ---
@@ -231,16 +239,20 @@ class HTTPDoor:
     def _from_body(
         self, body: bytes, headers: Headers, found: routes.Found, route: Route
     ) -> Request:
+        key, context = headers.get(b"idempotency-key"), headers.get(b"traceparent")
+        command_id = None if key is None else key.decode("latin-1").strip('"')
         request = route.from_body(
-            body, name=found.name, command_id=_command_id(headers), limits=self._relay.limits
+            body, name=found.name, command_id=command_id, limits=self._relay.limits
         )
-        context = _traceparent(headers)
         if (
             context is not None
             and isinstance(request, Offer | OfferGroup)
             and request.traceparent is None
+            and is_traceparent(
+                said := context.decode("latin-1")
+            )  # if not, the caller is not to blame
         ):
-            return replace(request, traceparent=context)
+            return replace(request, traceparent=said)
         return request
 
     async def _caller(
@@ -277,17 +289,6 @@ class HTTPDoor:
             receive=receive,
             send=send,
         )
-
-
-def _command_id(headers: Headers) -> str | None:
-    key = headers.get(b"idempotency-key")
-    return None if key is None else key.decode("latin-1").strip('"')
-
-
-def _traceparent(headers: Headers) -> str | None:
-    """Return where in a trace the caller is. What is no such place is not the caller's fault."""
-    context = headers.get(b"traceparent", b"").decode("latin-1")
-    return context if context and is_traceparent(context) else None
 
 
 def _allow(found: routes.Found) -> Header:

@@ -277,6 +277,7 @@ class _Http(HttpToolsProtocol):
         super().__init__(*args, **named)
         self._patience = self.config.patience
         self._open = self.config.open_connections
+        self._take = self.config.take
         self._overdue: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         """Received since anything was made of it."""
@@ -286,8 +287,8 @@ class _Http(HttpToolsProtocol):
         """Of a request that may be answered without ASGI, should all of it have come."""
         self.exchange: _Exchange | None = None
         """The request that is being answered without ASGI."""
-        self.remembered: Any = None
-        """What the application remembers of this connection."""
+        self.known: Any = None
+        """What the application knows of this connection, which it has proven; None: nothing, or it may not be so now."""
         self._idle_since: float | None = None
         """When the last request was answered; None: something came since."""
         self._idling: asyncio.TimerHandle | None = None
@@ -310,7 +311,7 @@ class _Http(HttpToolsProtocol):
             self.exchange.leave()
         super().connection_lost(exc)
         # Both hold this connection: it would not be freed without the collector.
-        self.cycle = self.remembered = None
+        self.cycle = self.known = None
         self.pipeline.clear()
         self.config.lost.set()
 
@@ -343,25 +344,24 @@ class _Http(HttpToolsProtocol):
         self._in_head = False
         large = self._head_bytes > _HEAD_BYTES_MAX and self._measure_head() > _HEAD_BYTES_MAX
         self._head_bytes = 0
-        self._expect_no_more()
+        if self._overdue is not None:
+            self._expect_no_more()
         if large:
             self._refuse_large()
             return
-        self._open.begin(self.transport)
-        if self.config.take is not None and self._is_at_its_turn():
-            self._body = bytearray()
-        else:
-            self._begin_asgi()
-
-    def _is_at_its_turn(self) -> bool:
-        """Whether a request can be answered at once: nothing before it is, or waits to be read."""
-        return (
-            (self.cycle is None or self.cycle.response_complete)
+        if self.known is None:  # else it has shown a token, and is never closed to make room
+            self._open.begin(self.transport)
+        if (
+            self._take is not None
+            and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
             and not self.transport.is_closing()
             and not self.expect_100_continue
             and not self.parser.should_upgrade()
-        )
+        ):  # it can be answered at once: nothing before it is, or waits to be read
+            self._body = bytearray()
+        else:
+            self._begin_asgi()
 
     def start(self, cycle: RequestResponseCycle, application: Any) -> None:
         """Have an answer sent by ASGI."""
@@ -370,6 +370,7 @@ class _Http(HttpToolsProtocol):
     def _begin_asgi(self) -> None:
         """Have a request answered by ASGI, with as much of its body as there is."""
         self._expect_no_more()
+        self.known = None  # this request may prove it anew, without our knowing
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -387,24 +388,25 @@ class _Http(HttpToolsProtocol):
         self._head_bytes = 0
         if self._parting:
             return
-        if self._body is None:
-            super().on_body(body)
-        elif len(self._body) + len(body) <= _UNCOUNTED_BYTES:
-            self._body += body
-        else:
+        if self._body is not None:
+            if len(self._body) + len(body) <= _UNCOUNTED_BYTES:
+                self._body += body
+                return
             self._begin_asgi()
-            super().on_body(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
         self._head_bytes = 0
         if self._parting:
             return
-        self._expect_no_more()
+        if self._overdue is not None:
+            self._expect_no_more()
         if self._body is not None:
-            before, take = self.cycle, self.config.take
+            assert self._take is not None, "else it would not be gathered"
+            before = self.cycle
             self.cycle = self.exchange = exchange = _Exchange(self, bytes(self._body))
-            if take is not None and take(exchange):
+            if self._take(exchange):
                 self._body = None
                 return
             self.cycle, self.exchange = before, None
@@ -413,10 +415,11 @@ class _Http(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """End an answer. Who is answered before having said everything is not listened to long."""
-        self._open.end(self.transport)
-        self.server_state.total_requests += 1
+        if self.known is None:
+            self._open.end(self.transport)
         if not self.transport.is_closing():
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
             else:
@@ -424,7 +427,7 @@ class _Http(HttpToolsProtocol):
                 if self._idling is None:
                     self._look_if_idle()
         cycle = self.cycle
-        if cycle.response_complete and cycle.more_body and not self._parting:
+        if cycle.more_body and cycle.response_complete and not self._parting:
             self._expect(self._patience.parting_seconds, self.transport.close)
 
     def _look_if_idle(self) -> None:
@@ -452,7 +455,7 @@ class _Http(HttpToolsProtocol):
             # As at the end of a connection: a request before this one would hold it.
             self._idle_no_more()
             self.parser = None
-            self.cycle = self.remembered = None  # as before the first request
+            self.cycle = self.known = None  # as before the first request
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -521,55 +524,50 @@ class _Exchange(Exchange):
     """A request that is answered without ASGI: in place of a cycle of uvicorn, as far as one is needed."""
 
     more_body = False
+    response_complete = False
+    disconnected = False
     message_event = asyncio.Event()
     """Nothing waits for it."""
 
     def __init__(self, protocol: _Http, body: bytes) -> None:
-        parser, address = protocol.parser, protocol.client
-        path, _, query = protocol.url.partition(b"?")
-        super().__init__(
-            parser.get_method().decode(),
-            path,
-            query,
-            protocol.headers,
-            body,
-            address=address[0] if address else None,
-        )
+        parser = protocol.parser
+        self.method = parser.get_method().decode()
+        self.path, _, self.query = protocol.url.partition(b"?")
+        self.pairs = protocol.headers
+        self.headers = dict(self.pairs)
+        self.body = body
+        self.known = protocol.known
         self._protocol: _Http | None = protocol
         self.keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-        self.response_complete = False
-        self.disconnected = False
 
     @property
     def response_started(self) -> bool:
         return self.response_complete
 
     @property
-    def remembered(self) -> Any:
-        return None if self._protocol is None else self._protocol.remembered
+    def address(self) -> str | None:
+        client = None if self._protocol is None else self._protocol.client
+        return client[0] if client else None
 
-    def remember(self, what: Any) -> None:
-        if self._protocol is not None:
-            self._protocol.remembered = what
-
-    def prove(self, team: str, agent: str) -> None:
+    def prove(self, team: str, agent: str, known: Any) -> None:
         if self._protocol is not None:
             self._protocol.config.open_connections.prove(self._protocol.transport, team, agent)
+            self._protocol.known = known
 
     def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         protocol = self._end()
         if protocol is None:
             return
-        also = (*protocol.server_state.default_headers, *headers)
-        head = _lines(also if self.keep_alive else (*also, _CLOSE))
-        protocol.transport.write(
-            b"%b%bcontent-length: %d\r\n\r\n%b" % (STATUS_LINE[status], head, len(body), body)
+        head = _answer_head(
+            status, (*protocol.server_state.default_headers, *headers), self.keep_alive
         )
+        protocol.transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self.response_complete = True
         if not self.keep_alive:
             protocol.part()
         protocol.on_response_complete()
-        self.ended(status)
+        if self.ended is not None:
+            self.ended(status)
 
     def answer_by(self, application: ASGIApp, status: int) -> None:
         protocol = self._end()
@@ -592,13 +590,16 @@ class _Exchange(Exchange):
         if protocol.cycle is self:
             protocol.cycle = cycle
         protocol.start(cycle, application)
-        self.ended(status)
+        if self.ended is not None:
+            self.ended(status)
 
     def leave(self) -> None:
         if self._end() is not None:
             self.disconnected = True
-            self.left()
-            self.ended(0)
+            if self.left is not None:
+                self.left()
+            if self.ended is not None:
+                self.ended(0)
 
     def _end(self) -> _Http | None:
         protocol, self._protocol = self._protocol, None
@@ -612,9 +613,10 @@ _CLOSE: Final[Header] = (b"connection", b"close")
 
 
 @functools.lru_cache(maxsize=64)  # there are few that differ while the date is the same
-def _lines(headers: tuple[Header, ...]) -> bytes:
-    """Return headers as they are sent."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
+def _answer_head(status: int, headers: tuple[Header, ...], keep_alive: bool) -> bytes:  # noqa: FBT001  # a key of the cache
+    """Return the head of an answer as it is sent, without the length of its body."""
+    also = headers if keep_alive else (*headers, _CLOSE)
+    return STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % header for header in also])
 
 
 class _Parting:
