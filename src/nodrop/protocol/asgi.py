@@ -66,6 +66,7 @@ class Exchange(ABC):
     headers: Headers
     """The same by name. Of those that were sent twice, the last."""
     body: bytes
+    """Until `take_exchange` returns."""
     known: Any
     """What was last told by `prove` over the same connection; None: nothing, or it may not be so now."""
     left: Callable[[], None] | None = None

@@ -1,26 +1,129 @@
-"""An operation that came as a whole HTTP request, and is answered without ASGI and without a task."""
+"""Operations that came as whole HTTP requests, and are answered without ASGI and without a task.
 
+A request is read, asked for with `Relay.ask`, and answered from there.
+"""
+
+import logging
 from collections.abc import Callable
 from functools import partial
+from hmac import compare_digest
 from http import HTTPStatus
-from typing import Any
+from time import perf_counter
+from typing import Any, Final
 
+from msgspec.structs import replace
 from starlette.types import Send
 
-from nodrop.model.errors import NodropError, UnauthenticatedError
-from nodrop.protocol.asgi import Exchange, refusal
+from nodrop.model.errors import (
+    NodropError,
+    RelayFaultError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from nodrop.model.limits import Limits
+from nodrop.protocol import routes
+from nodrop.protocol.asgi import Exchange, Headers, bearer_in, refusal
 from nodrop.protocol.operations import Operation
-from nodrop.protocol.requests import Request
-from nodrop.protocol.routes import Found
+from nodrop.protocol.requests import GetLog, Offer, OfferGroup, Request
+from nodrop.protocol.routes import Found, Route
+from nodrop.protocol.traces import is_traceparent
 from nodrop.relay.relay import Asking, Caller, Relay, Reply
+from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES
+from nodrop.servers.http import stream
 from nodrop.servers.http.answers import (
     HEADERS,
     REPLAYED_HEADERS,
     SMALL_BYTES,
+    RefusedError,
     encode,
     refusing,
     send_answer,
 )
+from nodrop.servers.http.bodies import check_kind
+
+log = logging.getLogger(__name__)
+
+_OPERATIONS: Final = b"/v1/"
+_JSON: Final = b"application/json"
+
+
+class DirectDoor:
+    """The operations of one relay, as far as they need no ASGI."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._waiting: set[Direct] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the relay is about to stop."""
+        self._closed = True
+        for asking in tuple(self._waiting):
+            asking.give_up(UnavailableError("the relay is stopping"))
+
+    def take_exchange(self, exchange: Exchange) -> bool:
+        """Carry out the operation that a request asks for; False: it is for ASGI."""
+        relay = self._relay
+        shares = relay.shares
+        used, began = shares.used(), perf_counter()
+        try:
+            asking = self._read(exchange)
+            if asking is None:
+                return False
+            relay.ask(asking)
+        except (NodropError, RefusedError):
+            return False  # read again by ASGI, and refused
+        except Exception:
+            log.exception("a request could not be carried out")
+            exchange.answer(*refusal(RelayFaultError()))
+            return True
+        seconds = perf_counter() - began
+        if seconds >= COSTLY_SECONDS:  # processor time counts, and asking for it is a system call
+            seconds = shares.used() - used
+        shares.spent(asking.by, seconds)
+        return True
+
+    def _read(self, exchange: Exchange) -> "Direct | None":
+        """Return what a request asks for, ready to wait; None: it is for ASGI."""
+        relay, headers, path = self._relay, exchange.headers, exchange.path
+        if not path.startswith(_OPERATIONS):
+            return None
+        found = routes.find(path[len(_OPERATIONS) :].decode("latin-1"))
+        route = found.methods.get(exchange.method)
+        if route is None or route.operation.open:
+            return None
+        # Most often the token is that of the request before.
+        said, known = headers.get(b"authorization", b""), exchange.known
+        caller = known[1] if known is not None and compare_digest(known[0], said) else None
+        if caller is None and (caller := self._recognise(said, exchange)) is None:
+            return None
+        key = (caller.team, caller.agent)
+        if not relay.shares.is_free(key) or self._closed:
+            return None
+        if route.changes:
+            body = exchange.body
+            if len(body) > LARGE_BYTES or not relay.incoming.has_room(key, len(body)):
+                return None
+            if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
+                check_kind(headers)
+            request = read_body(body, headers, found, route, relay.limits)
+        else:
+            request = route.from_query(exchange.query, name=found.name)
+            if type(request) is GetLog and stream.wants_stream(headers):
+                return None
+        asking = Direct(relay, caller, route.operation, request, found=found, exchange=exchange)
+        if route.parks and getattr(request, "wait", 0):
+            asking.watch(self._waiting)
+        return asking
+
+    def _recognise(self, said: bytes, exchange: Exchange) -> Caller | None:
+        """Return whose token a request carries, if it is known here, and have that remembered."""
+        caller = self._relay.recognise(bearer_in(exchange.headers), address=exchange.address)
+        if caller is not None:
+            # Each command looks at a token again. What is signed with a key ends at a time of its own.
+            known = None if caller.token_id is None else (said, caller)
+            exchange.prove(caller.team, caller.agent, known)
+        return caller
 
 
 class Direct(Asking):
@@ -104,3 +207,18 @@ class Direct(Asking):
             # Both hold this, which could not be freed.
             self._unwatch()
             self._exchange.left = None
+
+
+def read_body(body: bytes, headers: Headers, found: Found, route: Route, limits: Limits) -> Request:
+    """Return the request that a body is, with what its headers say."""
+    key, context = headers.get(b"idempotency-key"), headers.get(b"traceparent")
+    command_id = None if key is None else key.decode("latin-1").strip('"')
+    request = route.from_body(body, name=found.name, command_id=command_id, limits=limits)
+    if (
+        context is not None
+        and isinstance(request, Offer | OfferGroup)
+        and request.traceparent is None
+        and is_traceparent(said := context.decode("latin-1"))  # if not, the caller is not to blame
+    ):
+        return replace(request, traceparent=said)
+    return request

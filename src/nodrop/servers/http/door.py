@@ -1,45 +1,33 @@
 """The HTTP door: one request, one operation.
 
-A request that arrived whole is taken without ASGI and without a task: it is read, asked for with
-`Relay.ask`, and answered from there. What cannot be, because it is large, slow, to be refused or not
-at its turn, comes by bare ASGI; it is read by the same functions. Whatever is not an operation goes to
-`pages`.
+A request that arrived whole is taken without ASGI (`direct`). What cannot be, because it is large, slow,
+to be refused or not at its turn, comes here by bare ASGI; it is read by the same functions. Whatever is not
+an operation goes to `pages`.
 """
 
 import asyncio
-import logging
 from functools import partial
-from hmac import compare_digest
 from http import HTTPStatus
-from time import perf_counter
-from typing import Final
 
-from msgspec.structs import replace
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nodrop.model.errors import (
     InvalidRequestError,
-    NodropError,
     NotFoundError,
-    RelayFaultError,
     UnavailableError,
 )
 from nodrop.protocol import routes
 from nodrop.protocol.asgi import (
-    Exchange,
     Header,
     Headers,
     address_of,
     bearer_in,
     prove,
-    refusal,
 )
-from nodrop.protocol.requests import GetLog, Offer, OfferGroup, Request
-from nodrop.protocol.routes import Route
-from nodrop.protocol.traces import is_traceparent
+from nodrop.protocol.requests import GetLog
 from nodrop.relay.relay import Caller, Relay, stranger
-from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES
+from nodrop.relay.room import LARGE_BYTES
 from nodrop.servers.http import prometheus, stream
 from nodrop.servers.http.answers import (
     RefusedError,
@@ -48,15 +36,10 @@ from nodrop.servers.http.answers import (
     send_answer,
     send_options,
 )
-from nodrop.servers.http.bodies import BODY_SECONDS_MAX, Bodies, check_kind
-from nodrop.servers.http.direct import Direct
+from nodrop.servers.http.bodies import BODY_SECONDS_MAX, Bodies
+from nodrop.servers.http.direct import DirectDoor, read_body
 from nodrop.servers.http.pages import pages
 from nodrop.servers.http.parking import Parking
-
-log = logging.getLogger(__name__)
-
-_OPERATIONS: Final = b"/v1/"
-_JSON: Final = b"application/json"
 
 
 class HTTPDoor:
@@ -74,15 +57,14 @@ class HTTPDoor:
         self._prepared = prepared
         self._bodies = Bodies(bytes_max=relay.limits.frame_bytes_max, seconds_max=body_seconds_max)
         self._parking = Parking()
-        self._waiting: set[Direct] = set()
-        """What waits without ASGI."""
+        self._directly = DirectDoor(relay)
+        self.take_exchange = self._directly.take_exchange
         self._pages: ASGIApp = pages(self._parking, self._require_ready, page=dashboard)
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""
         self._parking.close()
-        for asking in tuple(self._waiting):
-            asking.give_up(UnavailableError("the relay is stopping"))
+        self._directly.close()
 
     async def _require_ready(self) -> None:
         if self._prepared is not None and not self._prepared.is_set():
@@ -103,74 +85,6 @@ class HTTPDoor:
             await self._pages(scope, receive, send)
         else:
             await self._serve(scope, receive, send, team=team, path=path)
-
-    # --- without ASGI ---
-
-    def take_exchange(self, exchange: Exchange) -> bool:
-        """Carry out the operation that a request asks for; False: it is for ASGI."""
-        relay = self._relay
-        shares = relay.shares
-        used, began = shares.used(), perf_counter()
-        try:
-            asking = self._read(exchange)
-            if asking is None:
-                return False
-            relay.ask(asking)
-        except (NodropError, RefusedError):
-            return False  # read again by ASGI, and refused
-        except Exception:
-            log.exception("a request could not be carried out")
-            exchange.answer(*refusal(RelayFaultError()))
-            return True
-        seconds = perf_counter() - began
-        if seconds >= COSTLY_SECONDS:  # processor time counts, and asking for it is a system call
-            seconds = shares.used() - used
-        shares.spent(asking.by, seconds)
-        return True
-
-    def _read(self, exchange: Exchange) -> Direct | None:
-        """Return what a request asks for, ready to wait; None: it is for ASGI."""
-        relay, headers, path = self._relay, exchange.headers, exchange.path
-        if not path.startswith(_OPERATIONS):
-            return None
-        found = routes.find(path[len(_OPERATIONS) :].decode("latin-1"))
-        route = found.methods.get(exchange.method)
-        if route is None or route.operation.open:
-            return None
-        # Most often the token is that of the request before.
-        said, known = headers.get(b"authorization", b""), exchange.known
-        caller = known[1] if known is not None and compare_digest(known[0], said) else None
-        if caller is None and (caller := self._recognise(said, exchange)) is None:
-            return None
-        key = (caller.team, caller.agent)
-        if not relay.shares.is_free(key) or self._parking.closed:
-            return None
-        if route.changes:
-            body = exchange.body
-            if len(body) > LARGE_BYTES or not relay.incoming.has_room(key, len(body)):
-                return None
-            if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
-                check_kind(headers)
-            request = self._from_body(body, headers, found, route)
-        else:
-            request = route.from_query(exchange.query, name=found.name)
-            if type(request) is GetLog and stream.wants_stream(headers):
-                return None
-        asking = Direct(relay, caller, route.operation, request, found=found, exchange=exchange)
-        if route.parks and getattr(request, "wait", 0):
-            asking.watch(self._waiting)
-        return asking
-
-    def _recognise(self, said: bytes, exchange: Exchange) -> Caller | None:
-        """Return whose token a request carries, if it is known here, and have that remembered."""
-        caller = self._relay.recognise(bearer_in(exchange.headers), address=exchange.address)
-        if caller is not None:
-            # Each command looks at a token again. What is signed with a key ends at a time of its own.
-            known = None if caller.token_id is None else (said, caller)
-            exchange.prove(caller.team, caller.agent, known)
-        return caller
-
-    # --- by ASGI ---
 
     async def _figures(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell what is counted, in the form that Prometheus reads."""
@@ -215,7 +129,7 @@ class HTTPDoor:
             key = (caller.team, caller.agent)
             with self._relay.incoming.counting(key) as counted:
                 body = await self._bodies.read(receive, headers, counted)
-                read = partial(self._from_body, body, headers, found, route)
+                read = partial(read_body, body, headers, found, route, self._relay.limits)
                 if len(body) > LARGE_BYTES:
                     request = await self._relay.shares.aside(key, read)
                 else:
@@ -235,25 +149,6 @@ class HTTPDoor:
         waiting = partial(self._relay.outgoing.waiting, (caller.team, caller.agent))
         body = encode(reply.answer)
         await send_answer(send, status, body, replayed=reply.replayed, waiting=waiting)
-
-    def _from_body(
-        self, body: bytes, headers: Headers, found: routes.Found, route: Route
-    ) -> Request:
-        key, context = headers.get(b"idempotency-key"), headers.get(b"traceparent")
-        command_id = None if key is None else key.decode("latin-1").strip('"')
-        request = route.from_body(
-            body, name=found.name, command_id=command_id, limits=self._relay.limits
-        )
-        if (
-            context is not None
-            and isinstance(request, Offer | OfferGroup)
-            and request.traceparent is None
-            and is_traceparent(
-                said := context.decode("latin-1")
-            )  # if not, the caller is not to blame
-        ):
-            return replace(request, traceparent=said)
-        return request
 
     async def _caller(
         self, scope: Scope, headers: Headers, team: str | None, operation: str

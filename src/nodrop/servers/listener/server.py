@@ -286,7 +286,7 @@ class _Http(HttpToolsProtocol):
         self._body: bytearray | None = None
         """Of a request that may be answered without ASGI, should all of it have come."""
         self.exchange: _Exchange | None = None
-        """The request that is being answered without ASGI."""
+        """The last request that was taken without ASGI; it may be answered."""
         self.known: Any = None
         """What the application knows of this connection, which it has proven; None: nothing, or it may not be so now."""
         self._idle_since: float | None = None
@@ -310,8 +310,8 @@ class _Http(HttpToolsProtocol):
         if self.exchange is not None:
             self.exchange.leave()
         super().connection_lost(exc)
-        # Both hold this connection: it would not be freed without the collector.
-        self.cycle = self.known = None
+        # It holds this connection, which would not be freed without the collector.
+        self.cycle = self.exchange = self.known = None
         self.pipeline.clear()
         self.config.lost.set()
 
@@ -408,6 +408,7 @@ class _Http(HttpToolsProtocol):
             self.cycle = self.exchange = exchange = _Exchange(self, bytes(self._body))
             if self._take(exchange):
                 self._body = None
+                exchange.body = b""  # it was read, and the answer may be long in coming
                 return
             self.cycle, self.exchange = before, None
             self._begin_asgi()
@@ -455,7 +456,7 @@ class _Http(HttpToolsProtocol):
             # As at the end of a connection: a request before this one would hold it.
             self._idle_no_more()
             self.parser = None
-            self.cycle = self.known = None  # as before the first request
+            self.cycle = self.exchange = self.known = None  # as before the first request
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -555,7 +556,7 @@ class _Exchange(Exchange):
             self._protocol.known = known
 
     def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
-        protocol = self._end()
+        protocol, self._protocol = self._protocol, None
         if protocol is None:
             return
         head = _answer_head(
@@ -570,7 +571,7 @@ class _Exchange(Exchange):
             self.ended(status)
 
     def answer_by(self, application: ASGIApp, status: int) -> None:
-        protocol = self._end()
+        protocol, self._protocol = self._protocol, None
         if protocol is None:
             return
         cycle = RequestResponseCycle(
@@ -594,19 +595,13 @@ class _Exchange(Exchange):
             self.ended(status)
 
     def leave(self) -> None:
-        if self._end() is not None:
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
             self.disconnected = True
             if self.left is not None:
                 self.left()
             if self.ended is not None:
                 self.ended(0)
-
-    def _end(self) -> _Http | None:
-        protocol, self._protocol = self._protocol, None
-        if protocol is not None:
-            protocol.exchange = None
-            self.body = b""
-        return protocol
 
 
 _CLOSE: Final[Header] = (b"connection", b"close")
