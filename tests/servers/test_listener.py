@@ -347,6 +347,39 @@ async def test_who_asks_is_known_by_each_request_and_not_by_its_connection(relay
             )
 
 
+async def test_whose_a_connection_is_is_told_again_after_each_request_that_came_by_asgi(
+    relay: Relay,
+) -> None:
+    class Seen(Connections):
+        def __init__(self) -> None:
+            super().__init__()
+            self.proven_by: list[str] = []
+
+        def prove(self, transport: Any, team: str, agent: str) -> None:
+            self.proven_by.append(agent)
+            super().prove(transport, team, agent)
+
+    mine = asked("POST", "/v1/handoffs", OFFER)
+    by_asgi = asked("GET", "/teams/default/v1/handoffs").replace(
+        b"token-code_agent", b"token-inbox_monitor"
+    )
+    connections = Seen()
+    async with (
+        listen(
+            HTTPDoor(relay),
+            host="127.0.0.1",
+            port=0,
+            frame_bytes_max=DEFAULT.frame_bytes_max,
+            connections=connections,
+        ) as url,
+        connected(url) as client,
+    ):
+        for request in (mine, mine, by_asgi, mine):
+            client.writer.write(request)
+            assert (await client.answer())[0] < 300
+    assert connections.proven_by == ["code_agent", "inbox_monitor", "code_agent"]
+
+
 async def test_a_connection_is_idle_since_its_last_answer_and_not_while_it_waits(
     relay: Relay, somebody_waits: Callable[[int], Awaitable[None]]
 ) -> None:
