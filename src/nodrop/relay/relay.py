@@ -679,7 +679,7 @@ class Relay:
     def _committed(self, committed: Committed) -> None:
         changes = committed.changes
         activity.tell(committed)
-        self._room.committed(committed)
+        self._room.committed(committed.changed, committed.bodies)
         self._queues.committed(committed)
         self._waiting.committed(changes.rows)
         self._figures.committed(changes.entries)

@@ -8,14 +8,14 @@ commit is counted too, so that a burst cannot pass between two commits.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from types import coroutine
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from nodrop.log.port import LARGE_BODY_BYTES, Key, Page, Store
+from nodrop.log.port import LARGE_BODY_BYTES, Key, Page, Row, Store
 from nodrop.model import budget
 from nodrop.model.budget import Bucket
 from nodrop.model.commands import Candidate
@@ -24,7 +24,6 @@ from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import Limits
 from nodrop.model.names import ANONYMOUS
 from nodrop.protocol.operations import OPERATIONS
-from nodrop.relay.jobs import Committed
 
 T = TypeVar("T")
 
@@ -80,10 +79,10 @@ class Room:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._asked: dict[Key, int] = {}
-        self._inboxes: dict[Key, int] = {}
-        self._held: dict[Key, int] = {}
-        """How many of an inbox are with a process of the agent."""
+        self._asked: defaultdict[Key, int] = defaultdict(int)
+        self._inboxes: defaultdict[Key, int] = defaultdict(int)
+        self._held: defaultdict[Key, int] = defaultdict(int)
+        """How many of an inbox are with a process of the agent. Who has none is in none of these."""
         self._sizes: dict[Key, int] = {}
         """Bytes of each unfinished handoff that came with a large body since this node started."""
         self._bytes = _Bytes(
@@ -99,7 +98,7 @@ class Room:
         Where several engines write, it is counted again and again, and right to within what they
         wrote meanwhile.
         """
-        asked, inboxes, held = Counter[Key](), Counter[Key](), Counter[Key]()
+        asked, inboxes, held = (defaultdict[Key, int](int) for _ in range(3))
         for team, origin, recipient, count in await store.unfinished():
             asked[team, origin] += count
             inboxes[team, recipient] += count
@@ -107,25 +106,23 @@ class Room:
             for state in _WITH_A_PROCESS:
                 page = Page(team=team.id, state=state.value, limit=HELD_READ_MAX)
                 listed = await store.list_handoffs(page)
-                held.update((h.team, h.recipient) for h in listed if h.live)
-        self._asked, self._inboxes, self._held = dict(asked), dict(inboxes), dict(held)
+                for handoff in listed:
+                    if handoff.live:
+                        held[handoff.team, handoff.recipient] += 1
+        self._asked, self._inboxes, self._held = asked, inboxes, held
 
     def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff would be too many; None if it is not."""
-        return self.why_full_of(team, origin) or self.why_full_inbox(team, recipient)
-
-    def why_full_of(self, team: str, origin: str) -> QueueFullError | None:
-        """Return why one more handoff of a requester would be too many; None if it is not."""
-        limits = self._limits
+        limits, requester = self._limits, (team, origin)
         anonymous = origin == ANONYMOUS
         most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
-        asked = self._asked.get((team, origin), 0)
+        asked = self._asked.get(requester, 0)
         if asked >= most:
             return self._full(f"{asked} handoffs of {origin} are unfinished")
-        if self._bytes.has_room((team, origin), 1):
-            return None
-        size = self._bytes.of((team, origin))
-        return self._full(f"the unfinished handoffs of {origin} hold {size} bytes", _SMALLER)
+        if self._sizes and not self._bytes.has_room(requester, 1):
+            size = self._bytes.of(requester)
+            return self._full(f"the unfinished handoffs of {origin} hold {size} bytes", _SMALLER)
+        return self.why_full_inbox(team, recipient)
 
     def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff in an inbox would be too many; None if it is not."""
@@ -176,70 +173,47 @@ class Room:
 
     def reserve(self, team: str, origin: str, recipient: str) -> None:
         """Count an offer that is on its way to a commit."""
-        _more(self._asked, (team, origin))
-        _more(self._inboxes, (team, recipient))
+        self._asked[team, origin] += 1
+        self._inboxes[team, recipient] += 1
 
     def release(self, team: str, origin: str, recipient: str) -> None:
         """Count it no longer: its commit is counted, or it came to nothing."""
-        _less(self._asked, (team, origin))
-        _less(self._inboxes, (team, recipient))
+        for counts, key in ((self._asked, (team, origin)), (self._inboxes, (team, recipient))):
+            left = counts[key] - 1
+            if left > 0:
+                counts[key] = left
+            else:
+                del counts[key]
 
-    def committed(self, committed: Committed) -> None:
+    def committed(
+        self,
+        changed: Iterable[tuple[Handoff | None, Row]],
+        bodies: Mapping[tuple[str, str, int], bytes | None],
+    ) -> None:
         """Count what a commit changed: each handoff as it was, and as it is."""
-        for before, row in committed.changed:
+        for before, row in changed:
             after = row.handoff
-            if before is None or before.outcome is not None:
-                if after.outcome is None:
-                    self._count(after)
-            elif after.outcome is not None:
-                self._count_no_longer(before)
-            elif after.live is not before.live or after.recipient != before.recipient:
-                self._count_no_longer(before)
-                self._count(after)
-        large = {
-            key[:2]: len(body)
-            for key, body in committed.bodies.items()
-            if body and len(body) > LARGE_BODY_BYTES and key[2] == 1
-        }
-        if large or self._sizes:
-            for row in committed.changes.rows:
-                handoff = row.handoff
-                self._note_size(handoff, large.get((handoff.team, handoff.id)))
-
-    def _count(self, handoff: Handoff) -> None:
-        inbox = (handoff.team, handoff.recipient)
-        _more(self._asked, (handoff.team, handoff.origin))
-        _more(self._inboxes, inbox)
-        if handoff.live:
-            _more(self._held, inbox)
-
-    def _count_no_longer(self, handoff: Handoff) -> None:
-        inbox = (handoff.team, handoff.recipient)
-        _less(self._asked, (handoff.team, handoff.origin))
-        _less(self._inboxes, inbox)
-        if handoff.live:
-            _less(self._held, inbox)
-
-    def _note_size(self, handoff: Handoff, size: int | None) -> None:
-        key, requester = (handoff.team, handoff.id), (handoff.team, handoff.origin)
-        if handoff.outcome is not None:
-            if gone := self._sizes.pop(key, 0):
-                self._bytes.add(requester, -gone)
-        elif size is not None:
-            self._sizes[key] = size
-            self._bytes.add(requester, size)
-
-
-def _more(counts: dict[Key, int], key: Key) -> None:
-    counts[key] = counts.get(key, 0) + 1
-
-
-def _less(counts: dict[Key, int], key: Key) -> None:
-    left = counts.get(key, 0) - 1
-    if left > 0:
-        counts[key] = left
-    else:
-        counts.pop(key, None)
+            is_open = after.outcome is None
+            if before is not None and before.outcome is None:
+                if is_open and after.live is before.live and after.recipient == before.recipient:
+                    continue
+                self.release(before.team, before.origin, before.recipient)
+                if before.live:
+                    inbox = (before.team, before.recipient)
+                    self._held[inbox] -= 1
+                    if self._held[inbox] <= 0:
+                        del self._held[inbox]
+            if is_open:
+                self.reserve(after.team, after.origin, after.recipient)
+                if after.live:
+                    self._held[after.team, after.recipient] += 1
+                if before is None:
+                    content = bodies.get((after.team, after.id, 1))
+                    if content is not None and len(content) > LARGE_BODY_BYTES:
+                        self._sizes[after.team, after.id] = len(content)
+                        self._bytes.add((after.team, after.origin), len(content))
+            elif self._sizes and (size := self._sizes.pop((after.team, after.id), 0)):
+                self._bytes.add((after.team, after.origin), -size)
 
 
 class _Line:
@@ -457,7 +431,11 @@ class Waits:
 
     def leave(self, key: Key) -> None:
         """Count one less."""
-        _less(self._waiting, key)
+        left = self._waiting.get(key, 0) - 1
+        if left > 0:
+            self._waiting[key] = left
+        else:
+            self._waiting.pop(key, None)
 
 
 class Incoming(_Bytes):
@@ -564,9 +542,15 @@ class Rates:
     def spend(self, team: str, agent: str, *, offer: bool) -> None:
         """Count a command of an agent; refuse it if that is one too many now."""
         key = (team, agent)
-        self._take(self._commands, key, self._limits.commands_per_second_max)
+        meter = self._commands.get(key)
+        if meter is None or meter.left < 1:
+            meter = self._refill(self._commands, key, self._limits.commands_per_second_max)
+        meter.left -= 1
         if offer:
-            self._take(self._offers, key, self._limits.offers_per_second_max)
+            meter = self._offers.get(key)
+            if meter is None or meter.left < 1:
+                meter = self._refill(self._offers, key, self._limits.offers_per_second_max)
+            meter.left -= 1
 
     def spend_attempt(self, address: str) -> None:
         """Count an attempt to sign in; refuse it if that is one too many now."""
@@ -577,20 +561,20 @@ class Rates:
         self._take_of_address(ANONYMOUS, address, self._limits.anonymous_calls_per_second_max)
 
     def _take_of_address(self, what: str, address: str, per_second: float) -> None:
-        self._take(self._attempts, (what, address), per_second)
+        meter = self._attempts.get((what, address))
+        if meter is None or meter.left < 1:
+            meter = self._refill(self._attempts, (what, address), per_second)
+        meter.left -= 1
         while len(self._attempts) > self._limits.refusals_max:
             del self._attempts[next(iter(self._attempts))]
 
-    def _take(self, meters: dict[Key, _Meter], key: Key, per_second: float) -> None:
+    def _refill(self, meters: dict[Key, _Meter], key: Key, per_second: float) -> _Meter:
+        """Return a meter with what has come in since; refuse its owner where that is nothing."""
         meter = meters.get(key)
-        if meter is None or meter.left < 1:
-            meter = meters[key] = self._refilled(meter, key, per_second)
-        meter.left -= 1
-
-    def _refilled(self, meter: _Meter | None, key: Key, per_second: float) -> _Meter:
         now, most = self._now(), max(per_second * self._limits.burst_seconds, 1.0)
         if meter is None:
-            return _Meter(most, now)
+            meter = meters[key] = _Meter(most, now)
+            return meter
         bucket = budget.refilled(
             Bucket(level=meter.left, at=meter.at), now=now, per_second=per_second, most=most
         )
@@ -600,4 +584,5 @@ class Rates:
             )
             error.retry_after_seconds = budget.wait_seconds(bucket, cost=1, per_second=per_second)
             raise error
-        return _Meter(bucket.level, bucket.at)
+        meter.left, meter.at = bucket.level, bucket.at
+        return meter
