@@ -680,7 +680,7 @@ class Relay:
         changes = committed.changes
         activity.tell(committed)
         self._room.committed(committed.changed, committed.bodies)
-        self._queues.committed(committed)
+        self._queues.committed(committed.changed)
         self._waiting.committed(changes.rows)
         self._figures.committed(changes.entries)
         for agent, manifest in changes.agents:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from nodrop.log.port import Key, Store, takeable
+from nodrop.log.port import Key, Row, Store, takeable
 from nodrop.model import clocks
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import DEFAULT
-from nodrop.relay.jobs import Committed
 
 _ACCEPTED: Final = State.ACCEPTED
 
@@ -68,21 +67,21 @@ class Line:
         """Return the place of something that waits: after what is held and what is taken first."""
         return len(self._held) + bisect_left(self._order, (clocks.rank(handoff), handoff.id)) + 1
 
-    def note(self, handoff: Handoff, rank: int | None, *, mine: bool) -> None:
+    def note(self, handoff: Handoff, rank: int | None, *, mine: bool = True) -> None:
         """Count a handoff as it is now; `mine`: its recipient is this agent, at `rank` if it can be taken."""
-        name = handoff.id
-        accepted = handoff.state is _ACCEPTED if mine and handoff.live else None
-        was_accepted = self._held.get(name)
-        if accepted is not was_accepted:
-            self._working += bool(accepted) - bool(was_accepted)
-            if accepted is None:
-                del self._held[name]
-            else:
-                self._held[name] = accepted
+        name, held = handoff.id, self._held
+        was_accepted = held.get(name)
+        if handoff.live and mine:
+            accepted = handoff.state is _ACCEPTED
+            if accepted is not was_accepted:
+                held[name] = accepted
+                self._working += accepted - (was_accepted or False)
+        elif was_accepted is not None:
+            self._working -= held.pop(name)
         after = rank if mine else None
         if after is not None and handoff.queued is not None:
             self._queued.add(name)
-        else:
+        elif self._queued:
             self._queued.discard(name)
         before = self._ranks.get(name)
         if before == after:
@@ -123,25 +122,25 @@ class Queues:
             reading.add_done_callback(lambda done: self._have_read(key, done))
         return await asyncio.shield(reading)  # a cancelled caller must not cancel it for the others
 
-    def committed(self, committed: Committed) -> None:
+    def committed(self, changed: Iterable[tuple[Handoff | None, Row]]) -> None:
         """Count what a commit changed. What had ended before is in no line."""
-        changed = committed.changed
-        self._note([(r.handoff, r.rank) for b, r in changed if b is None or b.outcome is None])
+        for before, row in changed:
+            if before is None or before.outcome is None:
+                handoff = row.handoff
+                if self._noted or len(handoff.asked) > 1:
+                    self.note(handoff)
+                elif line := self._lines.get((handoff.team, handoff.recipient)):
+                    line.note(handoff, row.rank)
 
     def note(self, handoff: Handoff) -> None:
-        """Count a handoff that changed."""
-        self._note([(handoff, _rank(handoff))])
-
-    def _note(self, handoffs: Iterable[tuple[Handoff, int | None]]) -> None:
-        """Count handoffs with their ranks."""
-        for handoff, rank in handoffs:
-            for agent in handoff.asked:
-                key = (handoff.team, agent)
-                line = self._lines.get(key)
-                if line is not None:
-                    line.note(handoff, rank, mine=agent == handoff.recipient)
-                elif key in self._noted:
-                    self._noted[key][handoff.id] = handoff
+        """Count a handoff that changed, in the line of everybody who was asked."""
+        rank = _rank(handoff)
+        for agent in handoff.asked:
+            key = (handoff.team, agent)
+            if line := self._lines.get(key):
+                line.note(handoff, rank, mine=agent == handoff.recipient)
+            elif key in self._noted:
+                self._noted[key][handoff.id] = handoff
 
     async def _read(self, key: Key) -> Line:
         team, agent = key
