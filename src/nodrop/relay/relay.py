@@ -46,6 +46,7 @@ from nodrop.relay.delivery.waiting import Waiting
 from nodrop.relay.directory.agents import Agents
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.discovery import Discovery
+from nodrop.relay.directory.observations import OUTCOMES
 from nodrop.relay.directory.reach import KIND as REACH
 from nodrop.relay.directory.reach import Reaches
 from nodrop.relay.directory.register import Register
@@ -131,7 +132,12 @@ class Relay:
         intake = self._intake = Intake(limits)
         self._engine = Engine(store, clock=clock, limits=limits)
         self._standings = Standings(
-            self._engine, store, room=self._room, clock=clock, limits=limits
+            self._engine,
+            store,
+            room=self._room,
+            offering=lambda *of: self._register.offering(*of),  # noqa: PLW0108  # it is made below, and asks this
+            clock=clock,
+            limits=limits,
         )
         self._admission = Admission(
             identity.access,
@@ -677,25 +683,39 @@ class Relay:
         return stop_both
 
     def _committed(self, committed: Committed) -> None:
-        changes = committed.changes
-        activity.tell(committed)
+        changes, types = committed.changes, committed.types
+        figures, standings = self._figures, self._standings
+        reading, listeners = self._reading, self._listeners
         self._room.committed(committed.changed, committed.bodies)
         self._queues.committed(committed.changed)
-        self._waiting.committed(changes.rows)
-        self._figures.committed(changes.entries)
+        figures.commits += 1
+        for draft in changes.entries:
+            figures.entries[draft.team, draft.type] += 1
+        # Most commits concern few of those that follow: each is called for what concerns it alone.
+        if self._waiting.told or any([row.rank is not None for row in changes.rows]):  # noqa: C419  # a list is quicker for so few
+            self._waiting.committed(changes.rows)
+        if (
+            changes.agents
+            or not activity.NOTABLE.isdisjoint(types)
+            or log.isEnabledFor(logging.DEBUG)
+        ):
+            activity.tell(committed)
         for agent, manifest in changes.agents:
             self._register.put(agent, manifest)
-        self._identity.committed(changes)
-        if self._standings.committed(committed, self._register):
-            self._tasks.spawn(self._standings.write())
-        reading = self._reading
+        if changes.tokens or changes.records or changes.records_gone or self._identity.changing:
+            self._identity.committed(changes)
+        if not OUTCOMES.isdisjoint(types):
+            standings.committed(committed.happened, committed.at)
+        if committed.at >= standings.write_at:
+            self._tasks.spawn(standings.write())
         if reading.handoffs.waiting:
             for row in changes.rows:
                 reading.handoffs.wake((row.handoff.team, row.handoff.id))
         if reading.logs.waiting:
             for team in {draft.team for draft in changes.entries}:
                 reading.logs.wake(team)
-        self._listeners.committed(committed)
+        if listeners.listening or reading.inboxes.waiting:
+            listeners.committed(committed)
 
     async def figures(self, caller: Caller) -> Sequence[Figure]:
         """Return what is counted of the caller's team, for who may see all of it."""

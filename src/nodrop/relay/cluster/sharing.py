@@ -122,7 +122,7 @@ class Sharing:
         for handoff in news.handoffs:
             self._queues.note(handoff)
             self._waiting.note(handoff)
-            self._standings.observe(handoff, types[handoff.id], self._register)
+            self._standings.observe(handoff, types[handoff.id])
             self._following.committed([handoff])
             self._reading.handoffs.wake((handoff.team, handoff.id))
         if news.entries:

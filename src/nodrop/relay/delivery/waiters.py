@@ -75,7 +75,7 @@ class Takers:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
+        self.by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
         self._by_process: defaultdict[Key, set[Taker]] = defaultdict(set)
         self._unchecked: dict[Key, None] = {}
         self._emptied: set[Key] = set()
@@ -83,7 +83,7 @@ class Takers:
 
     def join(self, taker: Taker, *, free: int, now: int) -> None:
         """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
-        waiting = self._by_agent[taker.team, taker.agent]
+        waiting = self.by_agent[taker.team, taker.agent]
         for other in [other for other in waiting if taker.replaces(other)]:
             waiting.remove(other)
             self._disconnect(other)
@@ -110,11 +110,11 @@ class Takers:
     def leave(self, taker: Taker) -> None:
         """Forget `taker`. Harmless if it is not there."""
         key = (taker.team, taker.agent)
-        waiting = self._by_agent.get(key)
+        waiting = self.by_agent.get(key)
         if waiting is not None and taker in waiting:
             waiting.remove(taker)
             if not waiting:
-                del self._by_agent[key]
+                del self.by_agent[key]
             self._disconnect(taker)
 
     def _disconnect(self, taker: Taker) -> None:
@@ -146,24 +146,24 @@ class Takers:
 
     def waits(self, taker: Taker) -> bool:
         """Whether `taker` is still there."""
-        return taker in self._by_agent.get((taker.team, taker.agent), ())
+        return taker in self.by_agent.get((taker.team, taker.agent), ())
 
     def connected(self, team: str, agent: str) -> bool:
         """Whether anybody waits for this agent's work."""
-        return (team, agent) in self._by_agent
+        return (team, agent) in self.by_agent
 
     def listening(self, team: str, agent: str) -> Taker | None:
         """Return a connection of an agent that wants to know what waits without credit."""
-        takers = self._by_agent.get((team, agent), ())
+        takers = self.by_agent.get((team, agent), ())
         return next((t for t in takers if t.offered is not None and not t.silent), None)
 
     def agents(self) -> list[Key]:
         """Return the agents that somebody waits for."""
-        return list(self._by_agent)
+        return list(self.by_agent)
 
     def with_credit(self) -> list[Key]:
         """Return the agents whose takers can have something."""
-        return [key for key in self._by_agent if self.free(*key)]
+        return [key for key in self.by_agent if self.free(*key)]
 
     def to_check(self) -> list[Key]:
         """Return, once, the agents for which the inbox must be looked through."""
@@ -176,7 +176,7 @@ class Takers:
 
     def recheck(self, keys: Iterable[Key] | None = None) -> None:
         """Look through these inboxes again; None: through all, because nobody knows what is there."""
-        rechecked = list(self._by_agent if keys is None else keys)
+        rechecked = list(self.by_agent if keys is None else keys)
         self._unchecked.update(dict.fromkeys(rechecked))
         if keys is None:
             self._emptied.clear()
@@ -186,20 +186,20 @@ class Takers:
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""
         free = 0
-        for taker in self._by_agent.get((team, agent), ()):
+        for taker in self.by_agent.get((team, agent), ()):
             if taker.free > 0 and not taker.silent:
                 free += taker.free
         return free
 
     def has_once(self, team: str, agent: str) -> bool:
         """Whether one of the agent's takers is given all that it gets in one answer."""
-        return any([taker.once for taker in self._by_agent.get((team, agent), ())])  # noqa: C419  # a list is quicker for so few
+        return any([taker.once for taker in self.by_agent.get((team, agent), ())])  # noqa: C419  # a list is quicker for so few
 
     def assign(
         self, team: str, agent: str, handoffs: Sequence[Handoff], *, now: int
     ) -> list[tuple[Taker, Handoff]]:
         """Return who gets what, in turn; credit is used up only by `served`."""
-        waiting = self._by_agent.get((team, agent))
+        waiting = self.by_agent.get((team, agent))
         if waiting is None:
             return []
         if len(waiting) == 1:

@@ -48,27 +48,23 @@ class Waiting:
         """Offers that are yet to be told of, by agent."""
         self._joined: dict[Key, Taker] = {}
         """Connections that are yet to be told of everything that waits."""
-        self._told: dict[Key, set[str]] = {}
+        self.told: dict[Key, set[str]] = {}
         """Offers that a connection was told of, and that still wait unacknowledged."""
 
     def committed(self, rows: Iterable[Row]) -> None:
         """Take in what a commit changed."""
         for row in rows:
-            if row.rank is not None or self._told:
-                self._note(row.handoff, takeable=row.rank is not None)
+            self._note(row.handoff, waits=row.rank is not None and row.handoff.queued is None)
 
     def note(self, handoff: Handoff) -> None:
         """Take in a handoff that changed."""
-        self._note(handoff, takeable=takeable(handoff))
+        self._note(handoff, waits=handoff.queued is None and takeable(handoff))
 
-    def _note(self, handoff: Handoff, *, takeable: bool) -> None:
-        waits = takeable and handoff.queued is None
-        if not waits and not self._told:
-            return
+    def _note(self, handoff: Handoff, *, waits: bool) -> None:
         key = (handoff.team, handoff.recipient)
-        if not self._takers.connected(*key):
+        if not (waits or self.told) or key not in self._takers.by_agent:
             return
-        told = self._told.get(key)
+        told = self.told.get(key)
         if waits:
             if told is None or handoff.id not in told:
                 self._fresh.setdefault(key, {})[handoff.id] = None
@@ -80,7 +76,7 @@ class Waiting:
         """Tell a new connection everything that waits: an earlier one may be gone with what it knew."""
         if taker.offered is not None:
             key = (taker.team, taker.agent)
-            self._told.pop(key, None)
+            self.told.pop(key, None)
             self._joined[key] = taker
             self._expect(key)
 
@@ -97,7 +93,7 @@ class Waiting:
         joined, fresh = self._joined.pop(key, None), self._fresh.pop(key, {})
         taker = joined or self._takers.listening(team, agent)
         if taker is None or taker.offered is None:
-            self._told.pop(key, None)
+            self.told.pop(key, None)
             return
         line = await self._queues.know(team, agent)
         room = max(self._most - line.queued, 0)
@@ -112,5 +108,5 @@ class Waiting:
             return
         found.sort(key=line.place)
         slots = line.held + self._takers.free(team, agent)
-        self._told.setdefault(key, set()).update(handoff.id for handoff in found)
+        self.told.setdefault(key, set()).update(handoff.id for handoff in found)
         taker.offered([waiting_view(h, place=line.place(h), slots=slots) for h in found])

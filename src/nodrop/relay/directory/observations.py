@@ -24,6 +24,7 @@ KIND: Final = "observed"
 OUTCOMES: Final = frozenset(NAMES[e] for e in (events.Completed, events.Failed, events.Expired))
 """The entries after which a handoff may say something about its recipient."""
 WRITTEN_TOGETHER_MAX: Final = 256
+NEVER: Final = 2**63
 _NOT_DONE: Final = -1
 """Stands among the durations for an outcome that was no success."""
 
@@ -80,15 +81,14 @@ class Observations:
 
     def to_write(self, now: int | None = None) -> Sequence[Place]:
         """Return what should be written by now, a bounded part of it; without `now`, of all."""
-        if now is not None and not self.is_late(now):
+        if now is not None and now < self.write_at():
             return ()
         return list(self._unwritten)[:WRITTEN_TOGETHER_MAX]
 
-    def is_late(self, now: int) -> bool:
-        """Whether something should be written by now."""
-        for since in self._unwritten.values():
-            return now - since >= self._limits.observations_kept_ms
-        return False
+    def write_at(self) -> int:
+        """Return when something should be written."""
+        since = next(iter(self._unwritten.values()), None)
+        return NEVER if since is None else since + self._limits.observations_kept_ms
 
     def write(self, places: Sequence[Place], batch: Batch) -> None:
         """Put what is known into a batch."""

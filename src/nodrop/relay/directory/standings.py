@@ -4,24 +4,28 @@ Fed by commits, asked by routing and discovery. Decides nothing by itself: `mode
 arithmetic.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
+from typing import Final
 
 from nodrop.log.port import Key, Store, Wanted
 from nodrop.model.errors import NodropError
 from nodrop.model.handoff import Handoff
 from nodrop.model.limits import Limits
 from nodrop.model.standing import TrackRecord, cost, seconds
+from nodrop.relay.batch import Happened
 from nodrop.relay.directory.attendance import Attendance
-from nodrop.relay.directory.observations import KIND, OUTCOMES, Observations
-from nodrop.relay.directory.register import Offering, Register
+from nodrop.relay.directory.observations import KIND, NEVER, OUTCOMES, Observations
+from nodrop.relay.directory.register import Offering
 from nodrop.relay.engine import Engine
-from nodrop.relay.jobs import Committed, FunctionJob
+from nodrop.relay.jobs import FunctionJob
 from nodrop.relay.ports import Clock
 from nodrop.relay.room import Room
 
 Place = tuple[int, float, float, str]
+
+LEARNT_TOGETHER: Final = 64
 
 
 class Standings:
@@ -33,18 +37,23 @@ class Standings:
         store: Store,
         *,
         room: Room,
+        offering: Callable[[str, str, str], Offering | None],
         clock: Clock,
         limits: Limits,
     ) -> None:
         self._engine = engine
         self._store = store
         self._room = room
+        self._offering = offering
         self._clock = clock
         self._limits = limits
         self.attendance = Attendance(engine.takers, room, limits)
         self._observations = Observations(limits)
         self._shortlists: dict[Key, tuple[int, list[Offering]]] = {}
-        self._writing = False
+        self._ended: list[tuple[Handoff, int]] = []
+        """Work that is yet to be learnt from, and when it ended."""
+        self.write_at = NEVER
+        """When what was learnt should be written down."""
 
     # --- learning ---
 
@@ -57,24 +66,39 @@ class Standings:
         """Return how many unfinished handoffs an agent is the recipient of."""
         return self._room.queued(team, agent)
 
-    def observe(self, handoff: Handoff, types: set[str], register: Register) -> None:
+    def observe(self, handoff: Handoff, types: set[str]) -> None:
         """Learn from what another engine wrote about a handoff: entries of these types."""
-        if types & OUTCOMES and _is_declared(handoff, register):
-            self._observations.observe(handoff, self._clock.now())
+        if types & OUTCOMES:
+            self._ended.append((handoff, self._clock.now()))
+            self._learn()
 
-    def committed(self, committed: Committed, register: Register) -> bool:
-        """Learn from a commit; return whether what was learnt should be written down."""
-        if not OUTCOMES.isdisjoint(committed.types):
-            for happened in committed.happened:
-                if happened.type in OUTCOMES and _is_declared(happened.handoff, register):
-                    self._observations.observe(happened.handoff, committed.at)
-        return not self._writing and self._observations.is_late(committed.at)
+    def committed(self, happened: Iterable[Happened], at: int) -> None:
+        """Take in the outcomes of a commit. They are learnt from together, or when somebody asks."""
+        for each in happened:
+            if each.type in OUTCOMES:
+                self._ended.append((each.handoff, at))
+        self.write_at = min(self.write_at, at + self._limits.observations_kept_ms)
+        if len(self._ended) >= LEARNT_TOGETHER:
+            self._learn()
+
+    def _learn(self) -> None:
+        ended, self._ended = self._ended, []
+        for handoff, at in ended:
+            # Names that the recipient does not offer are not worth remembering.
+            if handoff.capability is not None and self._offering(
+                handoff.team, handoff.capability, handoff.recipient
+            ):
+                self._observations.observe(handoff, at)
+
+    def _to_write(self, *, everything: bool) -> Sequence[tuple[str, str, str]]:
+        self._learn()
+        return self._observations.to_write(None if everything else self._clock.now())
 
     async def write(self, *, everything: bool = False) -> None:
         """Write down what was learnt. What cannot be written now will be later."""
-        self._writing = True
+        self.write_at = NEVER
         try:
-            while places := self._observations.to_write(None if everything else self._clock.now()):
+            while places := self._to_write(everything=everything):
                 self._observations.writing(places)
                 try:
                     write = partial(self._observations.write, places)
@@ -83,12 +107,14 @@ class Standings:
                     self._observations.unwritten(places, self._clock.now())
                     return
         finally:
-            self._writing = False
+            self.write_at = min(self.write_at, self._observations.write_at())
 
     # --- telling ---
 
     def record(self, offering: Offering) -> TrackRecord:
         """Return what an agent has proven in a capability."""
+        if self._ended:
+            self._learn()
         agent = offering.agent
         return self._observations.of(agent.team, agent.id, offering.capability.name)
 
@@ -133,10 +159,3 @@ class Standings:
             seconds(record.duration_ms),
             agent.id,
         )
-
-
-def _is_declared(handoff: Handoff, register: Register) -> bool:
-    """Whether its recipient offers its capability: other names are not worth remembering."""
-    if handoff.capability is None:
-        return False
-    return register.offering(handoff.team, handoff.capability, handoff.recipient) is not None

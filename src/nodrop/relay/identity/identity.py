@@ -35,7 +35,8 @@ class Identity:
         )
         self.signing = Signing(self.keys, self.policies, clock=clock)
         self._store = store
-        self._changing: Batch | None = None
+        self.changing: Batch | None = None
+        """What changes something of this once it is committed, if anything does."""
 
     async def load(self) -> None:
         """Read what the store knows."""
@@ -46,7 +47,7 @@ class Identity:
         """Read keys, invitations, links and rules, again where a commit left it open what was kept."""
         for record in await self._records():
             self._know(record)
-        self._changing = None
+        self.changing = None
 
     async def reload(self, team: str) -> None:
         """Read everything of a team again: another engine has changed some of it.
@@ -63,7 +64,7 @@ class Identity:
 
     async def make_sure(self) -> None:
         """Read again what a batch would have changed that came to nothing, if there was one."""
-        if self._changing is not None:
+        if self.changing is not None:
             await self.load_records()
 
     async def _records(self, team: str | None = None) -> list[Record]:
@@ -73,16 +74,16 @@ class Identity:
 
     def require_certainty(self, batch: Batch) -> None:
         """Refuse to decide on what an earlier batch may or may not have changed."""
-        if self._changing not in {None, batch}:
+        if self.changing not in {None, batch}:
             raise StoreUnavailableError
 
     def changes_with(self, batch: Batch) -> None:
         """Know that what is here changes if `batch` is committed."""
-        self._changing = batch
+        self.changing = batch
 
     def committed(self, changes: Changes) -> None:
         """Know what a commit made true, before anything else is decided."""
-        self._changing = None
+        self.changing = None
         if changes.tokens or changes.records or changes.records_gone:
             self.learn(changes)
 

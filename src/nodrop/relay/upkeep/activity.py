@@ -16,7 +16,7 @@ from nodrop.relay.jobs import Committed
 
 LOG: Final = logging.getLogger("nodrop.relay")
 
-_NOTABLE: Final = frozenset(
+NOTABLE: Final = frozenset(
     NAMES[kind]
     for kind in (
         events.Returned,
@@ -27,6 +27,7 @@ _NOTABLE: Final = frozenset(
         events.Expired,
     )
 )
+"""Entries that are told of at any level."""
 _WHY: Final = {
     "lease_lapsed": "the process was silent and lost its lease",
     "timed_out": "timed out",
@@ -41,8 +42,8 @@ def tell(committed: Committed) -> None:
         LOG.info("agent %s %s: manifest version %d", agent.id, did, agent.version)
     if LOG.isEnabledFor(logging.DEBUG):
         told = [draft for draft in entries if draft.handoff_id is not None]
-    elif not _NOTABLE.isdisjoint(committed.types) and LOG.isEnabledFor(logging.WARNING):
-        told = [draft for draft in entries if draft.type in _NOTABLE]
+    elif LOG.isEnabledFor(logging.WARNING):
+        told = [draft for draft in entries if draft.type in NOTABLE]
     else:
         return
     handoffs = [row.handoff for row in committed.changes.rows]
@@ -52,7 +53,7 @@ def tell(committed: Committed) -> None:
 
 
 def _tell(draft: Draft, name: str) -> None:
-    event = decode(draft.type, bytes(draft.data)) if draft.type in _NOTABLE else None
+    event = decode(draft.type, bytes(draft.data)) if draft.type in NOTABLE else None
     match event:
         case events.Returned(reason=reason) if reason in _WHY:
             wait = max((event.not_before or draft.at) - draft.at, 0) / SECOND

@@ -5,12 +5,11 @@ counters may. How they are told is a door's business.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from nodrop.log.port import Store
-from nodrop.protocol.entries import Draft
 from nodrop.relay.room import Room
 
 
@@ -31,16 +30,10 @@ class Figures:
     def __init__(self, store: Store, room: Room) -> None:
         self._store = store
         self._room = room
-        self._entries: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self._commits = 0
+        self.entries: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """By team and type."""
+        self.commits = 0
         self._findings: Counter[tuple[str, str]] = Counter()
-
-    def committed(self, entries: Iterable[Draft]) -> None:
-        """Count a commit."""
-        self._commits += 1
-        counts = self._entries
-        for draft in entries:
-            counts[draft.team, draft.type] += 1
 
     def finding(self, team: str, detector: str) -> None:
         """Count a finding."""
@@ -56,7 +49,7 @@ class Figures:
                 counter=True,
                 samples=[
                     ({"team": team, "type": kind}, count)
-                    for (of, kind), count in sorted(self._entries.items())
+                    for (of, kind), count in sorted(self.entries.items())
                     if of == team
                 ],
             ),
@@ -89,6 +82,6 @@ class Figures:
                 name="commits",
                 about="Commits of this relay, of all its teams.",
                 counter=True,
-                samples=[({}, self._commits)],
+                samples=[({}, self.commits)],
             ),
         )
