@@ -37,6 +37,7 @@ from nodrop.relay.delivery.waiters import Takers
 from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs import repeats
 from nodrop.relay.identity.rules import Rules
+from nodrop.relay.ports import NEVER
 from nodrop.relay.timers import Timers
 
 # --- relays -------------------------------------------------------------------------------------
@@ -72,13 +73,13 @@ def serves_the_silent() -> Generator[None]:
 def deaf_to_silence() -> Generator[None]:
     """No process ever counts as silent, so no lease lapses."""
 
-    def to_check(self: Leases, now: int) -> list[Process]:
-        del self, now
+    def to_check(self: Leases) -> list[Process]:
+        del self
         return []
 
     with (
         mock.patch.object(Leases, "to_check", to_check),
-        mock.patch.object(Leases, "next_check", return_value=None),
+        mock.patch.object(Leases, "next_check", return_value=NEVER),
     ):
         yield
 

@@ -12,7 +12,7 @@ from nodrop.log.port import Store
 from nodrop.model.errors import NodropError
 from nodrop.model.limits import SECOND
 from nodrop.relay.delivery.leases import Leases
-from nodrop.relay.ports import Clock
+from nodrop.relay.ports import NEVER, Clock
 
 
 class Agenda:
@@ -25,23 +25,20 @@ class Agenda:
         self._leases = leases
         self._clock = clock
         self._wake = wake
-        self._next_due: int | None = None
-        self._armed_at: int | None = None
+        self.next_due = NEVER
+        """No handoff must be looked after before this."""
+        self.armed_at = NEVER
         """What the clock is watched for."""
         self._rearm = asyncio.Event()
 
     async def load(self) -> None:
         """Read the earliest due time of all."""
-        self._next_due = await self._store.next_due()
-
-    def is_due(self, now: int) -> bool:
-        """Whether some handoff must be looked after."""
-        return self._next_due is not None and self._next_due <= now
+        self.expect(await self._store.next_due())
 
     def expect(self, due: int | None) -> None:
         """Know of a due time; the clock is watched for it after `rearm`."""
-        if due is not None and (self._next_due is None or due < self._next_due):
-            self._next_due = due
+        if due is not None and due < self.next_due:
+            self.next_due = due
 
     async def read_on(self, now: int, *, later_by: int) -> None:
         """Know what is left of what was due, and leave it alone for `later_by` at least."""
@@ -49,11 +46,11 @@ class Agenda:
             next_due = await self._store.next_due()
         except NodropError:  # the commit stands all the same, and is to be told
             next_due = now + SECOND
-        self._next_due = None if next_due is None else max(next_due, now + later_by)
+        self.next_due = NEVER if next_due is None else max(next_due, now + later_by)
 
     def put_off(self, until: int) -> None:
         """Look after nothing before `until`: it cannot be done now."""
-        self._next_due = until
+        self.next_due = until
         self._rearm.set()
 
     def rearm(self) -> None:
@@ -62,19 +59,18 @@ class Agenda:
         What moved to a later time leaves the watch as it is: the loop is woken once for nothing,
         and comes back here.
         """
-        earliest = self._earliest()
-        if earliest is not None and (self._armed_at is None or earliest < self._armed_at):
+        if self._earliest() < self.armed_at:
             self._rearm.set()
 
     async def watch(self) -> None:
         """Wake the loop when something comes due. Sleeps for as long as nothing does."""
         while True:
             self._rearm.clear()
-            self._armed_at = self._earliest()
+            self.armed_at = self._earliest()
             waits = {asyncio.create_task(self._rearm.wait())}
             alarm: asyncio.Task[Any] | None = None
-            if self._armed_at is not None:
-                alarm = asyncio.create_task(self._clock.sleep_until(self._armed_at))
+            if self.armed_at < NEVER:
+                alarm = asyncio.create_task(self._clock.sleep_until(self.armed_at))
             try:
                 tasks = waits | ({alarm} if alarm else set[asyncio.Task[Any]]())
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -84,12 +80,9 @@ class Agenda:
             if alarm is not None and alarm.done():
                 # The loop rearms the clock once it has looked after what came due.
                 self._rearm.clear()
-                self._armed_at = None
+                self.armed_at = NEVER
                 self._wake()
                 await self._rearm.wait()
 
-    def _earliest(self) -> int | None:
-        due, check = self._next_due, self._leases.next_check()
-        if due is None or check is None:
-            return check if due is None else due
-        return min(due, check)
+    def _earliest(self) -> int:
+        return min(self.next_due, self._leases.next_check())

@@ -169,9 +169,10 @@ class Loop:
                 self._engine.leases.hear(*job.held, now)
                 self._engine.takers.hear(*job.held, now)
         to_check = self._engine.takers.to_check()
-        silent = self._engine.leases.to_check(now)
-        agenda = self._engine.agenda
-        if not (jobs or to_check or silent or self._set_back or agenda.is_due(now)):
+        leases, agenda = self._engine.leases, self._engine.agenda
+        leases.now = now
+        silent = leases.to_check() if leases.next_at <= now else []
+        if not (jobs or to_check or silent or self._set_back or agenda.next_due <= now):
             agenda.rearm()
             return
         served: Served = {}
@@ -229,7 +230,7 @@ class Loop:
             self._engine.batch = batch
             if self._catch_up is not None:  # another node may have heard of them since
                 self._engine.leases.learn(batch.processes, up_since=self._engine.up_since)
-            due = self._engine.agenda.is_due(now)
+            due = self._engine.agenda.next_due <= now
             if silent or self._set_back or due:
                 await self._timers.look_after(silent, tx, batch, set_back=self._set_back)
             answers = self._decide(jobs, batch)

@@ -1,6 +1,9 @@
 """What varies between runs and is handed to the engine: time, ids, the relay's signature."""
 
-from typing import Protocol
+from typing import Final, Protocol
+
+NEVER: Final = 2**63
+"""A time that does not come."""
 
 
 class Clock(Protocol):

@@ -113,7 +113,7 @@ class Timers:
             )
 
     async def _tick(self, tx: Transaction, batch: Batch) -> None:
-        if not self._engine.agenda.is_due(batch.now):
+        if self._engine.agenda.next_due > batch.now:
             return
         due = batch.admit(await tx.due(now=batch.now, limit=self._engine.limits.batch_commands_max))
         await self._consequences.recall(due)
@@ -156,7 +156,7 @@ class Timers:
     ) -> None:
         """Know when each process must be looked after again, and the earliest due time."""
         leases, agenda = self._engine.leases, self._engine.agenda
-        if alone:
+        if alone and changes.processes:
             leases.kept(changes.processes)
         for team, process in changes.processes_gone:
             leases.forget(team, process)
@@ -164,8 +164,10 @@ class Timers:
             for handoff in batch.held(process.team, process.id):
                 leases.expect(handoff)
         for row in changes.rows:
+            due = row.due_at
+            if due is not None and due < agenda.next_due:
+                agenda.next_due = due
             if row.handoff.live:
                 leases.expect(row.handoff)
-        if dues := [row.due_at for row in changes.rows if row.due_at is not None]:
-            agenda.expect(min(dues))
-        agenda.rearm()
+        if agenda.next_due < agenda.armed_at or leases.next_at < agenda.armed_at:
+            agenda.rearm()

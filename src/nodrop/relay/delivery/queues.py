@@ -73,17 +73,19 @@ class Line:
         was_accepted = held.get(name)
         if handoff.live and mine:
             accepted = handoff.state is _ACCEPTED
-            if accepted is not was_accepted:
-                held[name] = accepted
-                self._working += accepted - (was_accepted or False)
+            if accepted is was_accepted:
+                return  # what is held waits for nothing
+            held[name] = accepted
+            self._working += accepted - (was_accepted or False)
         elif was_accepted is not None:
             self._working -= held.pop(name)
-        after = rank if mine else None
+        before, after = self._ranks.get(name), rank if mine else None
+        if before is None and after is None:
+            return
         if after is not None and handoff.queued is not None:
             self._queued.add(name)
-        elif self._queued:
+        else:
             self._queued.discard(name)
-        before = self._ranks.get(name)
         if before == after:
             return
         if before is not None:

@@ -19,12 +19,12 @@ from nodrop.model.limits import Limits
 from nodrop.model.standing import NO_RECORD, SaysNothingError, TrackRecord, outcome_ms
 from nodrop.protocol.events import NAMES
 from nodrop.relay.batch import Batch
+from nodrop.relay.ports import NEVER
 
 KIND: Final = "observed"
 OUTCOMES: Final = frozenset(NAMES[e] for e in (events.Completed, events.Failed, events.Expired))
 """The entries after which a handoff may say something about its recipient."""
 WRITTEN_TOGETHER_MAX: Final = 256
-NEVER: Final = 2**63
 _NOT_DONE: Final = -1
 """Stands among the durations for an outcome that was no success."""
 

@@ -16,11 +16,11 @@ from nodrop.model.limits import Limits
 from nodrop.model.standing import TrackRecord, cost, seconds
 from nodrop.relay.batch import Happened
 from nodrop.relay.directory.attendance import Attendance
-from nodrop.relay.directory.observations import KIND, NEVER, OUTCOMES, Observations
+from nodrop.relay.directory.observations import KIND, OUTCOMES, Observations
 from nodrop.relay.directory.register import Offering
 from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import FunctionJob
-from nodrop.relay.ports import Clock
+from nodrop.relay.ports import NEVER, Clock
 from nodrop.relay.room import Room
 
 Place = tuple[int, float, float, str]
