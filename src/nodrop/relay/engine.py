@@ -55,12 +55,12 @@ class Engine:
 
     def __init__(self, store: Store, *, clock: Clock, limits: Limits) -> None:
         self.limits = limits
-        self.takers = Takers(limits)
+        self.wake = Wake()
+        """Set when the loop has something to do."""
+        self.takers = Takers(limits, wake=self.wake.set)
         self.leases = Leases(limits)
         self.retries = Retries(limits)
         self.queue = JobQueue()
-        self.wake = Wake()
-        """Set when the loop has something to do."""
         self.agenda = Agenda(store, self.leases, clock=clock, wake=self.wake.set)
         self.batch: Batch | None = None
         """What is being decided and committed right now."""
@@ -119,16 +119,6 @@ class Engine:
         self.takers.join(taker, free=free, now=self._clock.now())
         self.wake.set()
 
-    def grant(self, taker: Taker, n: int) -> None:
-        """Let a connection have more work."""
-        if self.takers.grant(taker, n, now=self._clock.now()):
-            self.wake.set()
-
-    def hear(self, team: str, process: str, now: int) -> None:
-        """Deliver to a process again that has just shown a sign of life."""
-        if self.takers.hear(team, process, now):
-            self.wake.set()
-
     def expect_life(self, batch: Batch, team: str, agent: str) -> None:
         """Look after an agent that has acknowledged something as queued.
 
@@ -161,8 +151,7 @@ class Engine:
         """Act on changes by other nodes: wake local consumers, and watch the new due times."""
         for process in processes:
             self.leases.learn([process], up_since=self.up_since)
-            if self.takers.learn(process.team, process.id, process.seen_at):
-                self.wake.set()
+            self.takers.learn(process.team, process.id, process.seen_at)
         for handoff in handoffs:
             self.note_lapsed(handoff)
             self.agenda.expect(due_at(handoff))

@@ -168,7 +168,8 @@ class Loop:
                 # A process that waits for its job to be decided is not silent.
                 self._engine.leases.hear(*job.held, now)
                 self._engine.takers.hear(*job.held, now)
-        to_check = self._engine.takers.to_check()
+        takers = self._engine.takers
+        to_check = takers.to_check() if takers.unchecked else []
         leases, agenda = self._engine.leases, self._engine.agenda
         leases.now = now
         silent = leases.to_check() if leases.next_at <= now else []

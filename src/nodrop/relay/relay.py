@@ -229,7 +229,7 @@ class Relay:
             clock=clock,
             alarms=alarms,
             spawn=self._tasks.spawn,
-            heard=self._admission.hear,
+            seen=self._standings.attendance.seen,
             joined=self._waiting.join,
         )
         replies = self._replies = Replies(self._tasks, self._refuse)

@@ -1,12 +1,13 @@
 """Delivering: waiting handoffs go to consumers with credit, in the commit that made it possible."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from nodrop.log.port import Key, Process, Store, Transaction, takeable
 from nodrop.model import commands
 from nodrop.model.clocks import rank
 from nodrop.model.commands import RELAY, Binding
-from nodrop.model.handoff import Handoff
+from nodrop.model.handoff import Handoff, State
 from nodrop.relay.batch import Batch
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.waiters import Taker
@@ -14,6 +15,7 @@ from nodrop.relay.engine import Engine
 
 Served = dict[int, tuple[Taker, list[Handoff]]]
 """Who is given what by a batch, by the consumer's identity."""
+_OFFERED: Final = State.OFFERED
 Fresh = dict[Key, list[Handoff]]
 """Handoffs that may be handed over now, by (team, recipient)."""
 
@@ -27,15 +29,18 @@ class Deliveries:
         self._binder = binder
 
     def sort(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> Fresh:
-        """Return what a batch put into inboxes, and note which processes it found silent."""
+        """Return what a batch put into inboxes of those connected; note which processes it found silent."""
         fresh: Fresh = {}
+        takers = self._engine.takers
         for _, handoff in changed:
-            if handoff.outcome is not None:
-                continue
             if handoff.revivable:
                 self._engine.note_lapsed(handoff)
-            if takeable(handoff):
-                fresh.setdefault((handoff.team, handoff.recipient), []).append(handoff)
+            if handoff.state is _OFFERED and takeable(handoff):
+                key = (handoff.team, handoff.recipient)
+                if key in takers.by_agent:
+                    fresh.setdefault(key, []).append(handoff)
+                else:
+                    takers.emptied.discard(key)
         return fresh
 
     async def serve(
@@ -55,24 +60,26 @@ class Deliveries:
         rejected = False
         surroundings = self._engine.surroundings
         usual = surroundings()
+        takers = self._engine.takers
         looked_through = dict.fromkeys(to_check)
-        for team, agent in {**looked_through, **dict.fromkeys(fresh)}:
-            free = self._engine.takers.free(team, agent)
+        for key in {**looked_through, **fresh} if to_check else fresh:
+            team, agent = key
+            free = takers.free(team, agent)
             if not free:
-                self._engine.takers.recheck([(team, agent)])
+                takers.emptied.discard(key)
                 continue
             limit = min(free, self._engine.limits.deliveries_max)
-            queue = fresh.get((team, agent), [])
+            queue = fresh.get(key, [])
             bindings: dict[str, Binding] = {}
             while True:
-                if (team, agent) in looked_through:
+                if key in looked_through:
                     most = limit + batch.touches
                     stored = batch.admit(await tx.claimable(team, agent, limit=most))
                     # The batch may have given one of them to another agent, which the store ignores.
                     mine = [h for h in stored if takeable(h) and h.recipient == agent]
                     queue = list({h.id: h for h in (*queue, *mine)}.values())
                     if len(stored) < most:
-                        self._engine.takers.emptied(team, agent)
+                        takers.emptied.add(key)
                 if len(queue) > 1:
                     queue = [h for *_, h in sorted([(rank(h), h.id, h) for h in queue])]
                 unbound = [h for h in queue[:limit] if h.unbound]
@@ -82,12 +89,13 @@ class Deliveries:
                 rejected = True
                 queue = [h for h in queue if h.id not in unfit]
             few = queue[:limit]
-            if self._engine.takers.has_once(team, agent):
+            if any([taker.once for taker in takers.by_agent.get(key, ())]):  # noqa: C419  # a list is quicker for so few
                 few = await self._fitting(batch, few)
-            assigned = self._engine.takers.assign(team, agent, few, now=batch.now)
+            assigned = takers.assign(key, few, now=batch.now)
             for taker, handoff in assigned:
-                if id(taker) not in served:
-                    served[id(taker)] = (taker, [])
+                given = served.get(id(taker))
+                if given is None:
+                    given = served[id(taker)] = (taker, [])
                     self._begin_serving(batch, taker)
                 binding = bindings.get(handoff.id)
                 delivered = batch.apply(
@@ -98,9 +106,9 @@ class Deliveries:
                     around=usual if binding is None else surroundings(binding=binding),
                     command_id=taker.command_id,
                 )
-                served[id(taker)][1].append(delivered)
+                given[1].append(delivered)
             if len(queue) > len(assigned):  # a consumer may have left while the store was read
-                self._engine.takers.recheck([(team, agent)])
+                takers.recheck([key])
                 if free > limit or len(few) < min(limit, len(queue)):
                     self._engine.wake.set()
         return rejected
@@ -137,24 +145,29 @@ class Deliveries:
 
     def _begin_serving(self, batch: Batch, taker: Taker) -> None:
         """Keep the process of a consumer, and what it asked for, with what it is given."""
-        if taker.heartbeat_ms is not None and not self._is_kept(batch, taker, taker.heartbeat_ms):
+        leases, team, name, beat = (
+            self._engine.leases,
+            taker.team,
+            taker.process,
+            taker.heartbeat_ms,
+        )
+        if (
+            beat is not None
+            and not (
+                leases.is_kept(team, name, heartbeat_ms=beat)
+                and (team, name) not in batch.processes_gone
+            )
+            and not batch.sees(team, name, heartbeat_ms=beat)
+        ):
             # To be delivered to is no sign of life: what else the process holds is not kept by it.
-            known = self._engine.leases.get(taker.team, taker.process)
+            known = leases.get(team, name)
             process = Process(
-                team=taker.team,
-                id=taker.process,
+                team=team,
+                id=name,
                 agent=taker.agent,
-                heartbeat_ms=taker.heartbeat_ms,
+                heartbeat_ms=beat,
                 seen_at=known.seen_at if known else batch.now,
             )
-            batch.see(self._engine.leases.see(process))
+            batch.see(leases.see(process))
         if taker.command_id is not None and taker.request is not None:
             batch.requests[taker.team, taker.agent, taker.command_id] = taker.request
-
-    def _is_kept(self, batch: Batch, taker: Taker, heartbeat_ms: int) -> bool:
-        """Whether the store has the process of a consumer, or will have it with this batch."""
-        team, process = taker.team, taker.process
-        if batch.sees(team, process, heartbeat_ms=heartbeat_ms):
-            return True
-        kept = self._engine.leases.is_kept(team, process, heartbeat_ms=heartbeat_ms)
-        return kept and (team, process) not in batch.processes_gone

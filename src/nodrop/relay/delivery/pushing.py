@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-from nodrop.log.port import Mail
+from nodrop.log.port import Key, Mail
 from nodrop.model.errors import InvalidRequestError, Problem
 from nodrop.model.limits import Limits
 from nodrop.model.mail import Kind
@@ -35,7 +35,8 @@ class Subscription:
         prepare: Callable[[Taker], Coroutine[Any, Any, None]],
         resume: Callable[[Taker], Coroutine[Any, Any, None]],
         *,
-        heard: Callable[[str, str], None],
+        now: Callable[[], int],
+        seen: dict[Key, int],
         joined: Callable[[Taker], None],
         limits: Limits,
     ) -> None:
@@ -43,7 +44,9 @@ class Subscription:
         self._taker = taker
         self._prepare = prepare
         self._resume = resume
-        self._heard = heard
+        self._now = now
+        self._seen = seen
+        """When each agent was last heard of."""
         self._joined = joined
         self._granted = False
         self._limits = limits
@@ -54,16 +57,18 @@ class Subscription:
         if not 0 <= n <= most:
             problem = Problem(path="n", message=f"between 0 and {most}")
             raise InvalidRequestError("no such credit", errors=(problem,))
-        self._heard(self._taker.team, self._taker.agent)
-        self._engine.grant(self._taker, min(n, most - max(self._taker.free, 0)))
+        taker, now = self._taker, self._now()
+        self._seen[taker.key] = now
+        self._engine.takers.grant(taker, min(n, most - max(taker.free, 0)), now=now)
         if not self._granted:
             self._granted = True
             self._joined(self._taker)
 
     def hear(self) -> None:
         """Note a sign of life of this process: it sent something."""
-        self._engine.hear(self._taker.team, self._taker.process, self._engine.now())
-        self._heard(self._taker.team, self._taker.agent)
+        taker, now = self._taker, self._now()
+        self._seen[taker.key] = now
+        self._engine.takers.hear(taker.team, taker.process, now)
 
     async def prepare(self) -> None:
         """Have at hand what an acknowledgement needs: then commands are decided as they come."""

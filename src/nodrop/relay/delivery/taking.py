@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from nodrop.log.port import Wanted
+from nodrop.log.port import Key, Wanted
 from nodrop.model.errors import InvalidRequestError, Problem, UnavailableError
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import SECOND
@@ -59,7 +59,7 @@ class Taking:
         clock: Clock,
         alarms: Alarms,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
-        heard: Callable[[str, str], None],
+        seen: dict[Key, int],
         joined: Callable[[Taker], None],
     ) -> None:
         self._engine = engine
@@ -72,7 +72,7 @@ class Taking:
         self._clock = clock
         self._alarms = alarms
         self._spawn = spawn
-        self._heard = heard
+        self._seen = seen
         self._joined = joined
         self._limits = engine.limits
         self._pending: dict[tuple[str, str, str | None], _PendingTake] = {}
@@ -98,7 +98,7 @@ class Taking:
                     if before is not None:
                         again = await self._reading.as_of(caller.team, before.places)
                         return await self._show_taken(again, process, replayed=True)
-                self._engine.grant(pending.taker, pending.credit)
+                self._engine.takers.grant(pending.taker, pending.credit, now=self._clock.now())
                 pending.credit = 0
                 await self._barrier(caller)
                 if not pending.taken.done() and self._clock.now() < until:
@@ -223,13 +223,14 @@ class Taking:
             offered=offered,
         )
         self._engine.join(taker, free=0)
-        self._heard(taker.team, taker.agent)
+        self._seen[taker.key] = self._clock.now()
         return Subscription(
             self._engine,
             taker,
             self._prepare,
             self._resume,
-            heard=self._heard,
+            now=self._clock.now,
+            seen=self._seen,
             joined=self._joined,
             limits=self._limits,
         )

@@ -18,6 +18,19 @@ from nodrop.protocol.views import WaitingView
 K = TypeVar("K", bound=Hashable)
 
 
+class Life:
+    """The signs of life of a process, whatever connections it has."""
+
+    __slots__ = ("heard_at", "silent", "takers")
+
+    def __init__(self) -> None:
+        self.heard_at = 0
+        """When it last showed one."""
+        self.silent = False
+        """It lost a lease, and has shown no sign of life since."""
+        self.takers: set[Taker] = set()
+
+
 class Taker:
     """A connection of an agent that can take so many more deliveries."""
 
@@ -37,6 +50,7 @@ class Taker:
     ) -> None:
         self.team = team
         self.agent = agent
+        self.key: Key = (team, agent)
         self.actor = Actor(agent=agent)
         self.process = process
         self.heartbeat_ms = heartbeat_ms
@@ -52,10 +66,8 @@ class Taker:
         self.offered = offered
         """Told of what waits for its agent without credit; None: it does not want to know."""
         self.free = 0
-        self.heard_at = 0
-        """When its process last showed a sign of life."""
-        self.silent = False
-        """A lease of its process lapsed, and the process has shown no sign of life since."""
+        self.life = Life()
+        """Of its process: shared with its other connections from when it joins."""
 
     def replaces(self, other: "Taker") -> bool:
         """Whether this is the process of `other` over another connection.
@@ -73,80 +85,85 @@ class Takers:
     lost as well. One that has been quiet for as long, holding nothing, is served after the others.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, wake: Callable[[], None]) -> None:
+        """Call `wake` when an inbox must be looked through."""
         self._limits = limits
+        self._wake = wake
         self.by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
-        self._by_process: defaultdict[Key, set[Taker]] = defaultdict(set)
-        self._unchecked: dict[Key, None] = {}
-        self._emptied: set[Key] = set()
+        """Nobody is here without a connection."""
+        self._lives: dict[Key, Life] = {}
+        """By process."""
+        self.unchecked: dict[Key, None] = {}
+        """Agents whose inboxes must be looked through. See `to_check`."""
+        self.emptied: set[Key] = set()
         """Agents that were given all there was in their inboxes: what comes in later is seen coming."""
 
     def join(self, taker: Taker, *, free: int, now: int) -> None:
         """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
-        waiting = self.by_agent[taker.team, taker.agent]
+        waiting = self.by_agent[taker.key]
         for other in [other for other in waiting if taker.replaces(other)]:
             waiting.remove(other)
             self._disconnect(other)
         waiting.append(taker)
-        self._by_process[taker.team, taker.process].add(taker)
+        taker.life = self._lives.setdefault((taker.team, taker.process), taker.life)
+        taker.life.takers.add(taker)
         self.grant(taker, free, now=now)
 
-    def grant(self, taker: Taker, n: int, *, now: int) -> bool:
-        """Let `taker` have `n` more; return whether something may wait for it.
-
-        It asks for them, so its process is alive.
-        """
-        self.hear(taker.team, taker.process, now)
+    def grant(self, taker: Taker, n: int, *, now: int) -> None:
+        """Let `taker` have `n` more. It asks for them, so its process is alive."""
+        life = taker.life
+        life.heard_at = now
+        if life.silent:
+            self._heard_again(life)
         taker.free += n
-        key = (taker.team, taker.agent)
-        if taker.free > 0 and key not in self._emptied:
-            self._unchecked[key] = None
-        return bool(self._unchecked)
-
-    def emptied(self, team: str, agent: str) -> None:
-        """Know that an inbox holds nothing more to be taken."""
-        self._emptied.add((team, agent))
+        if taker.free > 0 and taker.key not in self.emptied:
+            self.unchecked[taker.key] = None
+        if self.unchecked:
+            self._wake()
 
     def leave(self, taker: Taker) -> None:
         """Forget `taker`. Harmless if it is not there."""
-        key = (taker.team, taker.agent)
-        waiting = self.by_agent.get(key)
+        waiting = self.by_agent.get(taker.key)
         if waiting is not None and taker in waiting:
             waiting.remove(taker)
             if not waiting:
-                del self.by_agent[key]
+                del self.by_agent[taker.key]
             self._disconnect(taker)
 
     def _disconnect(self, taker: Taker) -> None:
-        connections = self._by_process[taker.team, taker.process]
-        connections.discard(taker)
-        if not connections:
-            del self._by_process[taker.team, taker.process]
+        takers = taker.life.takers
+        takers.discard(taker)
+        if not takers:
+            del self._lives[taker.team, taker.process]
 
-    def hear(self, team: str, process: str, at: int) -> bool:
-        """Note a sign of life of a process; return whether it may be delivered to again."""
-        back = False
-        for taker in self._by_process.get((team, process), ()):
-            taker.heard_at = at
-            if taker.silent:
-                taker.silent, back = False, True
-                self.recheck([(team, taker.agent)])
-        return back
+    def hear(self, team: str, process: str, at: int) -> None:
+        """Note a sign of life of a process: it may be delivered to again."""
+        life = self._lives.get((team, process))
+        if life is not None:
+            life.heard_at = at
+            if life.silent:
+                self._heard_again(life)
 
-    def learn(self, team: str, process: str, seen_at: int) -> bool:
+    def _heard_again(self, life: Life) -> None:
+        life.silent = False
+        self.recheck([taker.key for taker in life.takers])
+        self._wake()
+
+    def learn(self, team: str, process: str, seen_at: int) -> None:
         """Note a sign of life that another node saw, unless a later one is known."""
-        connections = self._by_process.get((team, process), ())
-        later = any(taker.heard_at < seen_at for taker in connections)
-        return later and self.hear(team, process, seen_at)
+        life = self._lives.get((team, process))
+        if life is not None and life.heard_at < seen_at:
+            self.hear(team, process, seen_at)
 
     def lapsed(self, team: str, process: str, at: int) -> None:
         """Deliver nothing to a process that lost a lease until it shows a sign of life."""
-        for taker in self._by_process.get((team, process), ()):
-            taker.silent = taker.silent or taker.heard_at < at
+        life = self._lives.get((team, process))
+        if life is not None and life.heard_at < at:
+            life.silent = True
 
     def waits(self, taker: Taker) -> bool:
         """Whether `taker` is still there."""
-        return taker in self.by_agent.get((taker.team, taker.agent), ())
+        return taker in self.by_agent.get(taker.key, ())
 
     def connected(self, team: str, agent: str) -> bool:
         """Whether anybody waits for this agent's work."""
@@ -155,7 +172,7 @@ class Takers:
     def listening(self, team: str, agent: str) -> Taker | None:
         """Return a connection of an agent that wants to know what waits without credit."""
         takers = self.by_agent.get((team, agent), ())
-        return next((t for t in takers if t.offered is not None and not t.silent), None)
+        return next((t for t in takers if t.offered is not None and not t.life.silent), None)
 
     def agents(self) -> list[Key]:
         """Return the agents that somebody waits for."""
@@ -167,46 +184,40 @@ class Takers:
 
     def to_check(self) -> list[Key]:
         """Return, once, the agents for which the inbox must be looked through."""
-        if not self._unchecked:
-            return []
-        keys = [key for key in self._unchecked if self.free(*key)]
-        self._emptied.difference_update(self._unchecked)  # who can have nothing now looks later
-        self._unchecked.clear()
+        keys = [key for key in self.unchecked if self.free(*key)]
+        self.emptied.difference_update(self.unchecked)  # who can have nothing now looks later
+        self.unchecked.clear()
         return keys
 
     def recheck(self, keys: Iterable[Key] | None = None) -> None:
         """Look through these inboxes again; None: through all, because nobody knows what is there."""
         rechecked = list(self.by_agent if keys is None else keys)
-        self._unchecked.update(dict.fromkeys(rechecked))
+        self.unchecked.update(dict.fromkeys(rechecked))
         if keys is None:
-            self._emptied.clear()
+            self.emptied.clear()
         else:
-            self._emptied.difference_update(rechecked)
+            self.emptied.difference_update(rechecked)
 
     def free(self, team: str, agent: str) -> int:
         """Return how many deliveries the agent's takers can have."""
         free = 0
         for taker in self.by_agent.get((team, agent), ()):
-            if taker.free > 0 and not taker.silent:
+            if taker.free > 0 and not taker.life.silent:
                 free += taker.free
         return free
 
-    def has_once(self, team: str, agent: str) -> bool:
-        """Whether one of the agent's takers is given all that it gets in one answer."""
-        return any([taker.once for taker in self.by_agent.get((team, agent), ())])  # noqa: C419  # a list is quicker for so few
-
     def assign(
-        self, team: str, agent: str, handoffs: Sequence[Handoff], *, now: int
+        self, key: Key, handoffs: Sequence[Handoff], *, now: int
     ) -> list[tuple[Taker, Handoff]]:
         """Return who gets what, in turn; credit is used up only by `served`."""
-        waiting = self.by_agent.get((team, agent))
+        waiting = self.by_agent.get(key)
         if waiting is None:
             return []
         if len(waiting) == 1:
             [only] = waiting
-            free = 0 if only.silent else max(only.free, 0)
+            free = 0 if only.life.silent else max(only.free, 0)
             return [(only, handoff) for handoff in handoffs[:free]]
-        left = {id(t): 0 if t.silent else t.free for t in waiting}
+        left = {id(t): 0 if t.life.silent else t.free for t in waiting}
         quiet = {id(t) for t in waiting if self._quiet(t, now)}
         assigned: list[tuple[Taker, Handoff]] = []
         for handoff in handoffs:
@@ -225,7 +236,7 @@ class Takers:
         """Whether its process would have lost by now what it had accepted."""
         if taker.heartbeat_ms is None:
             return False
-        return taker.heard_at + self._limits.lease_heartbeats * taker.heartbeat_ms <= now
+        return taker.life.heard_at + self._limits.lease_heartbeats * taker.heartbeat_ms <= now
 
     def served(self, taker: Taker, handoffs: Sequence[Handoff]) -> None:
         """Hand over what was committed."""

@@ -41,7 +41,8 @@ class Attendance:
         self._room = room
         self._limits = limits
         self._up_since = 0
-        self._seen: dict[Key, int] = {}
+        self.seen: dict[Key, int] = {}
+        """When each agent last gave a sign of life to this engine."""
         self._elsewhere: Mapping[Key, Attending] = {}
         self._expected: dict[Key, tuple[Availability | None, Expectation]] = {}
 
@@ -51,11 +52,11 @@ class Attendance:
 
     def see(self, team: str, agent: str, at: int) -> None:
         """Note a sign of life."""
-        self._seen[team, agent] = at
+        self.seen[team, agent] = at
 
     def heard_here(self, connected: Iterable[Key]) -> dict[Key, int]:
         """Return when each agent last gave a sign of life to this engine, `connected` ones too."""
-        return {**dict.fromkeys(connected, self._up_since), **self._seen}
+        return {**dict.fromkeys(connected, self._up_since), **self.seen}
 
     def learn(self, elsewhere: Mapping[Key, Attending]) -> None:
         """Know whom other engines on the same store hear of."""
@@ -65,7 +66,7 @@ class Attendance:
         """Return when an agent last gave a sign of life, here or at another engine."""
         there = self._elsewhere.get((team, agent))
         elsewhere = there.seen_at if there is not None else 0
-        return max(self._seen.get((team, agent), 0), elsewhere, self._up_since)
+        return max(self.seen.get((team, agent), 0), elsewhere, self._up_since)
 
     def connected(self, agent: Agent) -> bool:
         """Whether an agent has a connection that takes work."""
@@ -75,7 +76,7 @@ class Attendance:
         return there is not None and there.connected
 
     def _last_seen(self, agent: Agent) -> int | None:
-        here = self._seen.get((agent.team, agent.id), 0)
+        here = self.seen.get((agent.team, agent.id), 0)
         there = self._elsewhere.get((agent.team, agent.id))
         return (here if there is None else max(here, there.seen_at)) or None
 

@@ -193,7 +193,7 @@ class Writing:
             self._engine.retries.note(handoff, done, now=batch.now)
         if caller.agent == handoff.recipient:
             if handoff.process is not None:
-                self._engine.hear(caller.team, handoff.process, batch.now)
+                self._engine.takers.hear(caller.team, handoff.process, batch.now)
             if handoff.revivable and done.live and done.process is not None:
                 self._holding.see(batch, caller, done.process, [done])  # it is back
         if done.outcome is None or handoff.outcome is not None:
