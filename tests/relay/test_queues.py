@@ -8,7 +8,7 @@ from nodrop.log.port import Key, Store, row_of
 from nodrop.model import events
 from nodrop.model.errors import StoreUnavailableError
 from nodrop.model.handoff import Handoff
-from nodrop.relay.delivery.queues import Queues
+from nodrop.relay.delivery.queues import Queues, Workloads
 from nodrop.testing.handoffs import RECIPIENT, TEAM, Story, handoff_id, offered, story
 
 QUEUED = events.Queued(position=1, next_update_at=1)
@@ -49,7 +49,7 @@ def store() -> SlowReads:
 
 @pytest.fixture
 def queues(store: SlowReads) -> Queues:
-    return Queues(cast("Store", store), queued_max=3)
+    return Queues(cast("Store", store), Workloads(), queued_max=3)
 
 
 async def turn() -> None:

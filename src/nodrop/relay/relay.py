@@ -119,8 +119,8 @@ class Relay:
         self._backups = Backups(store, clock=clock, ids=ids, signer=signer)
         identity = self._identity = Identity(store, clock=clock, limits=limits)
         self._bodies = Bodies(store)
-        self._queues = Queues(store, queued_max=limits.queued_acks_max)
         self._room = Room(limits)
+        self._queues = Queues(store, self._room.workloads, queued_max=limits.queued_acks_max)
         self._figures = Figures(store, self._room)
         self._polls, self.flushes = Waits(limits.polls_per_agent_max), Flushes()
         self.outgoing, self.incoming, self.shares = (
@@ -684,15 +684,13 @@ class Relay:
 
     def _committed(self, committed: Committed) -> None:
         changes, types = committed.changes, committed.types
-        figures, standings = self._figures, self._standings
+        standings, counts = self._standings, self._figures.entries
         reading, listeners = self._reading, self._listeners
-        self._room.committed(committed.changed, committed.bodies)
-        self._queues.committed(committed.changed)
-        figures.commits += 1
+        self._figures.commits += 1
         for draft in changes.entries:
-            figures.entries[draft.team, draft.type] += 1
+            counts[draft.team, draft.type] += 1
         # Most commits concern few of those that follow: each is called for what concerns it alone.
-        if self._waiting.told or any([row.rank is not None for row in changes.rows]):  # noqa: C419  # a list is quicker for so few
+        if self._room.committed(committed.changed, committed.bodies) or self._waiting.told:
             self._waiting.committed(changes.rows)
         if (
             changes.agents

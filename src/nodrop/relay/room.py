@@ -8,7 +8,7 @@ commit is counted too, so that a burst cannot pass between two commits.
 """
 
 import asyncio
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +24,7 @@ from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import Limits
 from nodrop.model.names import ANONYMOUS
 from nodrop.protocol.operations import OPERATIONS
+from nodrop.relay.delivery.queues import Workloads
 
 T = TypeVar("T")
 
@@ -79,10 +80,7 @@ class Room:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._asked: defaultdict[Key, int] = defaultdict(int)
-        self._inboxes: defaultdict[Key, int] = defaultdict(int)
-        self._held: defaultdict[Key, int] = defaultdict(int)
-        """How many of an inbox are with a process of the agent. Who has none is in none of these."""
+        self.workloads = Workloads()
         self._sizes: dict[Key, int] = {}
         """Bytes of each unfinished handoff that came with a large body since this node started."""
         self._bytes = _Bytes(
@@ -98,35 +96,39 @@ class Room:
         Where several engines write, it is counted again and again, and right to within what they
         wrote meanwhile.
         """
-        asked, inboxes, held = (defaultdict[Key, int](int) for _ in range(3))
-        for team, origin, recipient, count in await store.unfinished():
-            asked[team, origin] += count
-            inboxes[team, recipient] += count
+        unfinished = await store.unfinished()
+        held: list[Key] = []
         for team in await store.teams():
             for state in _WITH_A_PROCESS:
                 page = Page(team=team.id, state=state.value, limit=HELD_READ_MAX)
                 listed = await store.list_handoffs(page)
-                for handoff in listed:
-                    if handoff.live:
-                        held[handoff.team, handoff.recipient] += 1
-        self._asked, self._inboxes, self._held = asked, inboxes, held
+                held += [(h.team, h.recipient) for h in listed if h.live]
+        for load in self.workloads.values():
+            load.asked = load.inbox = load.held = 0
+        for team, origin, recipient, count in unfinished:
+            self.workloads[team, origin].asked += count
+            self.workloads[team, recipient].inbox += count
+        for key in held:
+            self.workloads[key].held += 1
 
     def why_full(self, team: str, origin: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff would be too many; None if it is not."""
         limits, requester = self._limits, (team, origin)
         anonymous = origin == ANONYMOUS
         most = limits.anonymous_open_handoffs_max if anonymous else limits.open_handoffs_max
-        asked = self._asked.get(requester, 0)
+        asked = self.workloads[requester].asked
         if asked >= most:
             return self._full(f"{asked} handoffs of {origin} are unfinished")
         if self._sizes and not self._bytes.has_room(requester, 1):
             size = self._bytes.of(requester)
             return self._full(f"the unfinished handoffs of {origin} hold {size} bytes", _SMALLER)
+        if self.workloads[team, recipient].inbox < limits.inbox_handoffs_max:
+            return None
         return self.why_full_inbox(team, recipient)
 
     def why_full_inbox(self, team: str, recipient: str) -> QueueFullError | None:
         """Return why one more handoff in an inbox would be too many; None if it is not."""
-        waiting = self._inboxes.get((team, recipient), 0)
+        waiting = self.workloads[team, recipient].inbox
         if waiting < self._limits.inbox_handoffs_max:
             return None
         return self._full(f"{waiting} handoffs wait in the inbox of {recipient}")
@@ -145,16 +147,20 @@ class Room:
 
     def queued(self, team: str, agent: str) -> int:
         """Return how many unfinished handoffs an agent has, with offers on their way to a commit."""
-        return self._inboxes.get((team, agent), 0)
+        load = self.workloads.get((team, agent))
+        return 0 if load is None else load.inbox
 
     def holds(self, team: str, agent: str) -> bool:
         """Whether a process of an agent has something."""
-        return (team, agent) in self._held
+        load = self.workloads.get((team, agent))
+        return load is not None and load.held > 0
 
     def waiting(self, team: str) -> dict[str, int]:
         """Return how many unfinished handoffs each agent of a team is the recipient of."""
         return {
-            agent: count for (of, agent), count in self._inboxes.items() if of == team and count
+            agent: load.inbox
+            for (of, agent), load in self.workloads.items()
+            if of == team and load.inbox
         }
 
     def _full(self, detail: str, next_step: str | None = None) -> QueueFullError:
@@ -171,49 +177,63 @@ class Room:
         finally:
             self.release(team, origin, recipient)
 
-    def reserve(self, team: str, origin: str, recipient: str) -> None:
-        """Count an offer that is on its way to a commit."""
-        self._asked[team, origin] += 1
-        self._inboxes[team, recipient] += 1
+    def reserve(self, team: str, origin: str, recipient: str, *, held: bool = False) -> None:
+        """Count an offer that is on its way to a commit, or what is unfinished."""
+        self.workloads[team, origin].asked += 1
+        load = self.workloads[team, recipient]
+        load.inbox += 1
+        if held:
+            load.held += 1
 
-    def release(self, team: str, origin: str, recipient: str) -> None:
-        """Count it no longer: its commit is counted, or it came to nothing."""
-        for counts, key in ((self._asked, (team, origin)), (self._inboxes, (team, recipient))):
-            left = counts[key] - 1
-            if left > 0:
-                counts[key] = left
-            else:
-                del counts[key]
+    def release(self, team: str, origin: str, recipient: str, *, held: bool = False) -> None:
+        """Count it no longer: its commit is counted, it came to nothing, or it is finished."""
+        requester = self.workloads[team, origin]
+        if requester.asked:
+            requester.asked -= 1
+        load = self.workloads[team, recipient]
+        if load.inbox:
+            load.inbox -= 1
+        if held and load.held:
+            load.held -= 1
 
     def committed(
         self,
         changed: Iterable[tuple[Handoff | None, Row]],
         bodies: Mapping[tuple[str, str, int], bytes | None],
-    ) -> None:
-        """Count what a commit changed: each handoff as it was, and as it is."""
+    ) -> bool:
+        """Count what a commit changed, each handoff as it was and as it is; return whether some can be taken."""
+        workloads, takeable = self.workloads, False
         for before, row in changed:
+            if before is not None and before.outcome is not None:
+                continue  # what had ended is counted nowhere
             after = row.handoff
-            is_open = after.outcome is None
-            if before is not None and before.outcome is None:
-                if is_open and after.live is before.live and after.recipient == before.recipient:
+            team, recipient, is_open = after.team, after.recipient, after.outcome is None
+            if before is None:
+                if not is_open:
                     continue
-                self.release(before.team, before.origin, before.recipient)
-                if before.live:
-                    inbox = (before.team, before.recipient)
-                    self._held[inbox] -= 1
-                    if self._held[inbox] <= 0:
-                        del self._held[inbox]
-            if is_open:
-                self.reserve(after.team, after.origin, after.recipient)
-                if after.live:
-                    self._held[after.team, after.recipient] += 1
-                if before is None:
-                    content = bodies.get((after.team, after.id, 1))
-                    if content is not None and len(content) > LARGE_BODY_BYTES:
-                        self._sizes[after.team, after.id] = len(content)
-                        self._bytes.add((after.team, after.origin), len(content))
-            elif self._sizes and (size := self._sizes.pop((after.team, after.id), 0)):
-                self._bytes.add((after.team, after.origin), -size)
+                workloads[team, after.origin].asked += 1
+                load = workloads[team, recipient]
+                load.inbox += 1
+                load.held += after.live
+                content = bodies.get((team, after.id, 1))
+                if content is not None and len(content) > LARGE_BODY_BYTES:
+                    self._sizes[team, after.id] = len(content)
+                    self._bytes.add((team, after.origin), len(content))
+            else:
+                if not is_open or after.live is not before.live or recipient != before.recipient:
+                    self.release(team, before.origin, before.recipient, held=before.live)
+                    if is_open:
+                        self.reserve(team, after.origin, recipient, held=after.live)
+                    elif self._sizes and (size := self._sizes.pop((team, after.id), 0)):
+                        self._bytes.add((team, after.origin), -size)
+                load = workloads[team, recipient]
+            if row.rank is not None:
+                takeable = True
+            if load.noted is not None or len(after.asked) > 1:
+                workloads.note(after)
+            elif load.line is not None:
+                load.line.note(after, row.rank)
+        return takeable
 
 
 class _Line:

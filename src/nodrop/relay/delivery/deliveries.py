@@ -33,6 +33,8 @@ class Deliveries:
         fresh: Fresh = {}
         takers = self._engine.takers
         for _, handoff in changed:
+            if handoff.live or handoff.outcome is not None:
+                continue
             if handoff.revivable:
                 self._engine.note_lapsed(handoff)
             if handoff.state is _OFFERED and takeable(handoff):

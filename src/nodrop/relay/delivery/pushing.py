@@ -68,7 +68,9 @@ class Subscription:
         """Note a sign of life of this process: it sent something."""
         taker, now = self._taker, self._now()
         self._seen[taker.key] = now
-        self._engine.takers.hear(taker.team, taker.process, now)
+        taker.life.heard_at = now
+        if taker.life.silent:
+            self._engine.takers.hear(taker.team, taker.process, now)
 
     async def prepare(self) -> None:
         """Have at hand what an acknowledgement needs: then commands are decided as they come."""

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from nodrop.log.port import Key, Row, Store, takeable
+from nodrop.log.port import Key, Store, takeable
 from nodrop.model import clocks
 from nodrop.model.handoff import Handoff, State
 from nodrop.model.limits import DEFAULT
 
 _ACCEPTED: Final = State.ACCEPTED
+WORKLOADS_MIN: Final = 1_000
+"""Agents whose workloads are kept before those that have nothing are dropped."""
 
 
 class Line:
@@ -96,57 +98,88 @@ class Line:
             self._ranks[name] = after
 
 
+class Workload:
+    """What one agent has asked for, and what it is asked for, of all that is unfinished."""
+
+    __slots__ = ("asked", "held", "inbox", "line", "noted")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        """With offers on their way to a commit; so is `inbox`."""
+        self.inbox = 0
+        self.held = 0
+        """How many of its inbox are with a process of it."""
+        self.line: Line | None = None
+        """None: nobody has asked about it."""
+        self.noted: dict[str, Handoff] | None = None
+        """What changed of the line while it is being read."""
+
+
+class Workloads(dict[Key, Workload]):
+    """The workload of every agent that has one."""
+
+    _most = WORKLOADS_MIN
+
+    def __missing__(self, key: Key) -> Workload:
+        """Make one. Those of agents that have nothing any more are dropped together."""
+        if len(self) >= self._most:
+            for idle in [key for key, each in self.items() if _is_idle(each)]:
+                del self[idle]
+            self._most = max(WORKLOADS_MIN, 2 * len(self))
+        made = self[key] = Workload()
+        return made
+
+    def note(self, handoff: Handoff) -> None:
+        """Count a handoff that changed, in the line of everybody who was asked."""
+        rank = _rank(handoff)
+        for agent in handoff.asked:
+            asked = self.get((handoff.team, agent))
+            if asked is None:
+                continue
+            if asked.line is not None:
+                asked.line.note(handoff, rank, mine=agent == handoff.recipient)
+            elif asked.noted is not None:
+                asked.noted[handoff.id] = handoff
+
+
+def _is_idle(load: Workload) -> bool:
+    return not (load.asked or load.inbox or load.held or load.line) and load.noted is None
+
+
 class Queues:
     """The lines of every agent that was asked about."""
 
-    def __init__(self, store: Store, *, queued_max: int = DEFAULT.queued_acks_max) -> None:
+    def __init__(
+        self, store: Store, workloads: Workloads, *, queued_max: int = DEFAULT.queued_acks_max
+    ) -> None:
         """Count from `store`; `queued_max` is how many of a line may be acknowledged as queued."""
         self._store = store
+        self._workloads = workloads
         self._queued_max = queued_max
-        self._lines: dict[Key, Line] = {}
         self._reading: dict[Key, asyncio.Task[Line]] = {}
-        self._noted: dict[Key, dict[str, Handoff]] = {}
-        """What changed of a line while it is being read."""
+        self.note = workloads.note
 
     def line(self, team: str, agent: str) -> Line | None:
         """Return an agent's line, if it is known."""
-        return self._lines.get((team, agent))
+        known = self._workloads.get((team, agent))
+        return None if known is None else known.line
 
     async def know(self, team: str, agent: str) -> Line:
         """Return an agent's line. It is read once, however many ask for it meanwhile."""
-        key = (team, agent)
-        known = self._lines.get(key)
+        known = self.line(team, agent)
         if known is not None:
             return known
+        key = (team, agent)
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(key))
             reading.add_done_callback(lambda done: self._have_read(key, done))
         return await asyncio.shield(reading)  # a cancelled caller must not cancel it for the others
 
-    def committed(self, changed: Iterable[tuple[Handoff | None, Row]]) -> None:
-        """Count what a commit changed. What had ended before is in no line."""
-        for before, row in changed:
-            if before is None or before.outcome is None:
-                handoff = row.handoff
-                if self._noted or len(handoff.asked) > 1:
-                    self.note(handoff)
-                elif line := self._lines.get((handoff.team, handoff.recipient)):
-                    line.note(handoff, row.rank)
-
-    def note(self, handoff: Handoff) -> None:
-        """Count a handoff that changed, in the line of everybody who was asked."""
-        rank = _rank(handoff)
-        for agent in handoff.asked:
-            key = (handoff.team, agent)
-            if line := self._lines.get(key):
-                line.note(handoff, rank, mine=agent == handoff.recipient)
-            elif key in self._noted:
-                self._noted[key][handoff.id] = handoff
-
     async def _read(self, key: Key) -> Line:
         team, agent = key
-        noted = self._noted[key] = {}
+        load = self._workloads[key]
+        noted = load.noted = {}
         ranks = await self._store.queue(team, agent)
         line = Line({waiting: rank for waiting, rank in ranks.items() if rank is not None})
         others = [handoff_id for handoff_id, rank in ranks.items() if rank is None]
@@ -154,7 +187,7 @@ class Queues:
         wanted = [(team, name) for name in (*others, *line.first(self._queued_max))]
         self._count(line, agent, await self._store.handoffs(wanted))
         self._count(line, agent, noted.values())
-        self._lines[key] = line
+        load.line = line
         return line
 
     @staticmethod
@@ -164,7 +197,7 @@ class Queues:
 
     def _have_read(self, key: Key, reading: "asyncio.Task[Line]") -> None:
         del self._reading[key]
-        del self._noted[key]
+        self._workloads[key].noted = None
         if not reading.cancelled():
             reading.exception()  # raised to the callers, if there still are any
 
