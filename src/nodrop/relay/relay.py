@@ -49,7 +49,7 @@ from nodrop.relay.directory.discovery import Discovery
 from nodrop.relay.directory.observations import OUTCOMES
 from nodrop.relay.directory.reach import KIND as REACH
 from nodrop.relay.directory.reach import Reaches
-from nodrop.relay.directory.register import Register
+from nodrop.relay.directory.register import Offering, Register
 from nodrop.relay.directory.standings import Standings
 from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs.consequences import Consequences
@@ -135,7 +135,7 @@ class Relay:
             self._engine,
             store,
             room=self._room,
-            offering=lambda *of: self._register.offering(*of),  # noqa: PLW0108  # it is made below, and asks this
+            offering=self._offering,
             clock=clock,
             limits=limits,
         )
@@ -681,6 +681,9 @@ class Relay:
             self._alarms.cancel(alarm)
 
         return stop_both
+
+    def _offering(self, team: str, capability: str, agent: str) -> Offering | None:
+        return self._register.offering(team, capability, agent)
 
     def _committed(self, committed: Committed) -> None:
         changes, types = committed.changes, committed.types

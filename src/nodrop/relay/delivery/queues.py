@@ -71,17 +71,18 @@ class Line:
 
     def note(self, handoff: Handoff, rank: int | None, *, mine: bool = True) -> None:
         """Count a handoff as it is now; `mine`: its recipient is this agent, at `rank` if it can be taken."""
-        name, held = handoff.id, self._held
+        name, held, after = handoff.id, self._held, rank if mine else None
         was_accepted = held.get(name)
         if handoff.live and mine:
             accepted = handoff.state is _ACCEPTED
             if accepted is was_accepted:
-                return  # what is held waits for nothing
+                return
             held[name] = accepted
             self._working += accepted - (was_accepted or False)
         elif was_accepted is not None:
             self._working -= held.pop(name)
-        before, after = self._ranks.get(name), rank if mine else None
+        # What is held waits for nothing.
+        before = None if was_accepted is not None else self._ranks.get(name)
         if before is None and after is None:
             return
         if after is not None and handoff.queued is not None:
