@@ -701,8 +701,10 @@ class Relay:
             or log.isEnabledFor(logging.DEBUG)
         ):
             activity.tell(committed)
-        for agent, manifest in changes.agents:
-            self._register.put(agent, manifest)
+        if changes.agents:
+            standings.learn()
+            for agent, manifest in changes.agents:
+                self._register.put(agent, manifest)
         if changes.tokens or changes.records or changes.records_gone or self._identity.changing:
             self._identity.committed(changes)
         if not OUTCOMES.isdisjoint(types):

@@ -141,6 +141,8 @@ class Sharing:
 
     async def _learn(self, team: str, changes: Changes) -> None:
         """Know what has changed of what decisions rest on."""
+        if changes.agents:
+            self._standings.learn()
         for agent, manifest in changes.agents:
             self._register.put(agent, manifest)
         self._identity.learn(changes)

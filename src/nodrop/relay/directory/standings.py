@@ -70,7 +70,7 @@ class Standings:
         """Learn from what another engine wrote about a handoff: entries of these types."""
         if types & OUTCOMES:
             self._ended.append((handoff, self._clock.now()))
-            self._learn()
+            self.learn()
 
     def committed(self, happened: Iterable[Happened], at: int) -> None:
         """Take in the outcomes of a commit. They are learnt from together, or when somebody asks."""
@@ -79,19 +79,23 @@ class Standings:
                 self._ended.append((each.handoff, at))
         self.write_at = min(self.write_at, at + self._limits.observations_kept_ms)
         if len(self._ended) >= LEARNT_TOGETHER:
-            self._learn()
+            self.learn()
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
+        """Learn from what was taken in, by what agents offer now: before that changes."""
         ended, self._ended = self._ended, []
+        of, is_offered = None, False
         for handoff, at in ended:
-            # Names that the recipient does not offer are not worth remembering.
-            if handoff.capability is not None and self._offering(
-                handoff.team, handoff.capability, handoff.recipient
-            ):
+            team, capability, recipient = handoff.team, handoff.capability, handoff.recipient
+            if of != (team, capability, recipient):
+                # Names that the recipient does not offer are not worth remembering.
+                of = (team, capability, recipient)
+                is_offered = bool(capability and self._offering(team, capability, recipient))
+            if is_offered:
                 self._observations.observe(handoff, at)
 
     def _to_write(self, *, everything: bool) -> Sequence[tuple[str, str, str]]:
-        self._learn()
+        self.learn()
         return self._observations.to_write(None if everything else self._clock.now())
 
     async def write(self, *, everything: bool = False) -> None:
@@ -114,7 +118,7 @@ class Standings:
     def record(self, offering: Offering) -> TrackRecord:
         """Return what an agent has proven in a capability."""
         if self._ended:
-            self._learn()
+            self.learn()
         agent = offering.agent
         return self._observations.of(agent.team, agent.id, offering.capability.name)
 
