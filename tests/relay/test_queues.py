@@ -8,7 +8,7 @@ from nodrop.log.port import Key, Store, row_of
 from nodrop.model import events
 from nodrop.model.errors import StoreUnavailableError
 from nodrop.model.handoff import Handoff
-from nodrop.relay.delivery.queues import Queues, Workloads
+from nodrop.relay.delivery.queues import WORKLOADS_MIN, Queues, Workloads
 from nodrop.testing.handoffs import RECIPIENT, TEAM, Story, handoff_id, offered, story
 
 QUEUED = events.Queued(position=1, next_update_at=1)
@@ -125,3 +125,11 @@ async def test_a_line_is_of_its_recipient_alone(queues: Queues, store: SlowReads
     moved = story(events.Reassigned(recipient="other", reason="reassigned"), after=first)
     queues.note(moved.handoff)
     assert (theirs.length, others.length) == (0, 1)
+
+
+def test_agents_that_have_nothing_any_more_are_dropped() -> None:
+    workloads = Workloads()
+    workloads[TEAM, RECIPIENT].asked = 1
+    for number in range(WORKLOADS_MIN):
+        assert workloads[TEAM, f"agent-{number}"].inbox == 0
+    assert set(workloads) == {(TEAM, RECIPIENT), (TEAM, f"agent-{WORKLOADS_MIN - 1}")}

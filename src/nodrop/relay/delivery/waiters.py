@@ -100,13 +100,13 @@ class Takers:
 
     def join(self, taker: Taker, *, free: int, now: int) -> None:
         """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
+        taker.life = self._lives.setdefault((taker.team, taker.process), taker.life)
+        taker.life.takers.add(taker)
         waiting = self.by_agent[taker.key]
         for other in [other for other in waiting if taker.replaces(other)]:
             waiting.remove(other)
             self._disconnect(other)
         waiting.append(taker)
-        taker.life = self._lives.setdefault((taker.team, taker.process), taker.life)
-        taker.life.takers.add(taker)
         self.grant(taker, free, now=now)
 
     def grant(self, taker: Taker, n: int, *, now: int) -> None:
