@@ -62,7 +62,7 @@ class Waiting:
 
     def _note(self, handoff: Handoff, *, waits: bool) -> None:
         key = (handoff.team, handoff.recipient)
-        if not (waits or self.told) or key not in self._takers.by_agent:
+        if key not in self._takers.by_agent:
             return
         told = self.told.get(key)
         if waits:
@@ -71,6 +71,8 @@ class Waiting:
                 self._expect(key)
         elif told is not None:
             told.discard(handoff.id)
+            if not told:  # most commits find nobody here
+                del self.told[key]
 
     def join(self, taker: Taker) -> None:
         """Tell a new connection everything that waits: an earlier one may be gone with what it knew."""
