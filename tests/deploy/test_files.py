@@ -116,7 +116,7 @@ def test_the_image_copies_what_the_package_is_built_from(tmp_path: Path) -> None
     built = wheel_from(folder, tmp_path / "wheels")
     assert built.returncode == 0, built.stdout + built.stderr
     [wheel] = (tmp_path / "wheels").glob("nodrop-*.whl")
-    assert "nodrop/log/postgres/schema/0008_journal.sql" in ZipFile(wheel).namelist()
+    assert "nodrop/log/postgres/schema/0009_journal.sql" in ZipFile(wheel).namelist()
     assert ZipFile(wheel).namelist().count("nodrop/servers/http/dist/index.html") == 1
     # The control: a file that the build needs and nobody copied is noticed.
     (folder / "hatch_build.py").unlink()

@@ -27,7 +27,7 @@ from nodrop_proof.kit.postgres_server import PostgresServer
 
 FIRST: Final = (TEAM, handoff_id(1))
 SECONDS_MAX: Final = 60.0
-COMPARISON: Final = "log.head_seq <> log.seq or log.head_hash <> log.hash"
+COMPARISON: Final = "head_seq = log.seq and head_hash = log.hash"
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ async def test_an_append_that_compares_nothing_is_noticed(
 ) -> None:
     """CONTROL: a lost comparison."""
     assert COMPARISON in comparing
-    await asyncio.to_thread(postgres.run, comparing.replace(COMPARISON, "false"))
+    await asyncio.to_thread(postgres.run, comparing.replace(COMPARISON, "true"))
     with pytest.raises((AssertionError, TimeoutError)):
         await test_nodes_that_write_at_once_write_one_history(nodes)
 

@@ -184,6 +184,10 @@ def translated(error: BaseException) -> Exception | None:
             | asyncpg.InvalidCachedStatementError()  # the schema has changed under a plan
         ):
             return ConflictError(str(error))
+        case asyncpg.UniqueViolationError(
+            constraint_name=("command_pkey" | "idempotency_key_pkey")
+        ):
+            return ConflictError(str(error))  # it was believed that nobody has used the name
         case asyncpg.IntegrityConstraintViolationError():
             # Callers are checked long before: what gets here is a contradiction of our own.
             return RelayFaultError(f"the store refused a contradiction: {error}")

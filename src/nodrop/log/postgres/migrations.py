@@ -27,7 +27,7 @@ STEPS: Final = tuple(
         files("nodrop.log.postgres").joinpath("schema").iterdir(), key=lambda file: file.name
     )
 )
-BEFORE: Final = 7
+BEFORE: Final = 8
 """Versions that were never released and have no step that leads on from them."""
 VERSION: Final = BEFORE + len(STEPS)
 """Of the schema this code reads and writes."""

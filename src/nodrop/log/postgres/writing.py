@@ -93,69 +93,94 @@ async def write(connection: Connection, commit: Commit, basis: Basis, writer: Wr
 
     Raises:
         asyncpg.SerializationError: it rests on what is not so. Nothing is written.
+        asyncpg.UniqueViolationError: the same.
     """
     changes = gathered(commit.changes)
-    behind = commit.behind
-    rows = behind.rows
-    tells = {team: bool(about) for team, about in changed(changes).items()}
-    heads = {each.batch.team: each.head for each in commit.journal}
-    marks = dict(behind.watermarks)
-    ends = basis.ends()
-    after = [(heads.get(team) or basis.heads[team], team) for team, *_ in ends]
+    commands, keys = commit.commands, [columns_of(use) for use in changes.keys]
+    unused_commands, new_commands = _believed(basis.commands, commands)
+    unused_keys, new_keys = _believed(basis.keys, keys)
+    processes, gone = changes.processes, changes.processes_gone
+    rows = commit.behind.rows
     await connection.fetchval(
         _APPEND,
-        *transposed(ends, 4),
-        *transposed(
-            [
-                (head.seq, head.hash, team in heads and tells.get(team, False), marks.get(team))
-                for head, team in after
-            ],
-            4,
-        ),
-        *transposed(list(basis.commands), 3),
-        *transposed(list(basis.keys), 3),
-        *transposed(
-            [
-                (*columns_of(each.batch), told_in(changes, each.batch.team))
-                for each in commit.journal
-            ],
-            12,
-        ),
-        *transposed(
-            [
-                (each.batch.team, *columns_of(body))
-                for each in commit.journal
-                for body in each.large
-            ],
-            4,
-        ),
-        *transposed(list(commit.commands), 5),
-        *transposed(list(commit.mentions), 3),
-        *transposed([columns_of(use) for use in changes.keys], 5),
-        *transposed([columns_of(process) for process in changes.processes], 5),
-        *transposed([(*key, basis.processes.get(key, _EVER)) for key in changes.processes_gone], 3),
-        *transposed([handoff_columns(row) for row in rows], 18),
-        *transposed(
-            [party for each in rows if each.parties for party in party_columns(each.row.handoff)], 4
-        ),
-        *transposed(
-            [
-                (each.row.handoff.team, each.row.handoff.id, first, packed(seqs))
-                for each in rows
-                for first, seqs in each.overflow
-            ],
-            4,
-        ),
-        *transposed([(team, reader, *columns_of(item)) for team, reader, item in behind.mail], 9),
+        _logs(commit, basis, changes),
+        unused_commands,
+        unused_keys,
+        commands or None,
+        new_commands,
+        keys or None,
+        new_keys,
+        [(e.batch.team, *columns_of(body)) for e in commit.journal for body in e.large] or None,
+        commit.mentions or None,
+        [columns_of(process) for process in processes] if processes else None,
+        [(*key, basis.processes.get(key, _EVER)) for key in gone] if gone else None,
+        [handoff_columns(row) for row in rows] if rows else None,
+        [party for each in rows if each.parties for party in party_columns(each.row.handoff)]
+        or None,
+        [
+            (each.row.handoff.team, each.row.handoff.id, first, packed(seqs))
+            for each in rows
+            for first, seqs in each.overflow
+        ]
+        or None,
+        [(team, reader, *columns_of(item)) for team, reader, item in commit.behind.mail] or None,
         writer.node,
         writer.channel,
     )
-    if changes.agents or changes.tokens or changes.records or changes.records_gone:
+    if _is_known_changed(changes):
         await _write_known(connection, changes)
+
+
+def _logs(commit: Commit, basis: Basis, changes: Changes) -> list[Columns]:
+    """Return what is compared with the end of each log, and appended to it."""
+    written = {each.batch.team: each for each in commit.journal}
+    about = changed(changes)
+    marks = dict(commit.behind.watermarks)
+    logs: list[Columns] = []
+    for end in basis.ends():
+        team = end[0]
+        each, mark = written.get(team), marks.get(team)
+        if each is None:
+            logs.append((*end, *end[1:3], False, mark, *_NOTHING_APPENDED))
+            continue
+        batch = each.batch
+        logs.append(
+            (
+                *end,
+                batch.last_seq,
+                each.head.hash,
+                team in about,
+                mark,
+                batch.first_at,
+                batch.last_at,
+                batch.types,
+                batch.entries,
+                batch.hashes,
+                batch.bodies,
+                batch.mail,
+                told_in(changes, team) if team in about else "",
+            )
+        )
+    return logs
+
+
+def _believed(names: set[Name], rows: Sequence[Columns]) -> tuple[list[Name] | None, bool]:
+    """Return which of `names` must be looked up, and whether each of `rows` must be under one of them.
+
+    The unique index says of a row that is written whether there was one of its name before.
+    """
+    if not rows:
+        return list(names) or None, False
+    used = {row[:3] for row in rows}
+    if used == names:
+        return None, True
+    return (list(names - used) or None, True) if used < names else (list(names) or None, False)
 
 
 def changed(changes: Changes) -> dict[str, list[tuple[str, str]]]:
     """Return (kind, id) of the agents, tokens and records of each team that decisions rest on."""
+    if not _is_known_changed(changes):
+        return {}
     about: dict[str, list[tuple[str, str]]] = {}
     for agent, _ in changes.agents:
         about.setdefault(agent.team, []).append((AGENT, agent.id))
@@ -176,7 +201,12 @@ def told_in(changes: Changes, team: str) -> str:
 
 def needs_transaction(commit: Commit) -> bool:
     """Whether a commit takes more than the one call."""
-    return any(c.agents or c.tokens or c.records or c.records_gone for c in commit.changes)
+    return any(map(_is_known_changed, commit.changes))
+
+
+def _is_known_changed(changes: Changes) -> bool:
+    """Whether agents, tokens or records change."""
+    return bool(changes.agents or changes.tokens or changes.records or changes.records_gone)
 
 
 def teams_of(changes: Collection[Changes]) -> set[str]:
@@ -184,8 +214,9 @@ def teams_of(changes: Collection[Changes]) -> set[str]:
     return {draft.team for each in changes for draft in each.entries}
 
 
-_ARGUMENTS: Final = 88
+_ARGUMENTS: Final = 17
 _APPEND: Final = f"select append({', '.join(f'${n + 1}' for n in range(_ARGUMENTS))})"
+_NOTHING_APPENDED: Final = (None,) * 8
 _CHECK: Final = """
     select not exists (
         select 1 from unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[]) u(id, seq, hash, heard)

@@ -1,4 +1,4 @@
--- readable from 8
+-- readable from 9
 -- The journal is the truth: a row per commit and team, appended where the row of the team says that the
 -- log ends. `handoff`, `trail`, `party` and `inbox` follow it, as far as `team.watermark` says; everything
 -- else is written in the commit that it belongs to.
@@ -262,40 +262,55 @@ create index duty_node on duty (node);
 
 -- What decides is in Python; what must be done under one lock is here. -------------------------
 
+-- Rows as they are handed to `append`: one array of rows is read in one go, and one of each column is not.
+-- They are apart from the tables, so that a column more in a table changes nothing for a node that does
+-- not know it.
+create type log_part as (
+    -- Where the log of a team ends, and the last entry that the caller has heard of among those that
+    -- changed what decisions rest on (null: nobody else changes it).
+    team text, seq bigint, hash text, heard bigint,
+    -- Where it ends afterwards, whether that changes what decisions rest on, and up to which entry rows
+    -- are written then (null: as before).
+    last_seq bigint, last_hash text, tells boolean, mark bigint,
+    -- The batch; null: nothing is appended to this log.
+    first_at bigint, last_at bigint, types text, entries bytea, hashes bytea, bodies bytea, mail bytea,
+    changed text
+);
+create type name_part as (team text, agent text, name text);
+create type command_part as (team text, actor text, id text, request bytea, seqs text);
+create type key_part as (team text, sender text, key text, handoff_id text, digest text);
+create type large_body_part as (team text, seq bigint, salt bytea, body bytea);
+create type mention_part as (team text, about text, seq bigint);
+create type process_part as (team text, id text, agent text, heartbeat_ms bigint, seen_at bigint);
+create type gone_part as (team text, id text, seen_at bigint);
+create type handoff_part as (
+    team text, id text, applied_seq bigint, state text, sender text, origin text, recipient text,
+    correlation_id text, process text, due_at bigint, rank bigint, open boolean, dead boolean,
+    ended_at bigint, settled_at bigint, seqs_from bigint, seqs bytea, json bytea
+);
+create type party_part as (team text, agent text, handoff_id text, watches boolean);
+create type trail_part as (team text, handoff_id text, from_version bigint, seqs bytea);
+create type item_part as (
+    team text, agent text, seq bigint, kind text, at bigint, actor text, type text, handoff_id text,
+    version bigint
+);
+
 -- Writes a unit of work, if the log of each of its teams still ends where it was decided that it does.
 -- This comparison is all that keeps two nodes from writing one log twice: everything that a decision
--- rests on changes with an entry, and every entry moves the end.
+-- rests on changes with an entry, and every entry moves the end. Who comes second waits for the row of
+-- the team, and compares with what it is then.
+-- A parameter is null where there is nothing of its kind: what is not there costs nothing.
 create function append(
-    -- The teams, sorted; where their logs end, and the last entry of each that the caller has heard of
-    -- among those that changed what decisions rest on (null: nobody else changes it).
-    end_teams text[], end_seqs bigint[], end_hashes text[], end_heard bigint[],
-    -- Where they end afterwards, whether that changes what decisions rest on, and up to which entry
-    -- rows are written then (null: as before).
-    new_seqs bigint[], new_hashes text[], new_tells boolean[], new_marks bigint[],
+    -- Sorted by team.
+    logs log_part[],
     -- Commands that were not carried out, and keys that were not used, before.
-    command_teams text[], command_actors text[], command_ids text[],
-    key_teams text[], key_senders text[], key_keys text[],
-    -- What happened.
-    batch_teams text[], batch_lasts bigint[], batch_firsts bigint[], batch_first_ats bigint[],
-    batch_last_ats bigint[], batch_types text[], batch_prevs bytea[], batch_entries bytea[],
-    batch_hashes bytea[], batch_bodies bytea[], batch_mails bytea[], batch_changes text[],
-    large_teams text[], large_seqs bigint[], large_salts bytea[], large_bodies bytea[],
-    made_teams text[], made_actors text[], made_ids text[], made_requests bytea[], made_seqs text[],
-    mention_teams text[], mention_abouts text[], mention_seqs bigint[],
-    use_teams text[], use_senders text[], use_keys text[], use_handoffs text[], use_digests text[],
-    process_teams text[], process_ids text[], process_agents text[], process_heartbeats bigint[],
-    process_seens bigint[],
-    gone_teams text[], gone_ids text[], gone_seens bigint[],
+    unused_commands name_part[], unused_keys name_part[],
+    -- Commands and keys of this unit of work, and whether no other had any of them.
+    commands command_part[], new_commands boolean, keys key_part[], new_keys boolean,
+    large_bodies large_body_part[], mentions mention_part[], processes process_part[],
+    gone_processes gone_part[],
     -- Rows that earlier commits have left.
-    row_teams text[], row_ids text[], row_applieds bigint[], row_states text[], row_senders text[],
-    row_origins text[], row_recipients text[], row_correlations text[], row_processes text[],
-    row_dues bigint[], row_ranks bigint[], row_opens boolean[], row_deads boolean[],
-    row_ends bigint[], row_settleds bigint[], row_froms bigint[], row_seqs bytea[],
-    row_jsons bytea[],
-    party_teams text[], party_agents text[], party_handoffs text[], party_watches boolean[],
-    trail_teams text[], trail_handoffs text[], trail_froms bigint[], trail_seqs bytea[],
-    item_teams text[], item_agents text[], item_seqs bigint[], item_kinds text[], item_ats bigint[],
-    item_actors text[], item_types text[], item_handoffs text[], item_versions bigint[],
+    rows handoff_part[], parties party_part[], trails trail_part[], items item_part[],
     -- Who writes, and where the others are told; null: there are none.
     node text, channel text
 ) returns void
@@ -308,112 +323,110 @@ set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
-    log record;
-    compared bigint := 0;
+    log log_part;
+    teams text[] := '{}';
     marks bigint[] := '{}';
+    mark bigint;
+    appends boolean := false;
 begin
-    for log in
-        select u.*, t.head_seq, t.head_hash, t.known_seq, t.watermark
-        from unnest(
-            end_teams, end_seqs, end_hashes, end_heard, new_seqs, new_hashes, new_tells, new_marks
-        ) u(id, seq, hash, heard, new_seq, new_hash, tells, mark), lateral (
-            select head_seq, head_hash, known_seq, watermark from team
-            where id = u.id for no key update
-        ) t
-    loop
-        if log.head_seq <> log.seq or log.head_hash <> log.hash then
-            raise serialization_failure using message = 'another node has written to the log';
+    foreach log in array logs loop
+        if rows is not null or items is not null then
+            select watermark into mark from team where id = log.team for no key update;
+            teams := teams || log.team;
+            marks := marks || mark;
         end if;
-        if log.known_seq > log.heard then
-            raise serialization_failure using message = 'what is known of a team has changed';
-        end if;
-        compared := compared + 1;
-        marks := marks || log.watermark;
-        if log.new_seq > log.seq or log.mark > log.watermark then
-            update team set head_seq = log.new_seq, head_hash = log.new_hash,
-                known_seq = case when log.tells then log.new_seq else known_seq end,
+        if log.entries is null and log.mark is null then
+            perform from team where id = log.team
+                and head_seq = log.seq and head_hash = log.hash
+                and (log.heard is null or known_seq <= log.heard)
+                for no key update;
+        else
+            update team set head_seq = log.last_seq, head_hash = log.last_hash,
+                known_seq = case when log.tells then log.last_seq else known_seq end,
                 watermark = greatest(watermark, log.mark)
-                where id = log.id;
+                where id = log.team
+                and head_seq = log.seq and head_hash = log.hash
+                and (log.heard is null or known_seq <= log.heard);
+        end if;
+        if not found then
+            raise serialization_failure using
+                message = 'another node has written to the log, or changed what is known of the team';
+        end if;
+        if log.entries is not null then
+            appends := true;
+            insert into journal (
+                team, last_seq, first_seq, first_at, last_at, types, prev_hash, entries, hashes, bodies,
+                mail, changed, node
+            ) values (
+                log.team, log.last_seq, log.seq + 1, log.first_at, log.last_at, log.types,
+                decode(log.hash, 'hex'), log.entries, log.hashes, log.bodies, log.mail, log.changed,
+                node
+            );
         end if;
     end loop;
-    if compared < cardinality(end_teams) then
-        raise serialization_failure using message = 'a team is gone';
-    end if;
+
     -- Nobody uses a name without the end of its team's log.
-    perform 1 from unnest(command_teams, command_actors, command_ids) u(team, actor, id)
-        where exists (
-            select 1 from command c where c.team = u.team and c.actor = u.actor and c.id = u.id
+    if unused_commands is not null then
+        perform 1 from unnest(unused_commands) u where exists (
+            select 1 from command c where c.team = u.team and c.actor = u.agent and c.id = u.name
         );
-    if found then
-        raise serialization_failure using message = 'a command was carried out before';
+        if found then
+            raise serialization_failure using message = 'a command was carried out before';
+        end if;
     end if;
-    if key_keys <> '{}' then
-        perform 1 from unnest(key_teams, key_senders, key_keys) u(team, sender, key)
-            where exists (
-                select 1 from idempotency_key k
-                where k.team = u.team and k.sender = u.sender and k.key = u.key
-            );
+    if unused_keys is not null then
+        perform 1 from unnest(unused_keys) u where exists (
+            select 1 from idempotency_key k
+            where k.team = u.team and k.sender = u.agent and k.key = u.name
+        );
         if found then
             raise serialization_failure using message = 'a key was used before';
         end if;
     end if;
-
-    if batch_teams <> '{}' then
-        insert into journal (
-            team, last_seq, first_seq, first_at, last_at, types, prev_hash, entries, hashes, bodies,
-            mail, changed, node
-        ) select u.*, node from unnest(
-            batch_teams, batch_lasts, batch_firsts, batch_first_ats, batch_last_ats, batch_types,
-            batch_prevs, batch_entries, batch_hashes, batch_bodies, batch_mails, batch_changes
-        ) u;
-    end if;
-    if large_teams <> '{}' then
-        insert into large_body (team, seq, salt, body)
-        select * from unnest(large_teams, large_seqs, large_salts, large_bodies);
-    end if;
-    if made_teams <> '{}' then
-        insert into command (team, actor, id, request, seqs)
-        select * from unnest(made_teams, made_actors, made_ids, made_requests, made_seqs)
+    -- Where all of them must be new, the unique index says whether they are.
+    if new_commands then
+        insert into command (team, actor, id, request, seqs) select * from unnest(commands);
+    elsif commands is not null then
+        insert into command (team, actor, id, request, seqs) select * from unnest(commands)
         on conflict (team, actor, id) do update set seqs = command.seqs || excluded.seqs;
     end if;
-    if mention_teams <> '{}' then
-        insert into mention (team, about, seq)
-        select * from unnest(mention_teams, mention_abouts, mention_seqs);
-    end if;
-    if use_keys <> '{}' then
+    if new_keys then
         insert into idempotency_key (team, sender, key, handoff_id, digest)
-        select * from unnest(use_teams, use_senders, use_keys, use_handoffs, use_digests)
+        select * from unnest(keys);
+    elsif keys is not null then
+        insert into idempotency_key (team, sender, key, handoff_id, digest)
+        select * from unnest(keys)
         on conflict (team, sender, key) do update set
             handoff_id = excluded.handoff_id, digest = excluded.digest;
     end if;
+
+    if large_bodies is not null then
+        insert into large_body (team, seq, salt, body) select * from unnest(large_bodies);
+    end if;
+    if mentions is not null then
+        insert into mention (team, about, seq) select * from unnest(mentions);
+    end if;
     -- Two nodes may have heard of a process; the later sign of life counts.
-    if process_ids <> '{}' then
+    if processes is not null then
         insert into process (team, id, agent, heartbeat_ms, seen_at)
-        select * from unnest(
-            process_teams, process_ids, process_agents, process_heartbeats, process_seens
-        ) on conflict (team, id) do update set
+        select * from unnest(processes) on conflict (team, id) do update set
             agent = excluded.agent, heartbeat_ms = excluded.heartbeat_ms,
             seen_at = greatest(process.seen_at, excluded.seen_at);
     end if;
-    if gone_ids <> '{}' then
-        delete from process p using unnest(gone_teams, gone_ids, gone_seens) g(team, id, seen_at)
+    if gone_processes is not null then
+        delete from process p using unnest(gone_processes) g
         where p.team = g.team and p.id = g.id and p.seen_at <= g.seen_at;
     end if;
 
     -- What is not beyond the watermark is written already, by whichever node; it may even be pruned.
     -- Sender, origin and correlation are as the offer made them: naming them would rewrite their
     -- indexes each time.
-    if row_ids <> '{}' then
+    if rows is not null then
         insert into handoff (
             team, id, applied_seq, state, sender, origin, recipient, correlation_id, process, due_at,
             rank, open, dead, ended_at, settled_at, seqs_from, seqs, json
-        ) select u.* from unnest(
-            row_teams, row_ids, row_applieds, row_states, row_senders, row_origins, row_recipients,
-            row_correlations, row_processes, row_dues, row_ranks, row_opens, row_deads, row_ends,
-            row_settleds, row_froms, row_seqs, row_jsons
-        ) u(team, id, applied, state, sender, origin, recipient, correlation_id, process, due_at, rank,
-            open, dead, ended_at, settled_at, seqs_from, seqs, json)
-        where u.applied > marks[array_position(end_teams, u.team)]
+        ) select u.* from unnest(rows) u
+        where u.applied_seq > marks[array_position(teams, u.team)]
         on conflict (team, id) do update set
             applied_seq = excluded.applied_seq, state = excluded.state,
             recipient = excluded.recipient, process = excluded.process, due_at = excluded.due_at,
@@ -422,27 +435,21 @@ begin
             seqs_from = excluded.seqs_from, seqs = excluded.seqs, json = excluded.json
         where handoff.applied_seq < excluded.applied_seq;
     end if;
-    if party_agents <> '{}' then
-        insert into party (team, agent, handoff_id, watches)
-        select * from unnest(party_teams, party_agents, party_handoffs, party_watches)
+    if parties is not null then
+        insert into party (team, agent, handoff_id, watches) select * from unnest(parties)
         on conflict do nothing;
     end if;
-    if trail_teams <> '{}' then
-        insert into trail (team, handoff_id, from_version, seqs)
-        select * from unnest(trail_teams, trail_handoffs, trail_froms, trail_seqs)
+    if trails is not null then
+        insert into trail (team, handoff_id, from_version, seqs) select * from unnest(trails)
         on conflict do nothing;
     end if;
-    if item_seqs <> '{}' then
+    if items is not null then
         insert into inbox (team, agent, seq, kind, at, actor, type, handoff_id, version)
-        select u.* from unnest(
-            item_teams, item_agents, item_seqs, item_kinds, item_ats, item_actors, item_types,
-            item_handoffs, item_versions
-        ) u(team, agent, seq, kind, at, actor, type, handoff_id, version)
-        where u.seq > marks[array_position(end_teams, u.team)]
+        select u.* from unnest(items) u where u.seq > marks[array_position(teams, u.team)]
         on conflict do nothing;
     end if;
     -- At most one a unit of work: a notification takes a lock of the whole database at the commit.
-    if channel is not null and batch_teams <> '{}' then
+    if channel is not null and appends then
         perform pg_notify(channel, node);
     end if;
 end
