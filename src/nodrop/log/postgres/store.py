@@ -19,8 +19,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Self, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
@@ -60,7 +62,6 @@ from nodrop.log.postgres.writing import (
     check,
     gathered,
     needs_transaction,
-    teams_of,
     write,
 )
 from nodrop.log.records import columns_of
@@ -119,7 +120,13 @@ class PostgresStore(JournaledStore):
         """Teams that others append to: the next unit of work holds the ends of their logs."""
         self._look: _Look | None = None
         self._looking = asyncio.Lock()
+        self._own: Connection | None = None
+        """What commits go over, while the others ask. Used by whoever has `_folding`."""
+        self._own_is_old = False
+        """Whether it is to be replaced before it is used again."""
         self._resting: asyncio.TimerHandle | None = None
+        self._active_at = 0.0
+        """When something was last appended or folded."""
         self._flushing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -176,6 +183,8 @@ class PostgresStore(JournaledStore):
         self._closed = True
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                async with self._folding:
+                    await self._let_go()
                 await self._pool.close()
         except Broken:
             self._pool.terminate()
@@ -205,20 +214,22 @@ class PostgresStore(JournaledStore):
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator["PostgresTransaction"]:
         """Open a unit of work. Those of one node take turns: each knows what the last one wrote."""
-        async with self._turn, AsyncExitStack() as stack:
+        async with self._turn:
             if self._closed:
                 raise StoreUnavailableError("the store is closed")
             require(self._readable_from)
-            contended, held = self._contended, None
-            if contended:
-                held = await stack.enter_async_context(self._holding(contended))
-            work = PostgresTransaction(self, self._state, self.place.heard, careful=bool(contended))
-            try:
-                yield work
-                await _to_the_end(asyncio.ensure_future(self._keep(work, held)))
-            except ConflictError:
-                self._contended = self._contended | set(work.basis.heads)
-                raise
+            contended = self._contended
+            async with self._holding(contended) if contended else nullcontext() as held:
+                work = PostgresTransaction(
+                    self, self._state, self.place.heard, careful=bool(contended)
+                )
+                try:
+                    yield work
+                    if work.basis.heads or work.work.appended:
+                        await _to_the_end(asyncio.ensure_future(self._keep(work, held)))
+                except ConflictError:
+                    self._contended = self._contended | set(work.basis.heads)
+                    raise
 
     @asynccontextmanager
     async def _holding(self, teams: Collection[str]) -> AsyncGenerator["_Held"]:
@@ -240,30 +251,53 @@ class PostgresStore(JournaledStore):
     async def _keep(self, work: "PostgresTransaction", held: "_Held | None") -> None:
         """Compare and append, or only compare where nothing is written; merge what was kept."""
         basis, unit = work.basis, work.work
-        if not basis.heads and not unit.appended:
-            return
         async with self._folding:
             work.require_unmoved()
-            commit = unit.commit(behind=True)
-            async with AsyncExitStack() as stack:
-                if held is not None:
-                    connection = held.connection
-                else:
-                    connection = await stack.enter_async_context(self._connected())
-                if not unit.appended:
-                    if not await check(connection, basis):
+            if not unit.appended:
+                async with (
+                    self._connected() if held is None else nullcontext(held.connection) as it
+                ):
+                    if not await check(it, basis):
                         raise ConflictError("another node has written to the log")
-                    return
-                if held is not None:
-                    held.over = True
-                await self._send(connection, commit, basis, begun=held is not None)
+                return
+            commit = unit.commit(behind=True)
+            if held is None:
+                await self._send(await self._own_connection(), commit, basis, begun=False)
+            else:
+                held.over = True
+                await self._send(held.connection, commit, basis, begun=True)
             unit.merge()
             if self.place.heard is not None:
                 told = changed(gathered(unit.appended))
-                self.place.hear(
-                    {e.batch.team: e.head.seq for e in commit.journal if e.batch.team in told}
-                )
+                if told:
+                    self.place.hear(
+                        {e.batch.team: e.head.seq for e in commit.journal if e.batch.team in told}
+                    )
         self._rest()
+
+    async def _own_connection(self) -> Connection:
+        """Return the connection that commits go over, one after the other."""
+        own = self._own
+        if own is not None and not self._own_is_old and _is_open(own):
+            return own
+        if own is not None:
+            _drop(own)
+        await self._let_go()
+        try:
+            self._own = await self._pool.acquire(timeout=CONNECT_SECONDS_MAX)
+        except Broken as error:
+            raise await self._unusable(error) from error
+        except asyncpg.PostgresError as error:
+            raise translated(error) or error from error
+        self._own_is_old = False
+        return self._own
+
+    async def _let_go(self) -> None:
+        """Give the connection that commits go over back."""
+        own, self._own = self._own, None
+        if own is not None:
+            with suppress(*Broken):
+                await self._pool.release(own, timeout=CONNECT_SECONDS_MAX)
 
     async def _send(
         self, connection: Connection, commit: Commit, basis: Basis, *, begun: bool
@@ -294,7 +328,7 @@ class PostgresStore(JournaledStore):
             if not await was_kept(
                 commit.journal, self.dsn, backend=backend, closed=lambda: self._closed
             ):
-                raise
+                raise await self._unusable(error) from error
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Connection]:
@@ -309,10 +343,7 @@ class PostgresStore(JournaledStore):
         except Broken as error:
             if connection is not None:
                 _drop(connection)
-            # After a failover the other connections are as bad; each is replaced when next used.
-            with suppress(*Broken):
-                await self._pool.expire_connections()
-            raise StoreUnavailableError(f"{type(error).__name__}: {error}") from error
+            raise await self._unusable(error) from error
         except Exception as error:
             meant = translated(error)
             if meant is None or meant is error:
@@ -322,6 +353,16 @@ class PostgresStore(JournaledStore):
             if connection is not None:
                 with suppress(*Broken):
                     await self._pool.release(connection, timeout=CONNECT_SECONDS_MAX)
+
+    async def _unusable(self, error: Exception) -> StoreUnavailableError:
+        """Return what it means that a connection broke.
+
+        After a failover the other connections are as bad; each is replaced when next used.
+        """
+        self._own_is_old = True
+        with suppress(*Broken):
+            await self._pool.expire_connections()
+        return StoreUnavailableError(f"{type(error).__name__}: {error}")
 
     def require_schema(self, readable_from: int) -> None:
         """Serve no longer what this code would misread.
@@ -456,15 +497,16 @@ class PostgresStore(JournaledStore):
 
     def _rest(self) -> None:
         """Write what is behind once there has been no commit for a while."""
-        if self._resting is not None:
-            self._resting.cancel()
-        if not self._closed:
-            loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        self._active_at = loop.time()
+        if self._resting is None and not self._closed:
             self._resting = loop.call_later(REST_SECONDS, self._write_behind)
 
     def _write_behind(self) -> None:
-        self._resting = None
-        if self._flushing is None or self._flushing.done():
+        loop, self._resting = asyncio.get_running_loop(), None
+        if loop.time() < self._active_at + REST_SECONDS:
+            self._resting = loop.call_at(self._active_at + REST_SECONDS, self._write_behind)
+        elif self._flushing is None or self._flushing.done():
             self._flushing = asyncio.ensure_future(self._flush_all())
 
     async def _flush_all(self) -> None:
@@ -509,14 +551,15 @@ class PostgresStore(JournaledStore):
                 await self.catch_up([team])
 
     async def _flush_piece(self, team: str) -> None:
-        async with self._turn, self._folding, self._connected() as connection:
+        async with self._turn, self._folding:
             known = self._state.teams.get(team)
             if known is None:
                 return
             piece = self._state.piece_of(team, PIECE_ROWS)
             if piece.rows or piece.mail or piece.watermarks:
+                own = await self._own_connection()
                 basis = Basis(heads={team: known.head})
-                await self._send(connection, Commit(behind=piece), basis, begun=False)
+                await self._send(own, Commit(behind=piece), basis, begun=False)
                 self._state.wrote(piece)
 
     # --- teams and agents ---
@@ -667,31 +710,29 @@ class PostgresTransaction(JournaledTransaction[PostgresStore]):
     async def _rest_on(self, teams: Iterable[str]) -> None:
         heads = self.basis.heads
         for team in teams:
-            if team in heads:
-                continue
-            head = await self._store.known(team)
-            if head is not None:
-                heads[team] = head
+            if team not in heads:
+                head = await self._store.known(team)
+                if head is not None:
+                    heads[team] = head
 
     async def load(self, wanted: Wanted) -> Loaded:
         """Return what there is of `wanted`; that names are new is believed, and compared later."""
         assert not self.work.appended, "append comes last in a unit of work"
-        await self._rest_on(
-            {name[0] for name in (*wanted.handoffs, *wanted.keys, *wanted.commands)}
-            | {name[0] for name in (*wanted.entries, *wanted.processes)}
-        )
+        of = chain(wanted.handoffs, wanted.keys, wanted.commands, wanted.entries, wanted.processes)
+        await self._rest_on(set(map(_TEAM, of)))
         loaded = await self._store.loaded(wanted, names=self._careful)
         if not self._careful:
             self.basis.commands.update(wanted.commands)
             self.basis.keys.update(wanted.keys)
-        self.basis.processes |= {key: p.seen_at for key, p in loaded.processes.items()}
+        if loaded.processes:
+            self.basis.processes |= {key: p.seen_at for key, p in loaded.processes.items()}
         return loaded
 
     async def append(self, changes: Changes) -> Sequence[int]:
         """Gather `changes` for the commit; return the `seq` that each entry will have."""
         if changes == _NO_CHANGES:
             return []
-        await self._rest_on(teams_of([changes]))
+        await self._rest_on(set(map(_TEAM_OF, changes.entries)))
         self.require_unmoved()
         return await super().append(changes)
 
@@ -725,6 +766,8 @@ class _Look:
 
 
 _NO_CHANGES: Final = Changes()
+_TEAM: Final = itemgetter(0)
+_TEAM_OF: Final = attrgetter("team")
 _HOLD: Final = """
     select t.id from unnest($1::text[]) with ordinality u(id, n), lateral (
         select id from team where id = u.id for no key update
@@ -753,6 +796,14 @@ async def _roll_back(connection: Connection) -> None:
         raise
 
 
+def _is_open(connection: Connection) -> bool:
+    """Whether a connection was not lost; one that was belongs to nobody."""
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:
+        return False
+
+
 def _drop(connection: Connection) -> None:
     """End a connection; one that has ended already belongs to nobody."""
     with suppress(asyncpg.InterfaceError):
@@ -768,9 +819,11 @@ async def _to_the_end(future: "asyncio.Future[T]") -> T:
     cancelled = None
     while not future.done():
         try:
-            await asyncio.wait([future])
+            await asyncio.shield(future)
         except asyncio.CancelledError as error:
             cancelled = error
+        except Exception:  # noqa: BLE001, S110  # it is the future's, which raises it below
+            pass
     if cancelled is not None:
         raise cancelled from future.exception()
     return future.result()

@@ -3,7 +3,7 @@
 Nothing here decides when that is, or what becomes of it: `store` does.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -207,11 +207,6 @@ def needs_transaction(commit: Commit) -> bool:
 def _is_known_changed(changes: Changes) -> bool:
     """Whether agents, tokens or records change."""
     return bool(changes.agents or changes.tokens or changes.records or changes.records_gone)
-
-
-def teams_of(changes: Collection[Changes]) -> set[str]:
-    """Return the teams that entries are of."""
-    return {draft.team for each in changes for draft in each.entries}
 
 
 _ARGUMENTS: Final = 17
