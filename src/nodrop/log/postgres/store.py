@@ -56,12 +56,11 @@ from nodrop.log.postgres.pruning import erase, keep_bodies, prune
 from nodrop.log.postgres.tables import BATCHES_MAX, End, Next, PostgresTables
 from nodrop.log.postgres.taking_in import Source, take_in
 from nodrop.log.postgres.writing import (
+    About,
     Basis,
-    Writer,
-    changed,
     check,
     gathered,
-    needs_transaction,
+    known_changes,
     write,
 )
 from nodrop.log.records import columns_of
@@ -260,19 +259,19 @@ class PostgresStore(JournaledStore):
                     if not await check(it, basis):
                         raise ConflictError("another node has written to the log")
                 return
-            commit = unit.commit(behind=True)
+            commit, changes = unit.commit(behind=True), gathered(unit.appended)
+            about = known_changes(changes)
             if held is None:
-                await self._send(await self._own_connection(), commit, basis, begun=False)
+                own = await self._own_connection()
+                await self._send(own, commit, changes, about, basis, begun=False)
             else:
                 held.over = True
-                await self._send(held.connection, commit, basis, begun=True)
+                await self._send(held.connection, commit, changes, about, basis, begun=True)
             unit.merge()
-            if self.place.heard is not None:
-                told = changed(gathered(unit.appended))
-                if told:
-                    self.place.hear(
-                        {e.batch.team: e.head.seq for e in commit.journal if e.batch.team in told}
-                    )
+            if about and self.place.heard is not None:
+                self.place.hear(
+                    {e.batch.team: e.head.seq for e in commit.journal if e.batch.team in about}
+                )
         self._rest()
 
     async def _own_connection(self) -> Connection:
@@ -300,7 +299,14 @@ class PostgresStore(JournaledStore):
                 await self._pool.release(own, timeout=CONNECT_SECONDS_MAX)
 
     async def _send(
-        self, connection: Connection, commit: Commit, basis: Basis, *, begun: bool
+        self,
+        connection: Connection,
+        commit: Commit,
+        changes: Changes,
+        about: About | None,
+        basis: Basis,
+        *,
+        begun: bool,
     ) -> None:
         """Write and commit: one call, unless it is inside of a transaction or needs one.
 
@@ -308,13 +314,12 @@ class PostgresStore(JournaledStore):
             ConflictError: another node has appended first. Nothing is kept.
             StoreUnavailableError: nobody knows whether it is kept, or it is not.
         """
-        writer = Writer(node=self.place.node, channel=self.place.channel)
         backend = None if self._pooled else connection.get_server_pid()
         try:
-            if not begun and needs_transaction(commit):
+            if about is not None and not begun:
                 begun = True
                 await connection.execute("begin")
-            await write(connection, commit, basis, writer)
+            await write(connection, commit, changes, about, basis, self.place)
             if begun:
                 await connection.execute("commit")
         except Exception as error:
@@ -559,7 +564,7 @@ class PostgresStore(JournaledStore):
             if piece.rows or piece.mail or piece.watermarks:
                 own = await self._own_connection()
                 basis = Basis(heads={team: known.head})
-                await self._send(own, Commit(behind=piece), basis, begun=False)
+                await self._send(own, Commit(behind=piece), _NO_CHANGES, None, basis, begun=False)
                 self._state.wrote(piece)
 
     # --- teams and agents ---

@@ -10,6 +10,7 @@ import msgspec
 
 from nodrop.log.port import Changes, Key
 from nodrop.log.postgres.driver import Connection
+from nodrop.log.postgres.place import Place
 from nodrop.log.postgres.records import party_columns, transposed
 from nodrop.log.records import Columns, agent_columns, columns_of, handoff_columns, packed
 from nodrop.log.serving import Name
@@ -31,6 +32,9 @@ AGENT: Final = "agent"
 TOKEN: Final = "token"  # noqa: S105  # what it is called
 RECORD: Final = "record/"
 _EVER: Final = 2**62
+
+About = Mapping[str, list[tuple[str, str]]]
+"""(kind, id) of agents, tokens and records, by team."""
 
 
 class Basis(msgspec.Struct, kw_only=True):
@@ -57,14 +61,6 @@ class Basis(msgspec.Struct, kw_only=True):
         ]
 
 
-class Writer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who writes."""
-
-    node: str = ""
-    channel: str | None = None
-    """Where the others are told; None: there are none."""
-
-
 def gathered(parts: Sequence[Changes]) -> Changes:
     """Return several changes as one; what a later one puts in an earlier one's place stays."""
     if len(parts) == 1:
@@ -88,22 +84,37 @@ async def check(connection: Connection, basis: Basis) -> bool:
     )
 
 
-async def write(connection: Connection, commit: Commit, basis: Basis, writer: Writer) -> None:
+async def write(  # noqa: PLR0917  # for every commit: names would cost as much again
+    connection: Connection,
+    commit: Commit,
+    changes: Changes,
+    about: About | None,
+    basis: Basis,
+    place: Place,
+) -> None:
     """Write a commit, inside of a transaction, or the call is one.
+
+    Args:
+        connection: where.
+        commit: what.
+        changes: its changes, gathered.
+        about: what `known_changes` says of them.
+        basis: what it rests on.
+        place: who writes.
 
     Raises:
         asyncpg.SerializationError: it rests on what is not so. Nothing is written.
         asyncpg.UniqueViolationError: the same.
     """
-    changes = gathered(commit.changes)
     commands, keys = commit.commands, [columns_of(use) for use in changes.keys]
     unused_commands, new_commands = _believed(basis.commands, commands)
     unused_keys, new_keys = _believed(basis.keys, keys)
     processes, gone = changes.processes, changes.processes_gone
-    rows = commit.behind.rows
+    behind = commit.behind
+    rows = behind.rows
     await connection.fetchval(
         _APPEND,
-        _logs(commit, basis, changes),
+        _logs(commit, about, basis),
         unused_commands,
         unused_keys,
         commands or None,
@@ -116,40 +127,44 @@ async def write(connection: Connection, commit: Commit, basis: Basis, writer: Wr
         [(*key, basis.processes.get(key, _EVER)) for key in gone] if gone else None,
         [handoff_columns(row) for row in rows] if rows else None,
         [party for each in rows if each.parties for party in party_columns(each.row.handoff)]
-        or None,
+        if rows
+        else None,
         [
             (each.row.handoff.team, each.row.handoff.id, first, packed(seqs))
             for each in rows
             for first, seqs in each.overflow
         ]
-        or None,
-        [(team, reader, *columns_of(item)) for team, reader, item in commit.behind.mail] or None,
-        writer.node,
-        writer.channel,
+        if rows
+        else None,
+        [(team, reader, *columns_of(item)) for team, reader, item in behind.mail]
+        if behind.mail
+        else None,
+        place.node,
+        place.channel,
     )
-    if _is_known_changed(changes):
+    if about is not None:
         await _write_known(connection, changes)
 
 
-def _logs(commit: Commit, basis: Basis, changes: Changes) -> list[Columns]:
+def _logs(commit: Commit, about: About | None, basis: Basis) -> list[Columns]:
     """Return what is compared with the end of each log, and appended to it."""
     written = {each.batch.team: each for each in commit.journal}
-    about = changed(changes)
     marks = dict(commit.behind.watermarks)
     logs: list[Columns] = []
     for end in basis.ends():
-        team = end[0]
+        team, seq, hash_, _ = end
         each, mark = written.get(team), marks.get(team)
         if each is None:
-            logs.append((*end, *end[1:3], False, mark, *_NOTHING_APPENDED))
+            logs.append((*end, seq, hash_, False, mark, *_NOTHING_APPENDED))
             continue
         batch = each.batch
+        told = None if about is None or team not in about else told_in(about, team)
         logs.append(
             (
                 *end,
                 batch.last_seq,
                 each.head.hash,
-                team in about,
+                told is not None,
                 mark,
                 batch.first_at,
                 batch.last_at,
@@ -158,7 +173,7 @@ def _logs(commit: Commit, basis: Basis, changes: Changes) -> list[Columns]:
                 batch.hashes,
                 batch.bodies,
                 batch.mail,
-                told_in(changes, team) if team in about else "",
+                told or "",
             )
         )
     return logs
@@ -177,10 +192,10 @@ def _believed(names: set[Name], rows: Sequence[Columns]) -> tuple[list[Name] | N
     return (list(names - used) or None, True) if used < names else (list(names) or None, False)
 
 
-def changed(changes: Changes) -> dict[str, list[tuple[str, str]]]:
-    """Return (kind, id) of the agents, tokens and records of each team that decisions rest on."""
-    if not _is_known_changed(changes):
-        return {}
+def known_changes(changes: Changes) -> About | None:
+    """Return which agents, tokens and records change that decisions rest on; None: none do at all."""
+    if not (changes.agents or changes.tokens or changes.records or changes.records_gone):
+        return None
     about: dict[str, list[tuple[str, str]]] = {}
     for agent, _ in changes.agents:
         about.setdefault(agent.team, []).append((AGENT, agent.id))
@@ -193,20 +208,9 @@ def changed(changes: Changes) -> dict[str, list[tuple[str, str]]]:
     return about
 
 
-def told_in(changes: Changes, team: str) -> str:
+def told_in(about: About, team: str) -> str:
     """Return what the journal says about agents, tokens and records that changed with a batch."""
-    about = changed(changes).get(team)
-    return msgspec.json.encode(about).decode() if about else ""
-
-
-def needs_transaction(commit: Commit) -> bool:
-    """Whether a commit takes more than the one call."""
-    return any(map(_is_known_changed, commit.changes))
-
-
-def _is_known_changed(changes: Changes) -> bool:
-    """Whether agents, tokens or records change."""
-    return bool(changes.agents or changes.tokens or changes.records or changes.records_gone)
+    return msgspec.json.encode(about[team]).decode()
 
 
 _ARGUMENTS: Final = 17
