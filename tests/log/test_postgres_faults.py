@@ -313,6 +313,43 @@ async def test_what_another_node_has_forgotten_is_not_remembered(
 
 
 @pytest.mark.parametrize("name", ["command", "key"])
+@pytest.mark.parametrize("others", [True, False])
+async def test_what_uses_a_name_that_was_used_before_is_decided_again(
+    near: PostgresStore, name: str, *, others: bool
+) -> None:
+    """That names are new is believed; the tables have them, and memory does not."""
+    by = story(offered(), number=1, command_id="c").entries[0].actor
+
+    def use(key: str, number: int) -> Changes:
+        return Changes(
+            keys=[KeyUse(team=TEAM, sender=by, key=key, handoff_id=handoff_id(number), digest="d")]
+        )
+
+    await commit(near, story(offered(), number=1, command_id="c"), use("k", 1))
+    more = ["new"] if others else []
+    wanted = {
+        "command": Wanted(commands=frozenset((TEAM, by, each) for each in ("c", *more))),
+        "key": Wanted(keys=frozenset((TEAM, by, each) for each in ("k", *more))),
+    }[name]
+    again = {"command": ("c", "other"), "key": ("d", "k")}[name]
+
+    async def believing() -> None:
+        async with near.transaction() as tx:
+            loaded = await tx.load(wanted)
+            assert not loaded.commands
+            assert not loaded.keys
+            await tx.append(story(offered(), number=2, command_id=again[0]).changes)
+            await tx.append(use(again[1], 2))
+
+    with pytest.raises(ConflictError):
+        await believing()
+    assert len(await read_log(near)) == 1, "nothing of it is kept"
+    async with near.transaction() as tx:
+        loaded = await tx.load(wanted)
+    assert {*loaded.commands, *loaded.keys} == {(TEAM, by, "c" if name == "command" else "k")}
+
+
+@pytest.mark.parametrize("name", ["command", "key"])
 async def test_a_refusal_that_rests_on_a_name_which_another_node_used_is_no_answer(
     near: PostgresStore, nodes: list[PostgresStore], name: str
 ) -> None:
