@@ -3,6 +3,8 @@
 Here are the settings that the store's guarantees rest on. Not here: any table.
 """
 
+import asyncio
+from contextlib import suppress
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -152,6 +154,32 @@ async def connect(dsn: str, *, answer_seconds_max: float | None = ANSWER_SECONDS
     except (*Broken, asyncpg.PostgresError, ValueError) as error:
         raise _unreachable(error) from error
     return cast("Connection", made)
+
+
+async def roll_back(connection: Connection) -> None:
+    """Undo what was begun. A connection on which that fails is not used again."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            await connection.execute("rollback")
+    except (*Broken, asyncpg.PostgresError):
+        drop(connection)
+    except asyncio.CancelledError:
+        drop(connection)
+        raise
+
+
+def is_open(connection: Connection) -> bool:
+    """Whether a connection was not lost; one that was belongs to nobody."""
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:
+        return False
+
+
+def drop(connection: Connection) -> None:
+    """End a connection; one that has ended already belongs to nobody."""
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
 
 
 def _unreachable(error: Exception) -> StoreUnavailableError:

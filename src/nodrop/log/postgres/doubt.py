@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from nodrop.log.journal import Packed
 from nodrop.log.postgres.connection import Broken, connect
 from nodrop.log.postgres.driver import Connection
 from nodrop.model.errors import StoreUnavailableError
+
+T = TypeVar("T")
 
 DOUBT_SECONDS_MAX: Final = 8.0
 """For how long a commit whose answer was lost is looked for while the server may still make it, or is
@@ -66,3 +68,22 @@ async def _has_ended(connection: Connection, backend: int | None) -> bool:
         return False
     asked = "select not exists (select from pg_stat_activity where pid = $1)"
     return bool(await connection.fetchval(asked, backend))
+
+
+async def to_the_end(future: "asyncio.Future[T]") -> T:
+    """Wait until `future` is done even when cancelled meanwhile; then be cancelled.
+
+    The driver bounds the wait. A commit that was given up could still be kept after whoever asked
+    for it had looked.
+    """
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:  # noqa: BLE001, S110  # it is the future's, which raises it below
+            pass
+    if cancelled is not None:
+        raise cancelled from future.exception()
+    return future.result()

@@ -45,10 +45,13 @@ from nodrop.log.postgres.connection import (
     Broken,
     address_of,
     connect,
+    drop,
+    is_open,
     open_pool,
+    roll_back,
     translated,
 )
-from nodrop.log.postgres.doubt import was_kept
+from nodrop.log.postgres.doubt import to_the_end, was_kept
 from nodrop.log.postgres.driver import Connection, Pool
 from nodrop.log.postgres.migrations import VERSION, migrate, require
 from nodrop.log.postgres.place import Place
@@ -225,7 +228,7 @@ class PostgresStore(JournaledStore):
                 try:
                     yield work
                     if work.basis.heads or work.work.appended:
-                        await _to_the_end(asyncio.ensure_future(self._keep(work, held)))
+                        await to_the_end(asyncio.ensure_future(self._keep(work, held)))
                 except ConflictError:
                     self._contended = self._contended | set(work.basis.heads)
                     raise
@@ -245,7 +248,7 @@ class PostgresStore(JournaledStore):
                 yield held
             finally:
                 if not held.over:
-                    await _roll_back(connection)
+                    await roll_back(connection)
 
     async def _keep(self, work: "PostgresTransaction", held: "_Held | None") -> None:
         """Compare and append, or only compare where nothing is written; merge what was kept."""
@@ -277,10 +280,10 @@ class PostgresStore(JournaledStore):
     async def _own_connection(self) -> Connection:
         """Return the connection that commits go over, one after the other."""
         own = self._own
-        if own is not None and not self._own_is_old and _is_open(own):
+        if own is not None and not self._own_is_old and is_open(own):
             return own
         if own is not None:
-            _drop(own)
+            drop(own)
         await self._let_go()
         try:
             self._own = await self._pool.acquire(timeout=CONNECT_SECONDS_MAX)
@@ -325,10 +328,10 @@ class PostgresStore(JournaledStore):
         except Exception as error:
             if not isinstance(error, Broken):
                 if begun:
-                    await _roll_back(connection)
+                    await roll_back(connection)
                 meant = translated(error)
                 raise error if meant is None else meant from error
-            _drop(connection)  # nobody knows what it is in the middle of
+            drop(connection)  # nobody knows what it is in the middle of
             # The answer is lost, or the commit is. Which of the two the database knows.
             if not await was_kept(
                 commit.journal, self.dsn, backend=backend, closed=lambda: self._closed
@@ -347,7 +350,7 @@ class PostgresStore(JournaledStore):
             yield connection
         except Broken as error:
             if connection is not None:
-                _drop(connection)
+                drop(connection)
             raise await self._unusable(error) from error
         except Exception as error:
             meant = translated(error)
@@ -548,7 +551,7 @@ class PostgresStore(JournaledStore):
         end = known.head.seq if known else 0
         while (known := self._state.teams.get(team)) is not None and known.watermark < end:
             try:
-                await _to_the_end(asyncio.ensure_future(self._flush_piece(team)))
+                await to_the_end(asyncio.ensure_future(self._flush_piece(team)))
             except ConflictError:
                 tries += 1
                 if tries >= _FLUSHES_MAX:
@@ -787,48 +790,3 @@ def _require_end(team: TeamState, end: End) -> None:
             "the end of the log is missing",
             next_step="Restore the whole database from a backup.",
         )
-
-
-async def _roll_back(connection: Connection) -> None:
-    """Undo what was begun. A connection on which that fails is not used again."""
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS_MAX):
-            await connection.execute("rollback")
-    except (*Broken, asyncpg.PostgresError):
-        _drop(connection)
-    except asyncio.CancelledError:
-        _drop(connection)
-        raise
-
-
-def _is_open(connection: Connection) -> bool:
-    """Whether a connection was not lost; one that was belongs to nobody."""
-    try:
-        return not connection.is_closed()
-    except asyncpg.InterfaceError:
-        return False
-
-
-def _drop(connection: Connection) -> None:
-    """End a connection; one that has ended already belongs to nobody."""
-    with suppress(asyncpg.InterfaceError):
-        connection.terminate()
-
-
-async def _to_the_end(future: "asyncio.Future[T]") -> T:
-    """Wait until `future` is done even when cancelled meanwhile; then be cancelled.
-
-    The driver bounds the wait. A commit that was given up could still be kept after whoever asked
-    for it had looked.
-    """
-    cancelled = None
-    while not future.done():
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:  # noqa: BLE001, S110  # it is the future's, which raises it below
-            pass
-    if cancelled is not None:
-        raise cancelled from future.exception()
-    return future.result()
