@@ -62,6 +62,12 @@ def armed(timers: tuple[Timer, ...], *added: Timer) -> tuple[Timer, ...]:
     return (*(timer for timer in timers if (timer.name, timer.step) not in names), *added)
 
 
+def outcome_unseen(h: Handoff) -> bool:
+    """Whether there is an outcome that its requester has not had."""
+    seen = any(receipt.rung is Rung.OUTCOME_DELIVERED for receipt in h.receipts)
+    return h.outcome is not None and h.settled_at is None and not seen
+
+
 def _known(before: Handoff | None) -> Handoff:
     assert before is not None, "only an offer begins with nothing"
     return before

@@ -54,7 +54,7 @@ def owed_at(handoff: Handoff) -> int | None:
     holder is late since then.
     """
     terms = handoff.terms
-    if handoff.final:
+    if handoff.outcome is not None:
         return None
     if handoff.question is not None:
         owed = handoff.question.asked_at + terms.answer_within_ms
@@ -127,31 +127,25 @@ def disarmed(timers: Iterable[Timer], *names: ClockName) -> tuple[Timer, ...]:
     return tuple([t for t in timers if t.name not in names])
 
 
+def steps_begun(steps: tuple[Escalation, ...], when: When, since: int) -> tuple[Timer, ...]:
+    """Return the clocks of the escalation steps of an episode that began at `since`."""
+    begun: tuple[Timer, ...] = ()
+    for index, step in enumerate(steps):
+        if step.when is when:
+            length = step.after_ms
+            begun += (Timer(name=_STEP, at=since + length, length_ms=length, step=index),)
+    return begun
+
+
 def steps_armed(
-    timers: Iterable[Timer], steps: tuple[Escalation, ...], when: When, *, since: int
+    timers: tuple[Timer, ...], steps: tuple[Escalation, ...], when: When, *, since: int
 ) -> tuple[Timer, ...]:
-    """Return `timers` with the escalation steps of an episode that began at `since`."""
-    fresh = [
-        Timer(name=_STEP, at=since + e.after_ms, length_ms=e.after_ms, step=index)
-        for index, e in enumerate(steps)
-        if e.when is when
-    ]
-    if not fresh:
-        return tuple(timers)
-    again = [t.step for t in fresh]
-    return (*[t for t in timers if t.name is not _STEP or t.step not in again], *fresh)
+    """Return `timers` with the clocks of an episode that began at `since`, anew where they run."""
+    return armed(timers, *steps_begun(steps, when, since))
 
 
 def steps_disarmed(
     timers: Iterable[Timer], steps: tuple[Escalation, ...], *whens: When
 ) -> tuple[Timer, ...]:
     """Return `timers` without the steps of episodes that are over."""
-    if not steps:
-        return tuple(timers)
-    return tuple(
-        [
-            t
-            for t in timers
-            if t.name is not _STEP or t.step is None or steps[t.step].when not in whens
-        ]
-    )
+    return tuple([t for t in timers if t.step is None or steps[t.step].when not in whens])

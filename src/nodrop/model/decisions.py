@@ -10,7 +10,7 @@ from typing import Any, Final, Never
 from msgspec.structs import fields, replace
 
 from nodrop.model import clocks, commands, events
-from nodrop.model.commands import Actor, Binding, Candidate, Command
+from nodrop.model.commands import Actor, Binding, Command
 from nodrop.model.errors import (
     AlreadyBlockedError,
     AlreadyDecidedError,
@@ -36,7 +36,6 @@ from nodrop.model.handoff import (
     QuestionKind,
     Rung,
     State,
-    Terms,
 )
 from nodrop.model.mail import may_be_told
 from nodrop.model.policy import added
@@ -45,8 +44,8 @@ from nodrop.model.surroundings import Facts, Surroundings
 from nodrop.model.ticking import count_anew, exhausted, lapse, lapse_queue, tick
 
 _BLOCKED: Final = State.BLOCKED
+_FINISHED: Final = Rung.FINISHED
 """Named once: Python 3.11 looks a member of an enum up by a hook of its class, which takes long."""
-_OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
 
 
 # --- the offer and its delivery -----------------------------------------------------------------
@@ -62,11 +61,12 @@ _DEFAULTS: Final = {field.name: field.default for field in fields(commands.Offer
 _USUALLY_SAID: Final = tuple(_DEFAULTS[name] for name in _RARELY_SAID)
 
 
-def offer(handoff: Handoff | None, command: Any, around: Surroundings) -> Facts:
+def offer(command: Any, around: Surroundings) -> Facts:
     """Return the offer of a handoff, and how it ended where it is born so."""
-    if handoff is not None:
-        raise ConflictError("a handoff with this id exists")
-    terms, to = _terms_for(command.terms, command.to), command.to
+    terms, to = command.terms, command.to
+    timeout_ms = terms.timeout_with(to.timeout_ms)
+    if timeout_ms != terms.timeout_ms:
+        terms = replace(terms, timeout_ms=timeout_ms)
     offered = events.Offered(
         sender=command.sender,
         origin=command.origin,
@@ -89,11 +89,6 @@ def offer(handoff: Handoff | None, command: Any, around: Surroundings) -> Facts:
         refused = events.Rejected(code=command.refused)
         return (born, Fact(event=refused, body=command.refusal))
     return (born,)
-
-
-def _terms_for(terms: Terms, to: Candidate) -> Terms:
-    timeout = terms.timeout_with(to.timeout_ms)
-    return terms if timeout == terms.timeout_ms else replace(terms, timeout_ms=timeout)
 
 
 def _deliver(handoff: Handoff, command: commands.Deliver, binding: Binding | None = None) -> Facts:
@@ -132,13 +127,15 @@ def _fence(handoff: Handoff, attempt: int | None, by: Actor) -> Facts:
     """Let only the authorised attempt act; a lapsed one that nobody replaced goes on."""
     if by.agent != handoff.recipient:
         _not_the_recipient(handoff, by)
+    if handoff.live and attempt == handoff.attempt:
+        return ()
     if handoff.outcome is not None:
         raise AlreadyFinishedError(f"the handoff is {handoff.state}")
     if attempt is None:
         raise AttemptRequiredError
-    if attempt != handoff.attempt or not (handoff.live or handoff.revivable):
+    if attempt != handoff.attempt or not handoff.revivable:
         raise StaleAttemptError(_superseded(handoff, attempt))
-    return () if handoff.live else _revived(handoff)
+    return _revived(handoff)
 
 
 def _take_directly_or_fence(
@@ -188,9 +185,11 @@ def _acknowledge(
 ) -> Facts:
     if command.queued:
         return _queue(handoff, command, by, now, around)
-    entered = _take_directly_or_fence(handoff, command.attempt, by, around.binding)
-    directly = False
-    if entered:
+    attempt, directly = command.attempt, False
+    if attempt is not None:
+        entered = _fence(handoff, attempt, by)
+    else:
+        entered = _take_directly_or_fence(handoff, None, by, around.binding)
         if _refused(entered):
             return entered
         directly = _delivered(entered)
@@ -315,19 +314,20 @@ def _reject(handoff: Handoff, command: commands.Reject, by: Actor, around: Surro
 def _complete(
     handoff: Handoff, command: commands.Complete, by: Actor, _now: int, _around: Surroundings
 ) -> Facts:
-    ended = handoff.outcome is not None
-    if ended and by.agent == handoff.recipient and _takes_late_result(handoff, command.attempt):
+    attempt = command.attempt
+    if handoff.outcome is not None and _takes_late_result(handoff, attempt, by):
         return (Fact(event=events.LateResultKept(attempt=handoff.attempt), body=command.body),)
-    entered = _fence(handoff, command.attempt, by)
-    _acknowledged(handoff)
+    entered = _fence(handoff, attempt, by)
+    if handoff.ack is None:
+        _acknowledged(handoff)
     return (*entered, Fact(event=events.Completed(attempt=handoff.attempt), body=command.body))
 
 
-def _takes_late_result(handoff: Handoff, attempt: int | None) -> bool:
+def _takes_late_result(handoff: Handoff, attempt: int | None, by: Actor) -> bool:
     """After `expired` or `attempts_exhausted` the last attempt may still hand in its result."""
     if handoff.state not in DEAD or handoff.late_result is not None or attempt is None:
         return False
-    if handoff.decision is not None or attempt != handoff.attempt:
+    if handoff.decision is not None or attempt != handoff.attempt or by.agent != handoff.recipient:
         return False
     # Not of whom it was given to since, and never delivered.
     delivered = (r for r in handoff.receipts if r.rung is Rung.DELIVERED)
@@ -480,8 +480,11 @@ def _settle(
         raise NotFinishedError(f"the handoff is {handoff.state}")
     if handoff.settled_at is not None:
         return ()
-    delivered = _outcome_delivered(handoff, command.next_agent or handoff.origin)
-    return (*delivered, Fact(event=events.Settled(next_leg=command.next_leg)))
+    settled = Fact(event=events.Settled(next_leg=command.next_leg))
+    if handoff.receipts[-1].rung is not _FINISHED:
+        return (settled,)
+    seen = events.OutcomeDelivered(to=command.next_agent or handoff.origin)
+    return (Fact(event=seen), settled)
 
 
 def _close_group(handoff: Handoff, command: commands.CloseGroup) -> Facts:
@@ -523,13 +526,6 @@ def _dismiss(handoff: Handoff, command: commands.Dismiss, by: Actor) -> Facts:
     return (Fact(event=events.Dismissed(reader=reader)),)
 
 
-def _outcome_delivered(handoff: Handoff, to: str) -> Facts:
-    for receipt in handoff.receipts:
-        if receipt.rung is _OUTCOME_DELIVERED:
-            return ()
-    return (Fact(event=events.OutcomeDelivered(to=to)),)
-
-
 def _decide_dead_letter(
     handoff: Handoff,
     command: commands.Redrive | commands.AcceptLate | commands.Discard,
@@ -564,11 +560,18 @@ def _decide_dead_letter(
 # --- the table ----------------------------------------------------------------------------------
 
 
+def _offer_again(
+    _handoff: Handoff, _command: object, _by: Actor, _now: int, _around: Surroundings
+) -> Facts:
+    raise ConflictError("a handoff with this id exists")
+
+
 def _mark_outcome_delivered(
     handoff: Handoff, _command: object, _by: Actor, _now: int, _around: Surroundings
 ) -> Facts:
-    owed = handoff.outcome is not None and handoff.settled_at is None
-    return _outcome_delivered(handoff, handoff.origin) if owed else ()
+    if handoff.receipts[-1].rung is not _FINISHED:
+        return ()
+    return (Fact(event=events.OutcomeDelivered(to=handoff.origin)),)
 
 
 def _update(
@@ -619,6 +622,7 @@ def _revive(handoff: Handoff, command: commands.Revive) -> Facts:
 MEANING: Final[
     Mapping[type[Command], Callable[[Handoff, Any, Actor, int, Surroundings], Facts]]
 ] = {
+    commands.Offer: _offer_again,
     commands.Deliver: lambda h, c, _by, _now, around: _deliver(h, c, around.binding),
     commands.Acknowledge: _acknowledge,
     commands.Complete: _complete,

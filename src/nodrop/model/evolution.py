@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import fields, replace
 
 from nodrop.model import clocks, events
-from nodrop.model.clocks import armed, disarmed, steps_armed, steps_disarmed
+from nodrop.model.clocks import armed, disarmed, steps_armed, steps_begun, steps_disarmed
 from nodrop.model.events import Event
 from nodrop.model.handoff import (
     DEAD,
@@ -52,6 +52,7 @@ _OUTCOME: Final = ClockName.OUTCOME
 _UNACKNOWLEDGED: Final = When.UNACKNOWLEDGED
 _SILENT: Final = When.SILENT
 _OFFERED: Final = State.OFFERED
+_ACCEPTED: Final = State.ACCEPTED
 _STORED: Final = Rung.STORED
 _DELIVERED: Final = Rung.DELIVERED
 _ACKNOWLEDGED: Final = Rung.ACKNOWLEDGED
@@ -61,6 +62,7 @@ _SETTLED: Final = Rung.SETTLED
 
 _OVER_ONCE_TAKEN: Final = frozenset({_RETRY, _PROMISE, _LEASE, _TIMEOUT})
 _OVER_ONCE_ACKNOWLEDGED: Final = frozenset({_LEASE, _PROMISE})
+_EPISODES_OVER_ONCE_ACKNOWLEDGED: Final = frozenset({_UNACKNOWLEDGED, _SILENT})
 _RECIPIENTS_RUNGS: Final = frozenset({_DELIVERED, _ACKNOWLEDGED, Rung.UPDATED})
 _ATTEMPT_CLOCKS: Final = (_LEASE, _TIMEOUT, _PROMISE)
 
@@ -88,7 +90,7 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
         timers = (deadline, *_retry_timer(not_before, at), _accept_timer(terms, taken_at))
     if event.team_steps or terms.escalation:
         steps = (*(terms.escalation or ()), *event.team_steps)
-        timers = steps_armed(timers, steps, _UNACKNOWLEDGED, since=at)
+        timers += steps_begun(steps, _UNACKNOWLEDGED, at)
     # In two steps: a call with more than 15 names makes a dict of them first, which takes longer.
     handoff = Handoff(
         team=team,
@@ -120,7 +122,7 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
     return replace(handoff, **dict(zip(_RARELY_SAID, rare, strict=True)))
 
 
-def changed(h: Handoff, event: Event, state: State, at: int) -> Handoff:
+def changed(h: Handoff, event: Event, state: State, _by: str, at: int) -> Handoff:
     """Return handoff `h` as it is after `event`, which leads to `state` and is none of `WHOLE`."""
     version = h.version + 1
     return replace(h, version=version, state=state, **_changes(h, event, version, at))
@@ -201,31 +203,34 @@ def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: 
             timers.append(timer)
     if event.heartbeat_ms is None:
         timers.append(_turn_based_lease(at))
-    terms = h.terms
     if event.manifest_version is not None:
-        terms = replace(terms, timeout_ms=event.timeout_ms)
-        h = replace(h, capability=event.capability, manifest_version=event.manifest_version)
-    if terms.timeout_ms is not None:
-        timers.append(_timeout(terms.timeout_ms, at))
-    receipts = [r for r in h.receipts if r.rung not in _RECIPIENTS_RUNGS]
-    receipts.append(Receipt(rung=_DELIVERED, at=at, by=h.recipient, attempt=event.attempt))
-    if h.queued is not None:
-        receipts += _queued_receipt(h)
+        h = replace(
+            h,
+            capability=event.capability,
+            manifest_version=event.manifest_version,
+            terms=replace(h.terms, timeout_ms=event.timeout_ms),
+        )
+    timeout_ms, receipts = h.terms.timeout_ms, h.receipts
+    if timeout_ms is not None:
+        timers.append(_timeout(timeout_ms, at))
+    if h.attempt:  # what an earlier one left
+        h = replace(h, revivable=False, timeout_left_ms=None, ack=None)
+    if len(receipts) > 1:
+        receipts = tuple([r for r in receipts if r.rung not in _RECIPIENTS_RUNGS])
+    delivered = Receipt(rung=_DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
     return replace(
         h,
         version=h.version + 1,
-        terms=terms,
         timers=tuple(timers),
         state=state,
         attempt=event.attempt,
         live=True,
-        revivable=False,
         process=event.process,
         heartbeat_ms=event.heartbeat_ms,
         accept_by=accept_by,
-        timeout_left_ms=None,
-        ack=None,
-        receipts=tuple(receipts),
+        receipts=(*receipts, delivered, *_queued_receipt(h))
+        if h.queued is not None
+        else (*receipts, delivered),
     )
 
 
@@ -280,20 +285,29 @@ def _queued_at(h: Handoff, at: int) -> int:
 def _acknowledged(
     h: Handoff, event: events.Acknowledged, state: State, _by: str, at: int
 ) -> Handoff:
-    timers = [t for t in h.timers if t.name not in _OVER_ONCE_ACKNOWLEDGED]
-    if steps := h.escalation:
-        timers = steps_disarmed(timers, steps, _UNACKNOWLEDGED, _SILENT)
-    version, counted_at, first_at = h.version + 1, None, at
+    timers: list[Timer] = []
+    for timer in h.timers:
+        if timer.step is None:
+            if timer.name not in _OVER_ONCE_ACKNOWLEDGED:
+                timers.append(timer)
+        elif h.escalation[timer.step].when not in _EPISODES_OVER_ONCE_ACKNOWLEDGED:
+            timers.append(timer)
+    timers.append(_promise(event.next_update_at, at))
+    version, receipts, counted_at, first_at = h.version + 1, h.receipts, None, at
     if h.queued is not None:
         counted_at, first_at = at, _queued_at(h, at)
+        receipts = tuple([r for r in receipts if r.rung is not _ACKNOWLEDGED])
+        h = replace(h, queued=None)
     return replace(
         h,
         version=version,
-        timers=(*timers, _promise(event.next_update_at, at)),
+        timers=tuple(timers),
         state=state,
         ack=_ack(event, version, counted_at),
-        queued=None,
-        receipts=_receipts(h, _ACKNOWLEDGED, h.recipient, first_at, event.attempt),
+        receipts=(
+            *receipts,
+            Receipt(rung=_ACKNOWLEDGED, at=first_at, by=h.recipient, attempt=event.attempt),
+        ),
     )
 
 
@@ -579,30 +593,33 @@ def _rearmed(h: Handoff, event: events.Rearmed) -> dict[str, Any]:
 # --- endings ------------------------------------------------------------------------------------
 
 
-def _ended(h: Handoff, state: State, code: str | None, by: str, at: int) -> Handoff:
+def _ended(h: Handoff, event: Event, state: State, by: str, at: int) -> Handoff:
     """Stop what ran, keep what the end took away, and start the requester's clock."""
-    length = h.terms.outcome_within_ms
+    code, length, version = getattr(event, "code", None), h.terms.outcome_within_ms, h.version + 1
     timers = (Timer(name=_OUTCOME, at=at + length, length_ms=length),)
     if state in DEAD and not (h.legs and h.legs[0].fallback):  # which comes first
         if state is State.EXPIRED:
-            timers = steps_armed(timers, h.escalation, When.OVERDUE, since=h.terms.deadline_at)
-        timers = steps_armed(timers, h.escalation, When.DEAD, since=at)
-    exhausted = code == EXHAUSTED and h.tries < h.terms.attempts_max
-    version = h.version + 1
+            timers += steps_begun(h.escalation, When.OVERDUE, h.terms.deadline_at)
+        timers += steps_begun(h.escalation, When.DEAD, at)
+    if code == EXHAUSTED and h.tries < h.terms.attempts_max:
+        h = replace(h, tries=h.tries + 1)  # the last one was used, too
+    if h.state is not _ACCEPTED or h.withdrawn is not None:  # else there is none of these
+        h = replace(
+            h,
+            revivable=False,
+            timeout_left_ms=None,
+            queued=None,
+            question=None,
+            withdrawn=h.question,
+        )
     return replace(
         h,
         version=version,
         timers=timers,
         state=state,
         live=False,
-        revivable=False,
         process=None,
         heartbeat_ms=None,
-        tries=h.tries + 1 if exhausted else h.tries,  # the last one was used, too
-        timeout_left_ms=None,
-        queued=None,
-        question=None,
-        withdrawn=h.question,
         outcome=Outcome(version=version, at=at, by=by, code=code),
         receipts=(*h.receipts, Receipt(rung=_FINISHED, at=at, by=by)),
     )
@@ -643,10 +660,10 @@ WHOLE: Final[Mapping[type[Event], Callable[[Handoff, Any, State, str, int], Hand
     events.Acknowledged: _acknowledged,
     events.OutcomeDelivered: _outcome_delivered,
     events.Settled: _settled,
-    events.Completed: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
-    events.Failed: lambda h, e, state, by, at: _ended(h, state, e.code, by, at),
-    events.Rejected: lambda h, e, state, by, at: _ended(h, state, e.code, by, at),
-    events.Expired: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
-    events.Cancelled: lambda h, _e, state, by, at: _ended(h, state, None, by, at),
+    events.Completed: _ended,
+    events.Failed: _ended,
+    events.Rejected: _ended,
+    events.Expired: _ended,
+    events.Cancelled: _ended,
 }
 """Folds that make the new handoff in one go: of what happens to every handoff, and of what ends one."""

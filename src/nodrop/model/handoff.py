@@ -403,6 +403,7 @@ class Handoff(Value, frozen=True, kw_only=True):
     """Bodies from before this are gone."""
 
     receipts: tuple[Receipt, ...] = ()
+    """The last one says how far it is: `FINISHED`, while its requester has not had the outcome."""
     notices: tuple[Notice, ...] = ()
     """One for each reader that was reminded, told by an escalation step, or dismissed something."""
 

@@ -118,22 +118,21 @@ def decide(
     Raises:
         CallerError: one of its kinds says why the command is refused.
     """
-    kind = type(command)
-    if kind is commands.Offer:
-        facts = decisions.offer(handoff, command, around)
-        moves, state = facts[1:], _OFFERED
-    elif handoff is None:
-        raise NotFoundError
-    else:
-        facts = moves = decisions.MEANING[kind](handoff, command, by, now, around)
+    if handoff is not None:
+        facts = moves = decisions.MEANING[type(command)](handoff, command, by, now, around)
         state = handoff.state
-    for fact in moves:
-        to = TRANSITIONS[state].get(type(fact.event))
-        if to is None:
-            raise WrongStateError(
-                f"cannot {_verb(command)} a handoff that is {handoff.state if handoff else state}"
-            )
-        state = to
+    elif type(command) is commands.Offer:
+        facts = decisions.offer(command, around)
+        moves, state = facts[1:], _OFFERED
+    else:
+        raise NotFoundError
+    try:
+        for fact in moves:
+            state = TRANSITIONS[state][type(fact.event)]
+    except KeyError:
+        raise WrongStateError(
+            f"cannot {_verb(command)} a handoff that is {handoff.state if handoff else _OFFERED}"
+        ) from None
     return facts
 
 
@@ -145,11 +144,8 @@ def evolve(  # noqa: PLR0917  # called for every event: names would take a third
         assert type(event) is events.Offered, "a handoff begins with its offer"
         return evolution.born(event, team=team, handoff_id=handoff_id, at=at)
     kind = type(event)
-    state = TRANSITIONS[handoff.state][kind]
-    whole = evolution.WHOLE.get(kind)
-    if whole is not None:
-        return whole(handoff, event, state, by, at)
-    return evolution.changed(handoff, event, state, at)
+    fold = evolution.WHOLE.get(kind, evolution.changed)
+    return fold(handoff, event, TRANSITIONS[handoff.state][kind], by, at)
 
 
 def _verb(command: Command) -> str:

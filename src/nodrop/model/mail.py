@@ -55,15 +55,19 @@ ENDINGS: Final = frozenset(
 def items(event: Event, after: Handoff) -> tuple[Item, ...]:
     """Return what `event`, which led to `after`, puts into whose inbox."""
     kind = type(event)
-    if kind in ASIDE:
-        return ()
     if kind in _FOR_THE_RECIPIENT:
         return (Item(reader=after.recipient, kind=_HANDOFF),)
     if kind in ENDINGS:
-        told = _outcome(after)
+        told: tuple[Item, ...] = ()
+        # The middle of a chain has no outcome of its own to tell, the next leg takes over; nor has
+        # a member of a group.
+        if after.member_of is None and (not after.legs or next_leg(after) is None):
+            told = (Item(reader=after.origin, kind=_OUTCOME),)
         if after.withdrawn is None and not after.watchers:
             return told
         return (*told, *_withdrawn(after), *_notices(after))
+    if kind in ASIDE:
+        return ()
     match event:
         case events.Returned() | events.Reassigned():
             return (Item(reader=after.recipient, kind=_HANDOFF), *_withdrawn(after))
@@ -121,14 +125,6 @@ def _dismissed(handoff: Handoff, entry_version: int | None, reader: str) -> bool
 
 def _escalated_to(handoff: Handoff, reader: str) -> bool:
     return any(step.notify == reader for step in handoff.escalation)
-
-
-def _outcome(after: Handoff) -> tuple[Item, ...]:
-    # The middle of a chain has no outcome of its own to tell, the next leg takes over; nor has a
-    # member of a group.
-    if after.member_of is not None or next_leg(after) is not None:
-        return ()
-    return (Item(reader=after.origin, kind=_OUTCOME),)
 
 
 def _withdrawn(after: Handoff) -> tuple[Item, ...]:

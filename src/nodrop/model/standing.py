@@ -17,6 +17,7 @@ _Z: Final = 1.96
 """Two-sided 95 %."""
 NOT_ENOUGH: Final = "not enough data"
 
+_COMPLETED: Final = State.COMPLETED
 _ACKNOWLEDGED: Final = Rung.ACKNOWLEDGED
 
 
@@ -104,18 +105,22 @@ def outcome_ms(handoff: Handoff) -> int | None:
         SaysNothingError: how it ended says nothing about the recipient.
     """
     assert handoff.outcome is not None, "it has ended"
-    match handoff.state:
-        case State.COMPLETED if handoff.attempt:
-            begun = [r.at for r in handoff.receipts if r.rung is _ACKNOWLEDGED]
-            if handoff.ack is not None and handoff.ack.at is not None:
-                begun.append(handoff.ack.at)  # before that it was queued
-            return max(handoff.outcome.at - begun[-1], 0) if begun else 0
-        case State.FAILED:
-            return None
-        case State.EXPIRED if handoff.ack is not None and handoff.withdrawn is None:
-            return None
-        case _:
-            raise SaysNothingError
+    state, ack = handoff.state, handoff.ack
+    if state is _COMPLETED and handoff.attempt:
+        begun = handoff.outcome.at
+        if ack is not None and ack.at is not None:
+            begun = ack.at  # before that it was queued
+        else:
+            for receipt in reversed(handoff.receipts):
+                if receipt.rung is _ACKNOWLEDGED:
+                    begun = receipt.at
+                    break
+        return max(handoff.outcome.at - begun, 0)
+    if state is State.FAILED:
+        return None
+    if state is State.EXPIRED and ack is not None and handoff.withdrawn is None:
+        return None
+    raise SaysNothingError
 
 
 def cost(queued: int, score: float) -> float:
