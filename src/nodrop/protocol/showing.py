@@ -15,7 +15,9 @@ from nodrop.model.handoff import (
     Escalation,
     Handoff,
     Leg,
+    Outcome,
     Proposal,
+    Question,
     QuestionKind,
     Receipt,
     Rung,
@@ -61,19 +63,24 @@ def bodies_needed(handoff: Handoff) -> tuple[int, ...]:
 
 def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
     """Return `h` as its parties see it; `lasting` is its `lasting_view`."""
+    due_at, owed_at, settled_at = (
+        clocks.due_at(h, known.lease_until),
+        clocks.owed_at(h),
+        h.settled_at,
+    )
     return msgspec.structs.replace(
         lasting,
-        state=str(h.state),
+        state=_STATES[h.state],
         holder=holder(h),
-        due_at=_time(clocks.due_at(h, known.lease_until)),
-        owed_at=_time(clocks.owed_at(h)),
+        due_at=None if due_at is None else format_time(due_at),
+        owed_at=None if owed_at is None else format_time(owed_at),
         version=h.version,
         attempt=h.attempt,
         tries=h.tries,
         receipts=tuple(map(_receipt, h.receipts)),
-        ack=_ack(h, known),
-        question=_question(h, known),
-        outcome=_outcome(h, known),
+        ack=None if h.ack is None and h.queued is None else _ack(h, known),
+        question=None if h.question is None else _question(h.question, known),
+        outcome=None if h.outcome is None else _outcome(h.outcome, h.state, known),
         answers=dict(known.answers),
         warnings=known.warnings,
         to=h.recipient,
@@ -82,7 +89,7 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
         next_leg=h.next_leg,
         decision=h.decision.value if h.decision else None,
         late_result=h.late_result is not None,
-        settled_at=_time(h.settled_at),
+        settled_at=None if settled_at is None else format_time(settled_at),
         erased=h.erased_at is not None,
     )
 
@@ -109,26 +116,26 @@ def offered_view(
     warnings: tuple[WarningView, ...] = (),
 ) -> OfferedView:
     """Return `h` for whoever offered it."""
-    due_at = clocks.due_at(h, lease_until)
+    due_at, sender, origin = clocks.due_at(h, lease_until), h.sender, h.origin
     # What is the same for most is added where it is not: a call with more than 15 names takes longer.
     view = OfferedView(
         id=h.id,
-        ref=f"{h.sender}/{h.key}" if h.key else h.id,
+        ref=f"{sender}/{h.key}" if h.key else h.id,
         state=_STATES[h.state],
         version=h.version,
-        receipts=tuple([_receipt(receipt) for receipt in h.receipts]),
-        from_=h.sender,
+        receipts=tuple(map(_receipt, h.receipts)),
+        from_=sender,
         to=h.recipient,
         capability=h.capability,
-        origin=h.origin,
+        origin=origin,
         deadline=format_time(h.terms.deadline_at),
         correlation_id=h.correlation_id,
-        traceparent=traces.traceparent(h),
+        traceparent=traces.own(h.team, h.id, h.correlation_id, h.traceparent),
         attempt=h.attempt,
         due_at=None if due_at is None else format_time(due_at),
         holder=holder(h),
     )
-    if h.origin != h.sender or h.legs_done or h.legs:
+    if origin != sender or h.legs_done or h.legs:
         view = msgspec.structs.replace(view, chain=_chain(h))
     if h.tries or h.settled_at is not None or h.next_leg or h.contract_digest:
         view = msgspec.structs.replace(
@@ -155,27 +162,32 @@ _SAID: Final = msgspec.json.Decoder(_Said)
 _STATES: Final = {state: state.value for state in State}
 _RUNGS: Final = {rung: rung.value for rung in Rung}
 _NOTHING_SAID: Final = _Said()
+_COMPLETED: Final = State.COMPLETED
+_UNSET: Final = msgspec.UNSET
+_NULL: Final = msgspec.Raw(b"null")
 
 
 def ended_answer(h: Handoff, body: bytes | None) -> EndedAnswer:
     """Return how `h` ended; `body` is that of its outcome."""
     assert h.outcome is not None, "it has ended"
     said = _NOTHING_SAID if body is None else _SAID.decode(body)
-    result = said.result
-    if h.state is not State.COMPLETED:
-        result = msgspec.UNSET
-    elif result is msgspec.UNSET:
-        result = msgspec.Raw(b"null")
-    outcome = OutcomeView(
-        state=_STATES[h.state],
-        at=format_time(h.outcome.at),
-        by=h.outcome.by,
-        code=h.outcome.code,
-        result=result,
-        reason=said.reason,
-        verified=said.signed is not None,
+    view, outcome, result = offered_view(h, None), h.outcome, said.result
+    if h.state is not _COMPLETED:
+        result = _UNSET
+    elif result is _UNSET:
+        result = _NULL
+    return EndedAnswer(
+        handoff=view,
+        outcome=OutcomeView(
+            state=view.state,
+            at=format_time(outcome.at),
+            by=outcome.by,
+            code=outcome.code,
+            result=result,
+            reason=said.reason,
+            verified=said.signed is not None,
+        ),
     )
-    return EndedAnswer(handoff=offered_view(h, None), outcome=outcome)
 
 
 def task_view(h: Handoff, content: Content) -> TaskView:
@@ -195,7 +207,7 @@ def task_view(h: Handoff, content: Content) -> TaskView:
         update_every=format_duration(terms.update_every_ms),
         deadline=format_time(terms.deadline_at),
         correlation_id=h.correlation_id,
-        traceparent=traces.traceparent(h),
+        traceparent=traces.own(h.team, h.id, h.correlation_id, h.traceparent),
         stored_at=format_time(h.stored_at),
     )
     # As above: what most do not say, and what comes with a key.
@@ -244,6 +256,8 @@ def waiting_view(h: Handoff, *, place: int, slots: int) -> WaitingView:
 
 
 def _chain(h: Handoff) -> ChainView:
+    if not h.legs and not h.legs_done:
+        return ChainView(origin=h.origin, done=(), here=0, next=())
     return ChainView(
         origin=h.origin,
         done=tuple({"id": d.id, "agent": d.agent, "state": d.state.value} for d in h.legs_done),
@@ -294,10 +308,8 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
             "factor": h.terms.backoff.factor_percent / 100,
             "max": format_duration(h.terms.backoff.max_ms),
         },
-        escalation=None
-        if h.terms.escalation is None
-        else tuple(step_view(step) for step in h.terms.escalation),
-        team_steps=tuple(step_view(step) for step in h.team_steps),
+        escalation=None if h.terms.escalation is None else _steps(h.terms.escalation),
+        team_steps=_steps(h.team_steps),
         then=tuple(_leg(leg) for leg in h.legs),
         watchers=h.watchers,
         correlation_id=h.correlation_id,
@@ -330,8 +342,9 @@ def _receipt(receipt: Receipt) -> ReceiptView:
 
 
 def forget_shown() -> None:
-    """Forget the receipts and times that are kept because they are often shown again."""
+    """Forget what is kept because it is often shown again: receipts, steps and times."""
     _receipt.cache_clear()
+    _steps.cache_clear()
     format_time.cache_clear()
 
 
@@ -342,11 +355,9 @@ def ref(h: Handoff) -> str:
 
 def holder(h: Handoff) -> str | None:
     """Return who owes the next move; None once nothing is owed."""
-    if h.settled_at is not None:
-        return None
-    if h.final:
-        return h.origin
-    return h.question.asked if h.question else h.recipient
+    if h.outcome is None:
+        return h.recipient if h.question is None else h.question.asked
+    return h.origin if h.settled_at is None else None
 
 
 def _time(ms: int | None) -> str | None:
@@ -374,19 +385,17 @@ def _ack(h: Handoff, known: Known) -> AckView | None:
     )
 
 
-def _question(h: Handoff, known: Known) -> QuestionView | None:
-    if h.question is None:
-        return None
-    body = _body(known, h.question.version)
-    terms = h.question.kind is QuestionKind.TERMS
+def _question(question: Question, known: Known) -> QuestionView:
+    body = _body(known, question.version)
+    terms = question.kind is QuestionKind.TERMS
     return QuestionView(
         seq=known.question_seq or 0,
-        kind=h.question.kind.value,
-        asked=h.question.asked,
-        asked_at=format_time(h.question.asked_at),
+        kind=question.kind.value,
+        asked=question.asked,
+        asked_at=format_time(question.asked_at),
         question=None if terms else body.get("question"),
         name=body.get("name"),
-        terms=_proposal(h.question.proposed) if h.question.proposed else None,
+        terms=_proposal(question.proposed) if question.proposed else None,
         reason=body.get("reason"),
     )
 
@@ -406,20 +415,22 @@ def _proposal(proposal: Proposal) -> dict[str, str]:
     return terms
 
 
-def _outcome(h: Handoff, known: Known) -> OutcomeView | None:
-    if h.outcome is None:
-        return None
-    body = _body(known, h.outcome.version)
-    completed = h.state is State.COMPLETED
+def _outcome(outcome: Outcome, state: State, known: Known) -> OutcomeView:
+    body = _body(known, outcome.version)
     return OutcomeView(
-        state=str(h.state),
-        at=format_time(h.outcome.at),
-        by=h.outcome.by,
-        code=h.outcome.code,
-        result=body.get("result") if completed else msgspec.UNSET,
+        state=_STATES[state],
+        at=format_time(outcome.at),
+        by=outcome.by,
+        code=outcome.code,
+        result=body.get("result") if state is _COMPLETED else _UNSET,
         reason=body.get("reason"),
         verified="signed" in body,
     )
+
+
+@lru_cache(maxsize=256)  # those of a team are shown with each of its handoffs
+def _steps(steps: tuple[Escalation, ...]) -> tuple[dict[str, Any], ...]:
+    return tuple([step_view(step) for step in steps])
 
 
 def step_view(step: Escalation) -> dict[str, Any]:

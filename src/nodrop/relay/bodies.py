@@ -40,15 +40,16 @@ class Bodies:
 
     def keep(self, bodies: Mapping[BodyKey, bytes | None]) -> None:
         """Keep bodies that are committed; None: the store has none."""
-        kept = self._kept
+        kept, size = self._kept, self._bytes
         for key, body in bodies.items():
             if key in kept:
-                self.drop(key)
+                size -= _OVERHEAD_BYTES + len(kept.pop(key) or b"")
             kept[key] = body
-            self._bytes += _OVERHEAD_BYTES + (len(body) if body else 0)
-            while self._bytes > BYTES_MAX:
+            size += _OVERHEAD_BYTES if body is None else _OVERHEAD_BYTES + len(body)
+            while size > BYTES_MAX:
                 _, oldest = kept.popitem(last=False)
-                self._bytes -= _OVERHEAD_BYTES + len(oldest or b"")
+                size -= _OVERHEAD_BYTES + len(oldest or b"")
+        self._bytes = size
 
     def drop(self, key: BodyKey) -> None:
         """Forget a body."""
@@ -72,9 +73,10 @@ class Bodies:
         Raises:
             MissingBodyError: it is not at hand; fetch it and try again.
         """
-        if key not in self._kept:
-            raise MissingBodyError(key)
-        self._kept.move_to_end(key)
+        try:
+            self._kept.move_to_end(key)
+        except KeyError:
+            raise MissingBodyError(key) from None
         return self._kept[key]
 
     async def fetch(self, keys: Iterable[BodyKey]) -> dict[BodyKey, bytes | None]:

@@ -86,7 +86,7 @@ def may_see(caller: Caller, handoff: Handoff) -> bool:
     if handoff.team != caller.team:
         return False
     agent = caller.agent
-    if agent in (handoff.recipient, handoff.origin):  # most who ask are one of the two
+    if agent == handoff.recipient or agent == handoff.origin:  # noqa: PLR1714  # most are one of the two: quicker than a tuple
         return True
     return caller.operator or caller.observer or agent in parties(handoff)
 
@@ -170,13 +170,14 @@ class Shows:
         self, handoff: Handoff, *, verified: bool, warnings: tuple[views.WarningView, ...] = ()
     ) -> views.OfferedView:
         """Return a handoff for whoever offered it."""
-        lease = self._leases.until(handoff)
+        lease = self._leases.until(handoff) if handoff.live else None
         return showing.offered_view(handoff, lease, verified=verified, warnings=warnings)
 
     def ended_cached(self, h: Handoff) -> views.EndedAnswer | None:
         """Return how a handoff ended, if that needs nothing from the store; None: ask for it."""
+        assert h.outcome is not None, "it has ended"
         try:
-            body = self._bodies.cached(_outcome_key(h))
+            body = self._bodies.cached((h.team, h.id, h.outcome.version))
         except MissingBodyError:
             return None
         return showing.ended_answer(h, None if h.erased_at is not None else body)
@@ -353,18 +354,21 @@ class Shows:
 
     def pushes_cached(self, handoffs: Sequence[Handoff]) -> list[views.PushView] | None:
         """Return deliveries as they are pushed, if all they need is cached and small; None: ask for it."""
-        bodies: dict[BodyKey, bytes | None] = {}
+        pushes: list[views.PushView] = []
         size = 0
-        try:
-            for h in handoffs:
-                if h.steps or h.answers or h.checkpoint is not None:
-                    return None  # what earlier attempts left
-                key = (h.team, h.id, 1)
-                body = bodies[key] = self._bodies.cached(key)
-                size += len(body or b"")
-        except MissingBodyError:
-            return None
-        return None if size > LARGE_BYTES else [self._push(h, bodies) for h in handoffs]
+        for h in handoffs:
+            if h.steps or h.answers or h.checkpoint is not None:
+                return None  # what earlier attempts left
+            try:
+                body = self._bodies.cached((h.team, h.id, 1))
+            except MissingBodyError:
+                return None
+            if body is not None:
+                size += len(body)
+                if size > LARGE_BYTES:
+                    return None
+            pushes.append(self._push(h, body))
+        return pushes
 
     async def pushes(self, handoffs: Sequence[Handoff]) -> list[views.PushView]:
         """Return deliveries as they are pushed, each with what earlier attempts left."""
@@ -373,18 +377,23 @@ class Shows:
             wanted.add((h.team, h.id, 1))
             wanted.update(_left_keys(h))
         bodies = await self._bodies.fetch(wanted)
-        return [self._push(h, bodies) for h in handoffs]
+        return [
+            msgspec.structs.replace(
+                self._push(h, bodies.get((h.team, h.id, 1))),
+                checkpoint=_value(bodies, h, h.checkpoint, "checkpoint") if h.checkpoint else None,
+                steps={step.name: _value(bodies, h, step.value, "value") for step in h.steps},
+                answers=_answers(h, bodies),
+            )
+            for h in handoffs
+        ]
 
-    def _push(self, h: Handoff, bodies: dict[BodyKey, bytes | None]) -> views.PushView:
+    def _push(self, h: Handoff, body: bytes | None) -> views.PushView:
+        """Return a delivery of what was offered with `body`, without what earlier attempts left."""
         lease = self._leases.until(h)
-        body = None if h.erased_at is not None else bodies.get((h.team, h.id, 1))
         return views.PushView(
-            handoff=showing.task_view(h, decode_content(body)),
+            handoff=showing.task_view(h, decode_content(None if h.erased_at is not None else body)),
             attempt=h.attempt,
             lease_until=None if lease is None else format_time(lease),
-            checkpoint=_value(bodies, h, h.checkpoint, "checkpoint") if h.checkpoint else None,
-            steps={step.name: _value(bodies, h, step.value, "value") for step in h.steps},
-            answers=_answers(h, bodies),
         )
 
     def _delivery(
