@@ -4,13 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nodrop.log.memory import MemoryStore
 from nodrop.log.port import Store
-from nodrop.model.errors import NotFoundError, UnavailableError
+from nodrop.model.errors import NotFoundError, QueueFullError, UnavailableError
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests
 from nodrop.protocol.views import HandoffAnswer
@@ -136,11 +136,11 @@ async def test_a_thousand_who_follow_one_handoff_are_told_in_several_turns_of_th
     monkeypatch.setattr(following, "SHOWN_AT_ONCE", at_once)
     told: Counter[int] = Counter()
     turns = 0
-    tell = following.Following._tell  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it is counted
+    end = following.Following._end  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # it is counted
 
-    def counted(self: following.Following, *args: Any, **named: Any) -> None:
-        told[turns] += 1
-        tell(self, *args, **named)
+    def counted(self: following.Following, follower: following.Follower) -> None:
+        told[turns] += not follower.ended
+        end(self, follower)
 
     def count() -> None:
         nonlocal turns
@@ -151,10 +151,25 @@ async def test_a_thousand_who_follow_one_handoff_are_told_in_several_turns_of_th
     calls = (relay.call(ME, "get_handoff", FINISHED, reference=handoff_id) for _ in range(1_000))
     waiting = [asyncio.create_task(call) for call in calls]
     await turn()
-    monkeypatch.setattr(following.Following, "_tell", counted)
+    monkeypatch.setattr(following.Following, "_end", counted)
     loop = asyncio.get_running_loop()
     count()
     await ended(relay, handoff_id)
     assert {rungs(await each)[-1] for each in waiting} == {"outcome_delivered"}
     with outcome:
         assert max(told.values()) <= 64, "in one turn"
+
+
+async def test_a_wait_that_is_refused_makes_no_room_for_another(
+    started: Callable[[Store, Limits], Awaitable[Relay]],
+) -> None:
+    relay = await started(MemoryStore(), replace(DEFAULT, waits_per_agent_max=1))
+    await relay.ensure_team("default")
+    handoff_id = await offered(relay)
+    waiting = asyncio.create_task(relay.call(ME, "get_handoff", FINISHED, reference=handoff_id))
+    await turn()
+    for _ in range(3):
+        again = relay.call(ME, "get_handoff", FINISHED, reference=handoff_id)
+        with pytest.raises(QueueFullError):
+            await asyncio.wait_for(again, 30)
+    waiting.cancel()

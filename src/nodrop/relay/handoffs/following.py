@@ -52,7 +52,7 @@ class Follower(ABC):
         self.chain = False
         """It goes on to the next leg."""
         self.until: int | None = None
-        """When it has waited long enough; None: it waits for as long as it takes."""
+        """When it has waited long enough; None: it waits for the outcome for as long as it takes."""
         self.waits = True
         """It waits for an outcome, wherever that comes from; else it looks once, at this handoff."""
         self.origin = False
@@ -62,11 +62,11 @@ class Follower(ABC):
 
     @abstractmethod
     def told(self, handoff: Handoff, *, elapsed: bool) -> None:
-        """Take the handoff, and whether the wait ran out. Does not raise."""
+        """Let go, and take the handoff, and whether the wait ran out. Does not raise."""
 
     @abstractmethod
     def refused(self, error: NodropError) -> None:
-        """Take the reason why it cannot be followed. Does not raise."""
+        """Let go, and take the reason why it cannot be followed. Does not raise."""
 
     @abstractmethod
     def let_go(self) -> None:
@@ -153,9 +153,11 @@ class Following:
         follower.let_go()
 
     def _end(self, follower: Follower) -> None:
-        if follower.waits and not follower.ended:
-            self._waits.leave((follower.caller.team, follower.caller.agent))
+        if follower.ended:
+            return
         follower.ended = True
+        if follower.waits:
+            self._waits.leave((follower.caller.team, follower.caller.agent))
         self._unlist(follower)
         if follower.alarm is not None:
             self._alarms.cancel(follower.alarm)
@@ -163,8 +165,10 @@ class Following:
 
     def is_awaited(self, handoff: Handoff) -> bool:
         """Whether the requester of a handoff waits for it right now."""
-        followers = self._followers.get((handoff.team, handoff.id), ())
-        return any([follower.origin for follower in followers])  # noqa: C419  # a list is quicker for so few
+        for follower in self._followers.get((handoff.team, handoff.id), ()):
+            if follower.origin:
+                return True
+        return False
 
     def is_followed(self, handoff: Handoff) -> bool:
         """Whether anybody waits for a handoff."""
@@ -176,11 +180,15 @@ class Following:
             followers = self._followers.get((handoff.team, handoff.id))
             if followers is None:
                 continue
-            if handoff.outcome is None and len(followers) == 1:
-                [follower] = followers
-                if follower.origin and follower.until is None and follower.reached is _finished:
-                    continue  # its requester waits for the end, as most do
-            self._show(handoff, tuple(followers))
+            if len(followers) > 1:
+                self._show(handoff, tuple(followers))
+                continue
+            [follower] = followers
+            if not follower.origin or follower.until is not None or handoff.decision is not None:
+                self._look(follower, handoff)
+            elif handoff.outcome is not None:  # its requester waits for that, as most do
+                self._end(follower)
+                follower.told(handoff, elapsed=False)
 
     def _show(self, handoff: Handoff, followers: tuple[Follower, ...]) -> None:
         """Show a handoff to a few of its followers, and to the others in the next turns of the loop."""
@@ -221,7 +229,7 @@ class Following:
         """Tell `follower` if it is over. Nothing to look at: it will be shown."""
         caller = follower.caller
         while handoff is not None and not follower.ended:
-            if not may_see(caller, handoff):
+            if not follower.origin and not may_see(caller, handoff):
                 self._refuse(follower, unseen(handoff))
                 return
             # Most follow one handoff, and it is not decided on.
@@ -230,35 +238,28 @@ class Following:
             if onwards is None:
                 break
             self._unlist(follower)
-            follower.key = (handoff.team, onwards)
+            follower.key, follower.origin = (handoff.team, onwards), False
             handoff = self._list(follower, waits=follower.waits)
         if handoff is None or follower.ended:
             return
-        if follower.reached(handoff):
-            self._tell(follower, handoff, elapsed=False)
-        elif follower.until is not None and self._clock.now() >= follower.until:
-            self._tell(follower, handoff, elapsed=follower.waits)
-        else:
-            follower.origin = caller.agent == handoff.origin and not caller.observer
-            if follower.alarm is None and follower.until is not None:
-                follower.alarm = self._alarms.set(follower.until, lambda: self._rung(follower))
+        until, reached = follower.until, follower.reached(handoff)
+        if reached or (until is not None and self._clock.now() >= until):
+            self._end(follower)
+            follower.told(handoff, elapsed=follower.waits and not reached)
+            return
+        follower.origin = caller.agent == handoff.origin and not caller.observer
+        if until is not None and follower.alarm is None:
+            follower.alarm = self._alarms.set(until, lambda: self._rung(follower))
 
     def _rung(self, follower: Follower) -> None:
         """Look once more: the time is up."""
         follower.alarm = None
-        self._unlist(follower)
         self._look(follower, self._list(follower))
-
-    def _tell(self, follower: Follower, handoff: Handoff, *, elapsed: bool) -> None:
-        self._end(follower)
-        follower.told(handoff, elapsed=elapsed)
-        follower.let_go()
 
     def _refuse(self, follower: Follower, error: NodropError) -> None:
         if not follower.ended:
             self._end(follower)
             follower.refused(error)
-            follower.let_go()
 
     def _unlist(self, follower: Follower) -> None:
         followers = self._followers.get(follower.key)

@@ -33,7 +33,7 @@ _PLAIN: Final = (
 )
 """Commands whose meaning is all in the request and the handoff's row."""
 
-_OUTCOME_DELIVERED: Final = Rung.OUTCOME_DELIVERED
+_FINISHED: Final = Rung.FINISHED
 _CARRIED_OUT: Final = Reply(answer=views.View())
 """The answer to a quiet command: only a refusal of one is sent."""
 
@@ -93,11 +93,14 @@ class Handoffs:
 
     def follow(self, asking: Asking, handoff_id: str) -> None:
         """Tell `asking` of the outcome of what it offered, once there is one."""
-        self._replies.give(asking, self._follow, handoff_id)
-
-    def _follow(self, asking: Asking, handoff_id: str) -> None:
-        asking.follower = _OutcomeFollower(self, asking, handoff_id)
-        self._following.follow(asking.follower)
+        follower = _OutcomeFollower(asking.caller, handoff_id)
+        follower.asking, follower.handoffs = asking, self
+        try:
+            self._following.follow(follower)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            self._replies.give_up(asking, error)
+        else:
+            asking.follower = follower
 
     def leave(self, asking: Asking) -> None:
         """Give up what `asking` waits for: nobody is there to be told."""
@@ -134,9 +137,10 @@ class Handoffs:
 
     def _ack(self, asking: Asking) -> Answer:
         team, agent = asking.caller.team, asking.caller.agent
-        if self._queues.line(team, agent) is not None:
-            return self._command(asking)
-        return self._ack_later(asking)
+        if self._queues.line(team, agent) is None:
+            return self._ack_later(asking)
+        self._writing.post(asking, self)
+        return None
 
     async def _ack_later(self, asking: Asking) -> None:
         await self._queues.know(asking.caller.team, asking.caller.agent)
@@ -198,13 +202,8 @@ class Handoffs:
 
     def decided(self, asking: Asking, done: Offered) -> None:
         """Answer with what a commit made of a command. Most are answered with little, or nothing."""
-        if type(done) is not Done or asking.operation == "offer":
-            self._replies.give(asking, self._done, done)
-        elif asking.quiet:
+        if asking.quiet and type(done) is Done:
             asking.tell(_CARRIED_OUT)
-        elif getattr(asking.request, "brief", False):
-            brief = self._shows.brief(done.handoff)
-            asking.tell(Reply(answer=views.BriefAnswer(handoff=brief)))
         else:
             self._replies.give(asking, self._done, done)
 
@@ -221,15 +220,17 @@ class Handoffs:
                 if isinstance(done, Existing)
                 else self._offer_later(asking)
             )
-        handoff, replayed = done.handoff, done.replayed
         if asking.quiet:
             return _CARRIED_OUT
-        if getattr(asking.request, "brief", False):
-            answer = (
-                self._offered(asking, handoff, repeated=replayed)
-                if asking.operation == "offer"
-                else views.BriefAnswer(handoff=self._shows.brief(handoff))
-            )
+        handoff, request = done.handoff, asking.request
+        if getattr(request, "brief", False):
+            if asking.operation != "offer":
+                return Reply(answer=views.BriefAnswer(handoff=self._shows.brief(handoff)))
+            # The maker of an offer knows what is in it. A signature was checked, or this was refused.
+            verified, warnings = request.signature is not None, self._discovery.warnings(handoff)
+            offered = self._shows.offered(handoff, verified=verified, warnings=warnings)
+            replayed = done.replayed
+            answer = views.OfferedAnswer(handoff=offered, replayed=replayed)
             return Reply(answer=answer, replayed=replayed)
         view = self._shows.cached(handoff, reader=asking.caller.agent)
         if view is None:
@@ -252,18 +253,13 @@ class Handoffs:
         answer = views.HandoffAnswer(handoff=view, replayed=done.replayed)
         return Reply(answer=answer, replayed=done.replayed)
 
-    def _offered(self, asking: Asking, handoff: Handoff, *, repeated: bool) -> views.OfferedAnswer:
-        """Return what the maker of an offer needs to know, who knows what is in it."""
-        warnings = self._discovery.warnings(handoff)
-        signed = asking.request.signature is not None  # and checked, or it would have been refused
-        offered = self._shows.offered(handoff, verified=signed, warnings=warnings)
-        return views.OfferedAnswer(handoff=offered, replayed=repeated)
-
     # --- waiting and looking ---
 
     def _wait(self, asking: Asking) -> None:
-        asking.follower = _StateFollower(self, asking, asking.handoff_id)
-        self._following.follow(asking.follower, asking.request)
+        follower = _StateFollower(asking.caller, asking.handoff_id)
+        follower.asking, follower.handoffs = asking, self
+        self._following.follow(follower, asking.request)
+        asking.follower = follower
 
     def reached(self, asking: Asking, handoff: Handoff, elapsed: bool) -> None:  # noqa: FBT001  # as a follower is told
         """Answer who waits for a handoff, or looks at it."""
@@ -273,7 +269,7 @@ class Handoffs:
         caller = asking.caller
         view = None
         if not caller.observer:
-            if owes_outcome(handoff, caller.agent):
+            if handoff.receipts[-1].rung is _FINISHED and caller.agent == handoff.origin:
                 # The outcome leaves with this answer, and the log says so first.
                 self._writing.post_outcome_delivered(
                     caller,
@@ -293,20 +289,21 @@ class Handoffs:
 
     def ended(self, asking: Asking, handoff: Handoff) -> None:
         """Tell who made an offer of its outcome."""
-        self._replies.give(asking, self._ended, handoff)
-
-    def _ended(self, asking: Asking, handoff: Handoff) -> Answer:
-        if owes_outcome(handoff, asking.caller.agent):
-            # The outcome leaves with this answer, and the log says so first.
-            self._writing.post_outcome_delivered(
-                asking.caller,
-                handoff.id,
-                lambda marked: self.ended(asking, marked),
-                partial(self.refused, asking),
-            )
-            return None
-        answer = self._shows.ended_cached(handoff)
-        return self._ended_later(handoff) if answer is None else Reply(answer=answer)
+        try:
+            if handoff.receipts[-1].rung is _FINISHED and asking.caller.agent == handoff.origin:
+                # The outcome leaves with this answer, and the log says so first.
+                self._writing.post_outcome_delivered(
+                    asking.caller,
+                    handoff.id,
+                    lambda marked: self.ended(asking, marked),
+                    partial(self.refused, asking),
+                )
+            elif (answer := self._shows.ended_cached(handoff)) is not None:
+                asking.tell(Reply(answer=answer))
+            else:
+                self._replies.take(asking, self._ended_later(handoff))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            self._replies.give_up(asking, error)
 
     async def _ended_later(self, handoff: Handoff) -> Reply:
         return Reply(answer=await self._shows.ended(handoff))
@@ -353,26 +350,26 @@ class Handoffs:
 class _StateFollower(Follower):
     """An operation that waits for a handoff, or looks at it."""
 
-    __slots__ = ("_asking", "_handoffs")
+    __slots__ = ("asking", "handoffs")
 
-    def __init__(self, handoffs: Handoffs, asking: Asking, handoff_id: str) -> None:
-        super().__init__(asking.caller, handoff_id)
-        self._handoffs = handoffs
-        self._asking: Asking | None = asking
+    asking: Asking | None
+    handoffs: Handoffs
 
     def told(self, handoff: Handoff, *, elapsed: bool) -> None:
         """Answer it."""
-        if self._asking is not None:
-            self._handoffs.reached(self._asking, handoff, elapsed)
+        asking, self.asking = self.asking, None
+        if asking is not None:
+            self.handoffs.reached(asking, handoff, elapsed)
 
     def refused(self, error: NodropError) -> None:
         """Refuse it."""
-        if self._asking is not None:
-            self._handoffs.refused(self._asking, error)
+        asking, self.asking = self.asking, None
+        if asking is not None:
+            self.handoffs.refused(asking, error)
 
     def let_go(self) -> None:
         """Drop what holds this follower."""
-        self._asking = None
+        self.asking = None
 
 
 class _OutcomeFollower(_StateFollower):
@@ -382,12 +379,6 @@ class _OutcomeFollower(_StateFollower):
 
     def told(self, handoff: Handoff, *, elapsed: bool) -> None:  # noqa: ARG002  # it waits for as long as it takes
         """Tell of the outcome."""
-        if self._asking is not None:
-            self._handoffs.ended(self._asking, handoff)
-
-
-def owes_outcome(handoff: Handoff, reader: str) -> bool:
-    """Whether showing a handoff to `reader` is the first that its requester sees of the outcome."""
-    if handoff.outcome is None or handoff.settled_at is not None or reader != handoff.origin:
-        return False
-    return all([receipt.rung is not _OUTCOME_DELIVERED for receipt in handoff.receipts])  # noqa: C419  # a list is quicker for so few
+        asking, self.asking = self.asking, None
+        if asking is not None:
+            self.handoffs.ended(asking, handoff)
