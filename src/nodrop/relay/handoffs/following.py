@@ -229,6 +229,7 @@ class Following:
         """Tell `follower` if it is over. Nothing to look at: it will be shown."""
         caller = follower.caller
         while handoff is not None and not follower.ended:
+            follower.origin = caller.agent == handoff.origin and not caller.observer
             if not follower.origin and not may_see(caller, handoff):
                 self._refuse(follower, unseen(handoff))
                 return
@@ -246,9 +247,7 @@ class Following:
         if reached or (until is not None and self._clock.now() >= until):
             self._end(follower)
             follower.told(handoff, elapsed=follower.waits and not reached)
-            return
-        follower.origin = caller.agent == handoff.origin and not caller.observer
-        if until is not None and follower.alarm is None:
+        elif until is not None and follower.alarm is None:
             follower.alarm = self._alarms.set(until, lambda: self._rung(follower))
 
     def _rung(self, follower: Follower) -> None:
