@@ -204,12 +204,9 @@ def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: 
     if event.heartbeat_ms is None:
         timers.append(_turn_based_lease(at))
     if event.manifest_version is not None:
-        h = replace(
-            h,
-            capability=event.capability,
-            manifest_version=event.manifest_version,
-            terms=replace(h.terms, timeout_ms=event.timeout_ms),
-        )
+        terms = replace(h.terms, timeout_ms=event.timeout_ms)
+        bound_by = event.manifest_version
+        h = replace(h, capability=event.capability, manifest_version=bound_by, terms=terms)
     timeout_ms, receipts = h.terms.timeout_ms, h.receipts
     if timeout_ms is not None:
         timers.append(_timeout(timeout_ms, at))
@@ -218,6 +215,7 @@ def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: 
     if len(receipts) > 1:
         receipts = tuple([r for r in receipts if r.rung not in _RECIPIENTS_RUNGS])
     delivered = Receipt(rung=_DELIVERED, at=at, by=h.recipient, attempt=event.attempt)
+    queued = () if h.queued is None else _queued_receipt(h)
     return replace(
         h,
         version=h.version + 1,
@@ -228,9 +226,7 @@ def _delivered(h: Handoff, event: events.Delivered, state: State, _by: str, at: 
         process=event.process,
         heartbeat_ms=event.heartbeat_ms,
         accept_by=accept_by,
-        receipts=(*receipts, delivered, *_queued_receipt(h))
-        if h.queued is not None
-        else (*receipts, delivered),
+        receipts=(*receipts, delivered, *queued),
     )
 
 
@@ -298,16 +294,14 @@ def _acknowledged(
         counted_at, first_at = at, _queued_at(h, at)
         receipts = tuple([r for r in receipts if r.rung is not _ACKNOWLEDGED])
         h = replace(h, queued=None)
+    fresh = Receipt(rung=_ACKNOWLEDGED, at=first_at, by=h.recipient, attempt=event.attempt)
     return replace(
         h,
         version=version,
         timers=tuple(timers),
         state=state,
         ack=_ack(event, version, counted_at),
-        receipts=(
-            *receipts,
-            Receipt(rung=_ACKNOWLEDGED, at=first_at, by=h.recipient, attempt=event.attempt),
-        ),
+        receipts=(*receipts, fresh),
     )
 
 

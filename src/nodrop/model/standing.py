@@ -105,17 +105,14 @@ def outcome_ms(handoff: Handoff) -> int | None:
         SaysNothingError: how it ended says nothing about the recipient.
     """
     assert handoff.outcome is not None, "it has ended"
-    state, ack = handoff.state, handoff.ack
+    state, ack, ended = handoff.state, handoff.ack, handoff.outcome.at
     if state is _COMPLETED and handoff.attempt:
-        begun = handoff.outcome.at
         if ack is not None and ack.at is not None:
-            begun = ack.at  # before that it was queued
-        else:
-            for receipt in reversed(handoff.receipts):
-                if receipt.rung is _ACKNOWLEDGED:
-                    begun = receipt.at
-                    break
-        return max(handoff.outcome.at - begun, 0)
+            return max(ended - ack.at, 0)  # before that it was queued
+        for receipt in reversed(handoff.receipts):
+            if receipt.rung is _ACKNOWLEDGED:
+                return max(ended - receipt.at, 0)
+        return 0
     if state is State.FAILED:
         return None
     if state is State.EXPIRED and ack is not None and handoff.withdrawn is None:

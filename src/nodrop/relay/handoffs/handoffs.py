@@ -229,9 +229,8 @@ class Handoffs:
             # The maker of an offer knows what is in it. A signature was checked, or this was refused.
             verified, warnings = request.signature is not None, self._discovery.warnings(handoff)
             offered = self._shows.offered(handoff, verified=verified, warnings=warnings)
-            replayed = done.replayed
-            answer = views.OfferedAnswer(handoff=offered, replayed=replayed)
-            return Reply(answer=answer, replayed=replayed)
+            answer = views.OfferedAnswer(handoff=offered, replayed=done.replayed)
+            return Reply(answer=answer, replayed=done.replayed)
         view = self._shows.cached(handoff, reader=asking.caller.agent)
         if view is None:
             return self._shown(asking, done)
