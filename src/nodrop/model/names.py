@@ -6,6 +6,9 @@ from typing import Final
 AGENT_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 """As a pattern; it may stand in a path, and in a line that people write."""
 
+NAME: Final = r"(?! )[ -~]+(?<! )"
+"""Printable ASCII, with no blank at either end."""
+
 ANONYMOUS: Final = "anonymous"
 """Whom the log names where an agent that was opened was called without a token."""
 RESERVED: Final = frozenset(
@@ -14,6 +17,7 @@ RESERVED: Final = frozenset(
 """Names that no agent gets: the relay's own, and those that a reader takes for a role or for all."""
 
 _AGENT_ID: Final = re.compile(AGENT_ID)
+_NAME: Final = re.compile(NAME)
 
 
 def is_agent_id(value: str) -> bool:
@@ -28,9 +32,4 @@ def folded(agent_id: str) -> str:
 
 def is_name(value: str, *, chars_max: int) -> bool:
     """Whether `value` is printable ASCII, with no blank at either end, and no longer than that."""
-    return (
-        0 < len(value) <= chars_max
-        and value.isascii()
-        and value.isprintable()
-        and value[0] != " " != value[-1]
-    )
+    return len(value) <= chars_max and _NAME.fullmatch(value) is not None

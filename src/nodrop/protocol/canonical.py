@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 import rfc8785 as by_the_letter
 
-_ENCODER: Final = msgspec.json.Encoder(order="sorted")
+dumps: Final = msgspec.json.Encoder(order="sorted").encode
+"""Returns the canonical bytes of a value."""
 _DECODER: Final = msgspec.json.Decoder()
 _CAREFUL: Final = msgspec.json.Decoder(float_hook=float)
 _EXTREMES: Final = {b"e": (b"e3", b"e-3", b"e+3"), b"E": (b"E3", b"E-3", b"E+3")}
@@ -24,18 +25,13 @@ _DOUBTFUL: Final = re.compile(rb"[\xf0-\xf7]|[:,\[]-?(?:[0-9]+[.eE]|[0-9]{16})")
 """Where the two may differ: characters beyond 16 bits, fractions, integers beyond 53 bits."""
 
 
-def dumps(value: Any) -> bytes:
-    """Return the canonical bytes of `value`."""
-    return _ENCODER.encode(value)
-
-
 def rfc8785(value: Any) -> bytes:
     """Return the bytes of `value`, any JSON, as RFC 8785 has them.
 
     Raises:
         ValueError: it holds a number that the RFC has no spelling for.
     """
-    written = _ENCODER.encode(value)
+    written = dumps(value)
     if _DOUBTFUL.search(written) is None:
         return written
     try:

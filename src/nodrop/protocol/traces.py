@@ -11,7 +11,7 @@ from typing import Final
 
 from nodrop.model.handoff import Handoff
 
-_TRACEPARENT: Final = re.compile(
+TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -26,7 +26,7 @@ _SPAN_CHARS: Final = 16
 
 def is_traceparent(value: str) -> bool:
     """Whether this is a context at all."""
-    return _TRACEPARENT.fullmatch(value) is not None
+    return TRACEPARENT.fullmatch(value) is not None
 
 
 def traceparent(handoff: Handoff) -> str:

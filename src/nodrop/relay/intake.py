@@ -6,7 +6,7 @@ is possible. Nothing here knows the state of a handoff.
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any, Final
@@ -34,7 +34,7 @@ from nodrop.model.handoff import (
     When,
 )
 from nodrop.model.limits import Limits
-from nodrop.model.names import is_agent_id, is_name
+from nodrop.model.names import AGENT_ID, NAME, is_agent_id, is_name
 from nodrop.protocol import bodies, canonical, requests, traces
 from nodrop.protocol.bodies import Content, LegText
 from nodrop.protocol.operations import kind_of
@@ -54,6 +54,19 @@ LEG_ROOTS: Final = ("result", "origin", "payload", "outcome")
 """What the template of a leg's payload may refer to."""
 
 
+_NO_AGENT: Final = "expected an agent id: letters, digits, _ . - (at most 64)"
+_NO_TRACE: Final = "expected a W3C traceparent"
+_SETTLE: Final = commands.Settle()
+
+
+def _no_name(chars_max: int) -> str:
+    return f"expected 1 to {chars_max} printable ASCII characters"
+
+
+def _too_long(chars_max: int) -> str:
+    return f"at most {chars_max} characters"
+
+
 class Intake:
     """Reads requests under one relay's limits."""
 
@@ -61,6 +74,19 @@ class Intake:
         self._limits = limits
         self.legs_max = limits.legs_max
         usual = _Reader(limits, 0)
+        name, text = limits.key_chars_max, limits.text_chars_max
+        agents = (text, re.compile(AGENT_ID).fullmatch, _NO_AGENT)
+        names = (name, re.compile(NAME).fullmatch, _no_name(name))
+        texts = (text, re.compile("").match, _too_long(text))
+        traced = (text, traces.TRACEPARENT.fullmatch, _NO_TRACE)
+        self._checks: tuple[tuple[str, tuple[int, Callable[[str], object], str]], ...] = (
+            *(("from", agents), ("to", agents)),
+            *(("trigger", texts), ("title", texts), ("expected_outcome", texts)),
+            *(("capability", names), ("correlation_id", names)),
+            *(("parent_id", names), ("idempotency_key", names), ("traceparent", traced)),
+        )
+        """What is held to what, of the fields that `_checked_of` returns: where the caller finds it, how
+        long it may be, what returns None where it is wrong, and how that is told."""
         self._usual_backoff = usual.backoff(requests.BackoffSpec())
         self._usual_terms = self._terms(requests.Offer(), usual)
 
@@ -74,8 +100,21 @@ class Intake:
             terms = msgspec.structs.replace(self._usual_terms, deadline_at=deadline_at)
         else:
             terms = self._terms(offer, read)
-        self._check_offer(offer, read)
-        read.done()
+        if not (offer.supersedes is offer.group is offer.contract_digest is None):
+            read.rare(offer)
+        values = _checked_of(offer)
+        for value, (path, (chars_max, fits, message)) in compress(
+            zip(values, self._checks),  # noqa: B905  # of one length
+            map(_is_said, values),
+        ):
+            if len(value) > chars_max or fits(value) is None:
+                read.wrong(path, message)
+        if offer.watchers:
+            read.watchers(offer.watchers)
+        if offer.to is None and offer.capability is None:
+            read.wrong("to", "name a recipient, a capability, or both")
+        if read.problems or read.unsupported:
+            read.done()
         return terms
 
     def _terms(self, offer: requests.Offer, read: "_Reader") -> Terms:
@@ -98,25 +137,6 @@ class Intake:
             else tuple(read.escalations(offer.escalation)),
             timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
         )
-
-    def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
-        read.unsupported(offer.supersedes, "supersedes")
-        if offer.group is not None:
-            read.wrong("group", "a group is offered as a whole: POST /v1/groups")
-        if offer.contract_digest is not None:
-            read.digest(offer.contract_digest, "contract_digest")
-            if offer.to is None:
-                read.wrong("to", "a contract is with one agent: name it")
-        values = _checked_of(offer)
-        for value, (path, check) in compress(zip(values, _CHECKS.values()), map(_is_said, values)):  # noqa: B905  # of one length
-            check(read, value, path)
-        if len(offer.watchers) > self._limits.watchers_max:
-            read.wrong("watchers", f"at most {self._limits.watchers_max}")
-        else:
-            for index, watcher in enumerate(offer.watchers):
-                read.agent(watcher, f"watchers[{index}]")
-        if offer.to is None and offer.capability is None:
-            read.wrong("to", "name a recipient, a capability, or both")
 
     def team_steps(self, specs: tuple[requests.TeamStepSpec, ...]) -> tuple[Escalation, ...]:
         """Return the escalation steps of a team."""
@@ -146,17 +166,6 @@ class Intake:
 
     def content(self, offer: requests.Offer, proved: Proved | None = None) -> bytes:
         """Return the body of an offer, and of what proves who made it."""
-        texts = tuple(
-            [
-                LegText(
-                    title=leg.title,
-                    trigger=leg.trigger,
-                    expected_outcome=leg.expected_outcome,
-                    payload=leg.payload,
-                )
-                for leg in offer.then
-            ]
-        )
         content = Content(
             trigger=offer.trigger,
             title=offer.title,
@@ -166,22 +175,25 @@ class Intake:
             parameters=offer.parameters,
             covariates=offer.covariates,
             metadata=offer.metadata,
-            legs=texts,
+            legs=tuple(map(_leg_text, offer.then)) if offer.then else (),
             signed=proved.kept if proved else None,
             verified=proved is not None and offer.from_ in {None, proved.agent},
         )
-        return self.bounded(bodies.encode_content(content))
+        body = canonical.dumps(content)
+        return body if len(body) <= self._limits.body_bytes_max else self.bounded(body)
 
     # --- the other commands ---
 
     def command(self, request: requests.Request, *, now: int) -> commands.Command:
         """Return the command that a request about an existing handoff means."""
-        kind = kind_of(type(request))
+        kind = kind_of(request.__class__)
         said: Any = request
         if kind is requests.Settle:
-            return commands.Settle()
+            return _SETTLE
         if kind is requests.Complete:
-            body = self.bounded(bodies.data("result", said.result))
+            body = canonical.dumps({"result": said.result})
+            if len(body) > self._limits.body_bytes_max:
+                self.bounded(body)
             return commands.Complete(attempt=said.attempt, body=body)
         if kind is requests.Ack and _says_nothing(said):
             return commands.Acknowledge(attempt=said.attempt, queued=said.queued)
@@ -425,53 +437,74 @@ def _says_nothing(request: requests.Update) -> bool:
     return said == (None, None, None, None)
 
 
+def _leg_text(leg: requests.LegSpec) -> LegText:
+    return LegText(
+        title=leg.title,
+        trigger=leg.trigger,
+        expected_outcome=leg.expected_outcome,
+        payload=leg.payload,
+    )
+
+
 class _Reader:
     """Collects what is wrong while it reads, so that a caller hears of everything at once."""
 
     def __init__(self, limits: Limits, now: int) -> None:
         self._limits = limits
         self._now = now
-        self._problems: list[Problem] = []
-        self._unsupported: list[Problem] = []
+        self.problems: list[Problem] = []
+        self.unsupported: list[Problem] = []
 
     def done(self) -> None:
         """Refuse the request if anything was wrong."""
-        if not (self._problems or self._unsupported):
+        if not (self.problems or self.unsupported):
             return
         kind: type[NodropError] = InvalidRequestError
-        if self._unsupported and not self._problems:
+        if self.unsupported and not self.problems:
             kind = UnsupportedFieldError
-        problems = (*self._problems, *self._unsupported)
+        problems = (*self.problems, *self.unsupported)
         first = f"{problems[0].path}: {problems[0].message}"
         raise kind(first, errors=problems[:_PROBLEMS_TOLD_MAX])
 
     def wrong(self, path: str, message: str) -> None:
-        self._problems.append(Problem(path=path, message=message))
+        self.problems.append(Problem(path=path, message=message))
 
-    def unsupported(self, value: Any, path: str) -> None:
-        if value is not None:
-            self._unsupported.append(Problem(path=path, message="not supported by this relay yet"))
+    def rare(self, offer: requests.Offer) -> None:
+        """Check what few offers say."""
+        if offer.supersedes is not None:
+            message = "not supported by this relay yet"
+            self.unsupported.append(Problem(path="supersedes", message=message))
+        if offer.group is not None:
+            self.wrong("group", "a group is offered as a whole: POST /v1/groups")
+        if offer.contract_digest is not None:
+            if not _DIGEST.fullmatch(offer.contract_digest):
+                self.wrong("contract_digest", "expected sha256: and 64 hexadecimal digits")
+            if offer.to is None:
+                self.wrong("to", "a contract is with one agent: name it")
+
+    def watchers(self, agents: Sequence[str]) -> None:
+        if len(agents) > self._limits.watchers_max:
+            self.wrong("watchers", f"at most {self._limits.watchers_max}")
+        else:
+            for index, agent in enumerate(agents):
+                self.agent(agent, f"watchers[{index}]")
 
     def agent(self, value: str | None, path: str) -> None:
         if value is not None and not is_agent_id(value):
-            self.wrong(path, "expected an agent id: letters, digits, _ . - (at most 64)")
+            self.wrong(path, _NO_AGENT)
 
     def name(self, value: str | None, path: str) -> None:
         chars_max = self._limits.key_chars_max
         if value is not None and not is_name(value, chars_max=chars_max):
-            self.wrong(path, f"expected 1 to {chars_max} printable ASCII characters")
+            self.wrong(path, _no_name(chars_max))
 
-    def traceparent(self, value: str | None, path: str = "traceparent") -> None:
+    def traceparent(self, value: str | None) -> None:
         if value is not None and not traces.is_traceparent(value):
-            self.wrong(path, "expected a W3C traceparent")
-
-    def digest(self, value: str, path: str) -> None:
-        if not _DIGEST.fullmatch(value):
-            self.wrong(path, "expected sha256: and 64 hexadecimal digits")
+            self.wrong("traceparent", _NO_TRACE)
 
     def text(self, value: str | None, path: str) -> None:
         if value is not None and len(value) > self._limits.text_chars_max:
-            self.wrong(path, f"at most {self._limits.text_chars_max} characters")
+            self.wrong(path, _too_long(self._limits.text_chars_max))
 
     def priority(self, value: str, path: str) -> Priority:
         try:
@@ -612,18 +645,8 @@ _TERMS: Final = {
 """The fields of an offer that state its terms, with their defaults."""
 _terms_of: Final = operator.attrgetter(*_TERMS)
 _USUAL_TERMS: Final = tuple(_TERMS.values())
-_CHECKS: Final = {
-    "from_": ("from", _Reader.agent),
-    "to": ("to", _Reader.agent),
-    "trigger": ("trigger", _Reader.text),
-    "title": ("title", _Reader.text),
-    "expected_outcome": ("expected_outcome", _Reader.text),
-    "capability": ("capability", _Reader.name),
-    "correlation_id": ("correlation_id", _Reader.name),
-    "parent_id": ("parent_id", _Reader.name),
-    "idempotency_key": ("idempotency_key", _Reader.name),
-    "traceparent": ("traceparent", _Reader.traceparent),
-}
-"""Fields of an offer that are checked one by one: (name for the caller, how)."""
-_checked_of: Final = operator.attrgetter(*_CHECKS)
+_checked_of: Final = operator.attrgetter(
+    *("from_", "to", "trigger", "title", "expected_outcome", "capability"),
+    *("correlation_id", "parent_id", "idempotency_key", "traceparent"),
+)
 _is_said: Final = partial(operator.is_not, None)

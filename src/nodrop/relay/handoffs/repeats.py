@@ -8,7 +8,7 @@ import functools
 import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
+from itertools import chain, compress
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +65,7 @@ _NOT_SAID: Final = frozenset(
 """Fields that a repeat may have otherwise: a new span or signature, less time to wait, a shorter answer."""
 _SMALL: Final = (str, int, bool, str | None, int | None, Duration | None)
 _DIGEST_BYTES: Final = 16
+_chained: Final = chain.from_iterable
 
 
 def request_digest(request: requests.Command, name: str | None = None) -> bytes:
@@ -75,29 +76,25 @@ def request_digest(request: requests.Command, name: str | None = None) -> bytes:
         name: what it is about, where the request does not say so. The handoff is not named here:
             it may be referred to in several ways, and is compared by itself.
     """
-    content = _content_of(type(request))
+    content = _content_of(request.__class__)
     values = content.of(request)
-    if content.bulky:
-        return _digest(content, name, *values)
-    return _digest_of_few(content, name, *values)
+    if not content.bulky:
+        return _digest_of_few(content, name, *values)
+    return hashlib.blake2b(_written(content, name, values), digest_size=_DIGEST_BYTES).digest()
 
 
-def _digest(content: "_Content", name: str | None, *values: Any) -> bytes:
-    written = _written(content, name, values)
-    return hashlib.blake2b(written, digest_size=_DIGEST_BYTES).digest()
+@functools.lru_cache(maxsize=1_024, typed=True)  # by type: 1 and 1.0 are equal keys
+def _digest_of_few(content: "_Content", name: str | None, *values: Any) -> bytes:
+    """Return the digest of a request that holds no data: most say the same as others."""
+    return hashlib.blake2b(_written(content, name, values), digest_size=_DIGEST_BYTES).digest()
 
 
 def _written(content: "_Content", name: str | None, values: tuple[Any, ...]) -> bytes:
-    said: list[Any] = [content.kind, name]
-    odd = map(operator.is_not, values, content.defaults)
-    for field, value, default in compress(zip(content.fields, values, content.defaults), odd):  # noqa: B905  # of one length
-        if value != default:
-            said += (field, _plain(value) if type(value) is msgspec.Raw else value)
+    odd = map(operator.ne, values, content.defaults)
+    said = [content.kind, name, *_chained(compress(zip(content.fields, values), odd))]  # noqa: B905  # of one length
+    if msgspec.Raw in map(type, said):
+        said = [_plain(value) if type(value) is msgspec.Raw else value for value in said]
     return canonical.dumps(said)
-
-
-_digest_of_few: Final = functools.lru_cache(maxsize=1_024, typed=True)(_digest)
-"""Most acknowledgements and settlements say the same as others. By type: 1 and 1.0 are equal keys."""
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -206,27 +203,21 @@ def digest_of(request: requests.Offer, sender: str) -> str:
     """Return the digest of an offer as sent: what must be equal for it to be a repeat."""
     if request.from_ is not None:
         request = msgspec.structs.replace(request, from_=None)  # it is told by `sender`
-    content = _content_of(type(request))
-    return canonical.sha256(_written(content, sender, content.of(request)))
+    content = _content_of(request.__class__)
+    return hashlib.sha256(_written(content, sender, content.of(request))).hexdigest()
 
 
-def name_of(request: requests.Offer, digest: str) -> str | None:
-    """Return what an offer is remembered by: its key, or its content where it is turn-based."""
-    if request.idempotency_key is None and request.turn_based:
-        return _CONTENT + digest
-    return request.idempotency_key
+def name_of(digest: str) -> str:
+    """Return what a turn-based offer without a key is remembered by: its content."""
+    return _CONTENT + digest
 
 
-def offered_before(
-    batch: Batch, use: KeyUse | None, digest: str, limits: Limits
-) -> str | Unloaded | None:
-    """Return the handoff that an offer remembered as `use` made; None if there is none.
+def offered_before(batch: Batch, use: KeyUse, digest: str, limits: Limits) -> str | Unloaded | None:
+    """Return the handoff that an offer remembered as `use` made; None if it is not the same any more.
 
     Raises:
         IdempotencyConflictError: its key was used for another request.
     """
-    if use is None:
-        return None
     if not use.key.startswith(_CONTENT):
         if use.digest != digest:
             raise IdempotencyConflictError(
