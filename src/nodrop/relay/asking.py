@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import msgspec
 
 from nodrop.log.port import Wanted
-from nodrop.model.commands import Candidate
 from nodrop.model.errors import NodropError, Problem, RelayFaultError, UnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol import requests, views
@@ -49,23 +48,6 @@ class Receiver(Protocol):
         ...
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A result that was held to what a manifest promises."""
-
-    held_to: Candidate
-    capability: str | None
-    problems: tuple[Problem, ...]
-
-    def holds_for(self, handoff: Handoff) -> bool:
-        """Whether a handoff is still held to that manifest."""
-        version = handoff.manifest_version or None
-        return (handoff.recipient, version, handoff.capability) == (
-            self.held_to.agent,
-            self.held_to.manifest_version,
-            self.capability,
-        )
-
-
 Decide = Callable[[Batch, Handoff, "HandoffCommand"], Handoff]
 """Returns a handoff as it is after a command."""
 
@@ -75,7 +57,7 @@ class HandoffCommand(Job[Done | DoneBefore]):
 
     __slots__ = (
         *("besides", "caller", "checked", "command", "decide"),
-        *("digest", "handoff_id", "proved", "request"),
+        *("digest", "handoff_id", "problems", "proved", "request"),
     )
 
     def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
@@ -91,7 +73,9 @@ class HandoffCommand(Job[Done | DoneBefore]):
         self.command: CommandName | None = None
         self.digest: bytes | None = None
         self.proved: Proved | None = None
-        self.checked: Checked | None = None
+        self.checked: Handoff | None = None
+        """The handoff as it was when its result was checked, which found these `problems`."""
+        self.problems: tuple[Problem, ...] = ()
         request = self.request
         if request is not None and request.command_id is not None:
             caller = self.caller
@@ -110,7 +94,7 @@ class HandoffCommand(Job[Done | DoneBefore]):
         """Decide, unless this was done before."""
         caller = self.caller
         handoff = batch.find(caller.team, self.handoff_id)
-        if handoff is None or not may_see(caller, handoff):
+        if handoff is None or not (handoff.recipient == caller.agent or may_see(caller, handoff)):
             raise unseen(handoff)
         if self.command is not None and (
             places := done_before(

@@ -67,7 +67,8 @@ class Engine:
         self.stopping = False
         self.up_since = 0
         """Since when a relay has served the store without a break, this one or another node."""
-        self._usual = Surroundings(up_since=0, limits=limits)
+        self.usual = Surroundings(up_since=0, limits=limits)
+        """What a decision depends on besides the handoff, where that is nothing in particular."""
         self._clock = clock
 
     def now(self) -> int:
@@ -78,7 +79,7 @@ class Engine:
         """Return what a decision may depend on besides the handoff."""
         if known:
             return Surroundings(up_since=self.up_since, limits=self.limits, **known)
-        return self._usual
+        return self.usual
 
     def placed(self, team: str, agent: str) -> int:
         """Return how many more unfinished handoffs an agent has by the commit under way."""
@@ -144,7 +145,7 @@ class Engine:
         """Learn of a break in service that ended at `at`: silence before it counts against no process."""
         if at > self.up_since:
             self.up_since = at
-            self._usual = Surroundings(up_since=at, limits=self.limits)
+            self.usual = Surroundings(up_since=at, limits=self.limits)
             self.leases.ignore_before(at)
 
     def apply_changes(self, handoffs: Iterable[Handoff], processes: Iterable[Process]) -> None:

@@ -195,7 +195,9 @@ class Intake:
             if len(body) > self._limits.body_bytes_max:
                 self.bounded(body)
             return commands.Complete(attempt=said.attempt, body=body)
-        if kind is requests.Ack and _says_nothing(said):
+        if kind is requests.Ack and (
+            said.status is said.position is said.eta is said.next_update is None
+        ):  # the relay is to fill in all that it may say
             return commands.Acknowledge(attempt=said.attempt, queued=said.queued)
         read = _Reader(self._limits, now)
         command = self._command(request, read)
@@ -429,12 +431,6 @@ class Intake:
             checkpoint=self._checkpoint(request.checkpoint),
             body=words,
         )
-
-
-def _says_nothing(request: requests.Update) -> bool:
-    """Whether the relay is to fill in all that an acknowledgement may say."""
-    said = (request.status, request.position, request.eta, request.next_update)
-    return said == (None, None, None, None)
 
 
 def _leg_text(leg: requests.LegSpec) -> LegText:

@@ -146,7 +146,7 @@ class Relay:
             limits=limits,
             clock=clock,
         )
-        rules = Rules(identity.policies.get)
+        rules = Rules(identity.policies.by_team)
         self._register = Register(limits, rules, order=self._standings.order)
         self._shows = Shows(store, self._bodies, self._engine.leases, self._queues, limits)
         self._erasing = Erasing(self._engine, store, self._bodies, self._shows)

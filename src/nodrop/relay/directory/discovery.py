@@ -28,6 +28,7 @@ from nodrop.relay.ports import Clock
 COMPARED_MAX: Final = 65_536
 """Comparisons of shapes that are remembered; the next one pushes the oldest out."""
 _A_THOUSAND: Final = 1_000
+_OFFERED: Final = State.OFFERED
 _AWAKE: Final = frozenset({Presence.WORKING, Presence.IDLE})
 _NO_OUTPUT: Final = Fit(verdict=Verdict.UNCLEAR, reason="it does not say what it returns")
 
@@ -129,7 +130,7 @@ class Discovery:
     def warnings(self, handoff: Handoff) -> tuple[views.WarningView, ...]:
         """Tell a sender what it should know about the recipient; the mail is kept all the same."""
         to = handoff.recipient
-        if handoff.state is not State.OFFERED or to == "me":
+        if handoff.state is not _OFFERED or to == "me":
             return ()
         known = self._register.get(handoff.team, to)
         if known is None:

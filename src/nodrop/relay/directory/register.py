@@ -200,7 +200,9 @@ class Register:
         Whoever was `asked` is not found by capability again.
         """
         if to is not None:
-            named = self._named(team, to, capability, path)
+            offered = self._offerings[team].get(capability or "")
+            offering = offered.get(to) if offered else None
+            named = self._named(team, to, capability, path) if offering is None else offering.named
             self.rules.require(team, sender, to, named.capability)
             return named
         if capability is None:
@@ -272,9 +274,6 @@ class Register:
         return declared[0].name if len(declared) == 1 else None
 
     def _named(self, team: str, to: str, capability: str | None, path: str) -> Target:
-        offered = self.offering(team, capability, to) if capability is not None else None
-        if offered is not None:  # as most are
-            return offered.named
         known = self.get(team, to)
         if known is None:
             candidate = Candidate(agent=to)
@@ -314,24 +313,31 @@ class Register:
         self, team: str, target: Candidate, capability: str | None, side: str, value: Any
     ) -> tuple[Problem, ...]:
         """Return what is wrong with a payload (`input`) or result (`output`); nothing if it fits."""
-        if target.manifest_version is None or capability is None:
+        version = target.manifest_version
+        if version is None or capability is None:
             return ()
-        key = (team, target.agent, target.manifest_version, capability, side)
+        key = (team, target.agent, version, capability, side)
         check = self._checks.pop(key, None)
         if check is None:
-            found = self._manifest(*key[:3]).capability(capability)
+            found = self._manifest(team, target.agent, version).capability(capability)
             declared = found and (found.input_schema if side == "input" else found.output_schema)
-            check = _Check(declared, self._limits)
-        self._checks[key] = check
-        fits = check.fits(value)
-        weight = check.weight
-        if weight != check.noted_weight:
-            grown, check.noted_weight = weight > check.noted_weight, weight
-            if grown:
-                self._bound_checks()
-        if fits:
+            check = self._checks[key] = _Check(declared, self._limits)
+            self._note_weight(check)
+        else:
+            self._checks[key] = check
+        if check.fits_at_a_glance(value):
             return ()
-        return tuple(check.problems(value, "payload" if side == "input" else "result"))
+        root = "payload" if side == "input" else "result"
+        problems = () if check.fits(value) else tuple(check.problems(value, root))
+        self._note_weight(check)
+        return problems
+
+    def _note_weight(self, check: "_Check") -> None:
+        """Bound the checks where one of them has grown."""
+        weight = check.weight
+        grown, check.noted_weight = weight > check.noted_weight, weight
+        if grown:
+            self._bound_checks()
 
     def shed(self) -> None:
         """Forget the checks: each can be made ready again."""
@@ -355,6 +361,8 @@ class _Check:
         self._limits = limits
         self._validator: jsonschema_rs.Draft202012Validator | None = None
         self._cost: SchemaCost | None = None
+        self._glance = -1
+        """A value of no more JSON than this takes few enough steps to check, whatever it is."""
         self._expensive: str | None = None
         self.noted_weight = 0
         """What it weighed when that was looked at last."""
@@ -362,6 +370,7 @@ class _Check:
             return
         try:
             self._cost = SchemaCost(json_schema(declared), limits)
+            self._glance = self._cost.bytes_at_a_glance
             self._validator = compile_schema(declared, limits)
         except ExpensiveSchemaError as error:  # published before schemas were bounded
             self._expensive = f"the schema cannot be checked: {error}; it must be published anew"
@@ -371,14 +380,17 @@ class _Check:
         """How much memory it takes, in units of about 100 bytes."""
         return _EMPTY_WEIGHT if self._cost is None else _EMPTY_WEIGHT + self._cost.weight
 
+    def fits_at_a_glance(self, value: Any) -> bool:
+        """Whether a value fits that is small enough to be checked without counting what that takes."""
+        if self._validator is None:
+            return self._expensive is None
+        return len(_encode(value)) <= self._glance and self._validator.is_valid(value)
+
     def fits(self, value: Any) -> bool:
         """Whether a value is known to fit."""
         if self._validator is None or self._cost is None:
             return self._expensive is None
-        data = _encode(value)
-        cheap = (
-            len(data) <= self._cost.bytes_at_a_glance or self._cost.steps(value, data) is not None
-        )
+        cheap = self._cost.steps(value, _encode(value)) is not None
         return cheap and self._validator.is_valid(value)
 
     def problems(self, value: Any, root: str) -> Iterator[Problem]:

@@ -397,8 +397,10 @@ def _that_matter(changed: Iterable[_Change]) -> list[_Change]:
             matters = after.state is not _COMPLETED or after.legs or after.member_of is not None
         elif after.member_of is not None:
             matters = before is None and (after.redrive_of or after.legs_done)
+        elif after.decision is _REDRIVEN:
+            matters = before is None or before.decision is None
         else:
-            matters = after.decision is _REDRIVEN and (before is None or before.decision is None)
+            continue
         if matters:
             found.append(change)
     return found

@@ -6,6 +6,7 @@ the same batch (`chains`).
 """
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -25,8 +26,7 @@ from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
 from nodrop.protocol.identity.signatures import SIGNABLE
-from nodrop.protocol.operations import kind_of
-from nodrop.relay.asking import Asking, Checked, Decide, HandoffCommand, Receiver
+from nodrop.relay.asking import Asking, Decide, HandoffCommand, Receiver
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.delivery.binding import Binder
@@ -39,9 +39,7 @@ from nodrop.relay.handoffs import chains, erasing
 from nodrop.relay.handoffs.consequences import Consequences, covering
 from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.offers import Offers
-from nodrop.relay.handoffs.repeats import (
-    done_before,
-)
+from nodrop.relay.handoffs.repeats import done_before
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
@@ -128,51 +126,52 @@ class Writing:
     async def command(
         self, caller: Caller, request: requests.Command, handoff_id: str
     ) -> Done | DoneBefore:
-        """Carry out a command whose meaning is all in the request."""
-        if isinstance(request, requests.Update):
-            await self._queues.know(caller.team, caller.agent)
+        """Carry out a command whose meaning is all in the request, and that nobody signs."""
         job = HandoffCommand(caller, handoff_id, request)
         job.prepare(self.decide)
-        operation = kind_of(type(request)).__name__.lower()
-        if operation in SIGNABLE:
-            self._check_early(job, operation)
         return await self._engine.submit(job)
 
     def post(self, asking: Asking, receiver: Receiver) -> None:
-        """Have the same carried out with the next commit. Positions must be known for an ack."""
+        """Have a command carried out with the next commit. Positions must be known for an ack.
+
+        What takes a while is checked before: the signature of a request, and a result. Both are looked
+        at again where they rest on something that may have changed by then.
+        """
         asking.receiver = receiver
         asking.prepare(self.decide)
-        if asking.operation in SIGNABLE:
-            self._check_early(asking, asking.operation)
+        operation = asking.operation
+        if operation in SIGNABLE:
+            request, caller, handoff_id = asking.request, asking.caller, asking.handoff_id
+            if request.signature is not None or caller.team in self._signing.signed_only:
+                asking.proved = self._signing.check(caller, operation, request, handoff_id)
+            if operation == "complete":
+                handoff = self._cached((caller.team, handoff_id))
+                if handoff is not None and caller.agent == handoff.recipient:
+                    with suppress(MissingManifestError):
+                        self._check_result(handoff, asking)
         self._engine.post(asking)
-
-    def _check_early(self, job: HandoffCommand, operation: str) -> None:
-        """Check what takes a while before a commit: the signature of a request, and a result.
-
-        Both are looked at again where they rest on something that may have changed by then.
-        """
-        request, caller, handoff_id = job.request, job.caller, job.handoff_id
-        job.proved = self._signing.check(caller, operation, request, handoff_id)
-        if operation == "complete":
-            handoff = self._cached((caller.team, handoff_id))
-            if handoff is not None and caller.agent == handoff.recipient:
-                try:
-                    job.checked = self._check(handoff, request)
-                except MissingManifestError:
-                    return
 
     def decide(self, batch: Batch, handoff: Handoff, job: HandoffCommand) -> Handoff:
         """Carry out a command on a handoff that its caller may see."""
-        caller, request = job.caller, job.request
+        caller, request, engine = job.caller, job.request, self._engine
+        by_recipient = caller.agent == handoff.recipient
         command = self._intake.command(request, now=batch.now)
         if job.proved is not None:
             self._signing.recheck(batch, caller.team, job.proved)
             body = with_signature(getattr(command, "body", None), job.proved.kept)
             command = msgspec.structs.replace(command, body=body)
-        kind = type(command)
-        if kind is commands.Complete:
-            self._check_result(handoff, request, caller, job.checked)
-        around = self._around(batch, handoff, command, caller)
+        kind = command.__class__
+        if kind is commands.Complete and by_recipient:  # of others the machine says why not
+            if not _is_checked(job.checked, handoff):
+                self._check_result(handoff, job)
+            if job.problems:
+                detail = f"{handoff.capability} promises another result"
+                raise ResultInvalidError(detail, errors=job.problems)
+        around = (
+            engine.usual
+            if kind in _BY_THEMSELVES
+            else self._around(batch, handoff, command, caller)
+        )
         done = batch.apply(
             caller.team,
             handoff.id,
@@ -186,46 +185,31 @@ class Writing:
         if kind is commands.Acknowledge:
             self._queues.note(done)  # the next acknowledgement of this batch comes after it
             if done.queued is not None:
-                self._engine.expect_life(batch, caller.team, caller.agent)
+                engine.expect_life(batch, caller.team, caller.agent)
         elif kind is commands.Erase:
             batch.keep_record(erasing.intended(done))
         if done.tries != handoff.tries:
-            self._engine.retries.note(handoff, done, now=batch.now)
-        if caller.agent == handoff.recipient:
+            engine.retries.note(handoff, done, now=batch.now)
+        if by_recipient:
             if handoff.process is not None:
-                self._engine.takers.hear(caller.team, handoff.process, batch.now)
+                engine.takers.hear(caller.team, handoff.process, batch.now)
             if handoff.revivable and done.live and done.process is not None:
                 self._holding.see(batch, caller, done.process, [done])  # it is back
-        if done.outcome is None or handoff.outcome is not None:
+        if not done.legs or done.outcome is None or handoff.outcome is not None:
             return done
         if around.binding is not None:
             return done  # rejected: what follows is looked after once all is decided
         return self._consequences.follow(batch, done, getattr(command, "body", None))
 
-    def _check(self, handoff: Handoff, request: Any) -> Checked:
+    def _check_result(self, handoff: Handoff, job: HandoffCommand) -> None:
+        """Hold a result to what the manifest of a handoff promises."""
         held_to = Candidate(
             agent=handoff.recipient, manifest_version=handoff.manifest_version or None
         )
-        problems = self._register.problems(
-            handoff.team, held_to, handoff.capability, "output", request.result
+        job.problems = self._register.problems(
+            handoff.team, held_to, handoff.capability, "output", job.request.result
         )
-        return Checked(held_to=held_to, capability=handoff.capability, problems=problems)
-
-    def _check_result(
-        self,
-        handoff: Handoff,
-        request: Any,
-        caller: Caller,
-        checked: Checked | None,
-    ) -> None:
-        if caller.agent != handoff.recipient:
-            return  # the machine says why
-        if checked is None or not checked.holds_for(handoff):
-            checked = self._check(handoff, request)
-        if checked.problems:
-            raise ResultInvalidError(
-                f"{handoff.capability} promises another result", errors=checked.problems
-            )
+        job.checked = handoff
 
     async def answer(
         self,
@@ -485,19 +469,22 @@ class Writing:
         self, batch: Batch, handoff: Handoff, command: commands.Command, caller: Caller
     ) -> Surroundings:
         """Return what the decision on a command depends on."""
-        kind = type(command)
-        if kind in _BY_THEMSELVES:
-            return self._engine.surroundings()
+        kind, engine = command.__class__, self._engine
         known: dict[str, Any] = {}
         if kind is commands.Acknowledge or kind is commands.Update:
             line = self._queues.line(handoff.team, handoff.recipient)
+            waits = handoff.state is _OFFERED or handoff.queued is not None
+            if line is not None and not waits:  # as most are
+                position = line.position(handoff)
+                return Surroundings(
+                    up_since=engine.up_since, limits=engine.limits, position=position
+                )
             if line is not None:
                 known["position"] = line.position(handoff)
-                if handoff.state is _OFFERED or handoff.queued is not None:
-                    known["place"] = line.place(handoff)
-                    known["queued_acks"] = line.queued
+                known["place"] = line.place(handoff)
+                known["queued_acks"] = line.queued
         elif kind is commands.Fail or kind is commands.Release:
-            wait = self._engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
+            wait = engine.retries.wait_ms(handoff.team, handoff.origin, now=batch.now)
             known["retry_wait_ms"] = wait
         elif handoff.routed and (kind is commands.Reject or kind is commands.Decline):
             team, capability = handoff.team, handoff.capability
@@ -508,7 +495,7 @@ class Writing:
             known["candidates"] = self._room.fullest_last(team, able)
         if handoff.state is _OFFERED and _takes_directly(command, handoff, caller):
             known["binding"] = self._binder.cached(batch, handoff)
-        return self._engine.surroundings(**known)
+        return engine.surroundings(**known)
 
     def _payload(self, handoff: Handoff) -> Any:
         content = decode_content(self._bodies.cached((handoff.team, handoff.id, 1)))
@@ -530,6 +517,16 @@ def _takes_directly(command: commands.Command, handoff: Handoff, caller: Caller)
         and command.attempt is None
         and handoff.state is State.OFFERED
         and caller.agent == handoff.recipient
+    )
+
+
+def _is_checked(checked: Handoff | None, handoff: Handoff) -> bool:
+    """Whether a result was checked by what a handoff is still held to."""
+    return checked is handoff or (
+        checked is not None
+        and checked.recipient == handoff.recipient
+        and checked.manifest_version == handoff.manifest_version
+        and checked.capability == handoff.capability
     )
 
 

@@ -16,19 +16,23 @@ class Policies:
     """The policy of every team."""
 
     def __init__(self) -> None:
-        self._policies: dict[str, Policy] = {}
+        self.by_team: dict[str, Policy] = {}
+        """Of the teams that have set one."""
+        self.signed_only: set[str] = set()
+        """Teams whose offers and outcomes must be signed."""
 
     def put(self, record: Record) -> None:
         """Know a team's policy as it is now."""
-        self._policies[record.team] = msgspec.json.decode(record.json, type=Policy)
+        team = record.team
+        self.by_team[team] = policy = msgspec.json.decode(record.json, type=Policy)
+        if policy.signatures is Signatures.REQUIRED:
+            self.signed_only.add(team)
+        else:
+            self.signed_only.discard(team)
 
     def get(self, team: str) -> Policy:
         """Return the rules of a team."""
-        return self._policies.get(team, DEFAULT_POLICY)
-
-    def signed_only(self, team: str) -> bool:
-        """Whether offers and outcomes of a team must be signed."""
-        return self.get(team).signatures is Signatures.REQUIRED
+        return self.by_team.get(team, DEFAULT_POLICY)
 
 
 def record(team: str, policy: Policy) -> Record:

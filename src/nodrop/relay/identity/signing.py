@@ -5,6 +5,7 @@ minutes of now. Within that window a copy of it is the same command, because its
 signed too and remembered for days; outside of it, it is refused.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -26,7 +27,8 @@ class Signing:
 
     def __init__(self, ring: KeyRing, policies: Policies, *, clock: Clock) -> None:
         self._ring = ring
-        self._policies = policies
+        self.signed_only: Collection[str] = policies.signed_only
+        """Teams whose offers and outcomes must be signed."""
         self._clock = clock
 
     def check(
@@ -34,13 +36,15 @@ class Signing:
     ) -> Proved | None:
         """Return what a signed request proves; None where it is not signed, and need not be.
 
+        Need not be called for a request without a signature, unless its team is one of `signed_only`.
+
         Raises:
             SignatureRequiredError: the team wants it signed.
             SignatureInvalidError: it does not hold.
         """
         signed: Any = getattr(request, "signature", None)
         if signed is None:
-            if operation in signatures.SIGNABLE and self._policies.signed_only(caller.team):
+            if operation in signatures.SIGNABLE and caller.team in self.signed_only:
                 raise SignatureRequiredError
             return None
         jws: Any = signed.jws if isinstance(signed, Signed) else None
