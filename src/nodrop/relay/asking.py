@@ -94,7 +94,9 @@ class HandoffCommand(Job[Done | DoneBefore]):
         """Decide, unless this was done before."""
         caller = self.caller
         handoff = batch.find(caller.team, self.handoff_id)
-        if handoff is None or not (handoff.recipient == caller.agent or may_see(caller, handoff)):
+        if handoff is None or not (
+            caller.agent in (handoff.recipient, handoff.origin) or may_see(caller, handoff)
+        ):
             raise unseen(handoff)
         if self.command is not None and (
             places := done_before(

@@ -6,7 +6,7 @@ is possible. Nothing here knows the state of a handoff.
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import compress
 from typing import Any, Final
@@ -52,19 +52,7 @@ _PROBLEMS_TOLD_MAX: Final = 20
 LEG_ON: Final = ("completed", "failed")
 LEG_ROOTS: Final = ("result", "origin", "payload", "outcome")
 """What the template of a leg's payload may refer to."""
-
-
-_NO_AGENT: Final = "expected an agent id: letters, digits, _ . - (at most 64)"
-_NO_TRACE: Final = "expected a W3C traceparent"
 _SETTLE: Final = commands.Settle()
-
-
-def _no_name(chars_max: int) -> str:
-    return f"expected 1 to {chars_max} printable ASCII characters"
-
-
-def _too_long(chars_max: int) -> str:
-    return f"at most {chars_max} characters"
 
 
 class Intake:
@@ -74,19 +62,11 @@ class Intake:
         self._limits = limits
         self.legs_max = limits.legs_max
         usual = _Reader(limits, 0)
-        name, text = limits.key_chars_max, limits.text_chars_max
-        agents = (text, re.compile(AGENT_ID).fullmatch, _NO_AGENT)
-        names = (name, re.compile(NAME).fullmatch, _no_name(name))
-        texts = (text, re.compile("").match, _too_long(text))
-        traced = (text, traces.TRACEPARENT.fullmatch, _NO_TRACE)
-        self._checks: tuple[tuple[str, tuple[int, Callable[[str], object], str]], ...] = (
-            *(("from", agents), ("to", agents)),
-            *(("trigger", texts), ("title", texts), ("expected_outcome", texts)),
-            *(("capability", names), ("correlation_id", names)),
-            *(("parent_id", names), ("idempotency_key", names), ("traceparent", traced)),
-        )
-        """What is held to what, of the fields that `_checked_of` returns: where the caller finds it, how
-        long it may be, what returns None where it is wrong, and how that is told."""
+        agent, trace = re.compile(AGENT_ID).fullmatch, traces.TRACEPARENT.fullmatch
+        name = re.compile(rf"(?=.{{1,{limits.key_chars_max}}}\Z){NAME}").fullmatch
+        text = re.compile(rf"(?s).{{0,{limits.text_chars_max}}}").fullmatch
+        self._fits = (agent, agent, text, text, text, name, name, name, name, trace)
+        """What returns None where a short text is none: one for each that `_short_of` returns."""
         self._usual_backoff = usual.backoff(requests.BackoffSpec())
         self._usual_terms = self._terms(requests.Offer(), usual)
 
@@ -94,27 +74,17 @@ class Intake:
 
     def terms(self, offer: requests.Offer, *, now: int) -> Terms:
         """Return the terms that an offer asks for."""
-        read = _Reader(self._limits, now)
-        if _terms_of(offer) == _USUAL_TERMS:
+        short = _short_of(offer)
+        said = tuple(map(_is_said, short))
+        fits = map(operator.call, compress(self._fits, said), compress(short, said))
+        asks = offer.to is not None or offer.capability is not None
+        if asks and _rare_of(offer) == _USUAL and None not in fits:  # as most are
             deadline_at = now + self._limits.deadline_ms
-            terms = msgspec.structs.replace(self._usual_terms, deadline_at=deadline_at)
-        else:
-            terms = self._terms(offer, read)
-        if not (offer.supersedes is offer.group is offer.contract_digest is None):
-            read.rare(offer)
-        values = _checked_of(offer)
-        for value, (path, (chars_max, fits, message)) in compress(
-            zip(values, self._checks),  # noqa: B905  # of one length
-            map(_is_said, values),
-        ):
-            if len(value) > chars_max or fits(value) is None:
-                read.wrong(path, message)
-        if offer.watchers:
-            read.watchers(offer.watchers)
-        if offer.to is None and offer.capability is None:
-            read.wrong("to", "name a recipient, a capability, or both")
-        if read.problems or read.unsupported:
-            read.done()
+            return msgspec.structs.replace(self._usual_terms, deadline_at=deadline_at)
+        read = _Reader(self._limits, now)
+        terms = self._terms(offer, read)
+        self._check_offer(offer, read)
+        read.done()
         return terms
 
     def _terms(self, offer: requests.Offer, read: "_Reader") -> Terms:
@@ -137,6 +107,29 @@ class Intake:
             else tuple(read.escalations(offer.escalation)),
             timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
         )
+
+    def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
+        read.unsupported(offer.supersedes, "supersedes")
+        if offer.group is not None:
+            read.wrong("group", "a group is offered as a whole: POST /v1/groups")
+        if offer.contract_digest is not None:
+            read.digest(offer.contract_digest, "contract_digest")
+            if offer.to is None:
+                read.wrong("to", "a contract is with one agent: name it")
+        read.agent(offer.from_, "from")
+        read.agent(offer.to, "to")
+        for path in ("trigger", "title", "expected_outcome"):
+            read.text(getattr(offer, path), path)
+        for path in ("capability", "correlation_id", "parent_id", "idempotency_key"):
+            read.name(getattr(offer, path), path)
+        read.traceparent(offer.traceparent)
+        if len(offer.watchers) > self._limits.watchers_max:
+            read.wrong("watchers", f"at most {self._limits.watchers_max}")
+        else:
+            for index, watcher in enumerate(offer.watchers):
+                read.agent(watcher, f"watchers[{index}]")
+        if offer.to is None and offer.capability is None:
+            read.wrong("to", "name a recipient, a capability, or both")
 
     def team_steps(self, specs: tuple[requests.TeamStepSpec, ...]) -> tuple[Escalation, ...]:
         """Return the escalation steps of a team."""
@@ -448,59 +441,47 @@ class _Reader:
     def __init__(self, limits: Limits, now: int) -> None:
         self._limits = limits
         self._now = now
-        self.problems: list[Problem] = []
-        self.unsupported: list[Problem] = []
+        self._problems: list[Problem] = []
+        self._unsupported: list[Problem] = []
 
     def done(self) -> None:
         """Refuse the request if anything was wrong."""
-        if not (self.problems or self.unsupported):
+        if not (self._problems or self._unsupported):
             return
         kind: type[NodropError] = InvalidRequestError
-        if self.unsupported and not self.problems:
+        if self._unsupported and not self._problems:
             kind = UnsupportedFieldError
-        problems = (*self.problems, *self.unsupported)
+        problems = (*self._problems, *self._unsupported)
         first = f"{problems[0].path}: {problems[0].message}"
         raise kind(first, errors=problems[:_PROBLEMS_TOLD_MAX])
 
     def wrong(self, path: str, message: str) -> None:
-        self.problems.append(Problem(path=path, message=message))
+        self._problems.append(Problem(path=path, message=message))
 
-    def rare(self, offer: requests.Offer) -> None:
-        """Check what few offers say."""
-        if offer.supersedes is not None:
-            message = "not supported by this relay yet"
-            self.unsupported.append(Problem(path="supersedes", message=message))
-        if offer.group is not None:
-            self.wrong("group", "a group is offered as a whole: POST /v1/groups")
-        if offer.contract_digest is not None:
-            if not _DIGEST.fullmatch(offer.contract_digest):
-                self.wrong("contract_digest", "expected sha256: and 64 hexadecimal digits")
-            if offer.to is None:
-                self.wrong("to", "a contract is with one agent: name it")
-
-    def watchers(self, agents: Sequence[str]) -> None:
-        if len(agents) > self._limits.watchers_max:
-            self.wrong("watchers", f"at most {self._limits.watchers_max}")
-        else:
-            for index, agent in enumerate(agents):
-                self.agent(agent, f"watchers[{index}]")
+    def unsupported(self, value: Any, path: str) -> None:
+        if value is not None:
+            self._unsupported.append(Problem(path=path, message="not supported by this relay yet"))
 
     def agent(self, value: str | None, path: str) -> None:
         if value is not None and not is_agent_id(value):
-            self.wrong(path, _NO_AGENT)
+            self.wrong(path, "expected an agent id: letters, digits, _ . - (at most 64)")
 
     def name(self, value: str | None, path: str) -> None:
         chars_max = self._limits.key_chars_max
         if value is not None and not is_name(value, chars_max=chars_max):
-            self.wrong(path, _no_name(chars_max))
+            self.wrong(path, f"expected 1 to {chars_max} printable ASCII characters")
 
     def traceparent(self, value: str | None) -> None:
         if value is not None and not traces.is_traceparent(value):
-            self.wrong("traceparent", _NO_TRACE)
+            self.wrong("traceparent", "expected a W3C traceparent")
+
+    def digest(self, value: str, path: str) -> None:
+        if not _DIGEST.fullmatch(value):
+            self.wrong(path, "expected sha256: and 64 hexadecimal digits")
 
     def text(self, value: str | None, path: str) -> None:
         if value is not None and len(value) > self._limits.text_chars_max:
-            self.wrong(path, _too_long(self._limits.text_chars_max))
+            self.wrong(path, f"at most {self._limits.text_chars_max} characters")
 
     def priority(self, value: str, path: str) -> Priority:
         try:
@@ -629,19 +610,20 @@ class _Reader:
         )
 
 
-_TERMS: Final = {
-    field.name: field.default
+_RARE: Final = {
+    field.name: () if field.name == "watchers" else field.default
     for field in msgspec.structs.fields(requests.Offer)
     if field.name
     in {
-        *("priority", "accept_within", "update_every", "deadline"),
-        *("attempts_max", "backoff", "escalation", "timeout"),
+        *("priority", "accept_within", "update_every", "deadline", "timeout"),
+        *("attempts_max", "backoff", "escalation"),
+        *("watchers", "contract_digest", "supersedes", "group"),
     }
 }
-"""The fields of an offer that state its terms, with their defaults."""
-_terms_of: Final = operator.attrgetter(*_TERMS)
-_USUAL_TERMS: Final = tuple(_TERMS.values())
-_checked_of: Final = operator.attrgetter(
+"""The fields of an offer that state its terms, and others that few offers have, with their defaults."""
+_rare_of: Final = operator.attrgetter(*_RARE)
+_USUAL: Final = tuple(_RARE.values())
+_short_of: Final = operator.attrgetter(
     *("from_", "to", "trigger", "title", "expected_outcome", "capability"),
     *("correlation_id", "parent_id", "idempotency_key", "traceparent"),
 )

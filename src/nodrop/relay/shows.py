@@ -12,6 +12,7 @@ import msgspec
 
 from nodrop.log.port import LARGE_BODY_BYTES, Body, Key, Mail, Store
 from nodrop.model import mail
+from nodrop.model.commands import Actor
 from nodrop.model.errors import LimitReachedError, NotFoundError
 from nodrop.model.handoff import DEAD, Answer, BodyRef, Handoff, State, Terms
 from nodrop.model.limits import Limits
@@ -43,12 +44,10 @@ FEW_MAX: Final = 16
 """How many are read at a time for a page: more could be more than it has room for."""
 
 
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, as the door authenticated it."""
+class Caller(Actor, frozen=True, kw_only=True):
+    """Who asks, as the door authenticated it, and of which team."""
 
     team: str
-    agent: str
-    operator: bool = False
     observer: bool = False
     token_id: str | None = None
     key_id: str | None = None

@@ -2,7 +2,6 @@
 
 from nodrop.log.port import Process, Wanted
 from nodrop.model import commands
-from nodrop.model.commands import Actor
 from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch
 from nodrop.relay.engine import Engine
@@ -32,7 +31,7 @@ class Holding:
                     caller.team,
                     row.id,
                     commands.Revive(process=process_id),
-                    by=Actor(agent=caller.agent, operator=caller.operator),
+                    by=caller,
                     around=self._engine.surroundings(),
                 )
                 if handoff.live:

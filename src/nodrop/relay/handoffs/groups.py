@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nodrop.log.port import KeyUse, Wanted
 from nodrop.model import commands
-from nodrop.model.commands import RELAY, Actor, Candidate
+from nodrop.model.commands import RELAY, Candidate
 from nodrop.model.errors import (
     CallerError,
     IdempotencyConflictError,
@@ -142,14 +142,13 @@ class Groups:
     ) -> None:
         """Make the group and its members, by their ids."""
         around = self._writing.offers.around(caller.team)
-        itself = Actor(agent=caller.agent, operator=caller.operator)
         for handoff_id, offer in offers.items():
             is_group = handoff_id == group_id
             batch.apply(
                 caller.team,
                 handoff_id,
                 offer,
-                by=RELAY if is_group else itself,
+                by=RELAY if is_group else caller,
                 around=around,
                 command_id=None if is_group else request.command_id,
                 reserved=not is_group,

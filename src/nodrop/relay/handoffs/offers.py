@@ -13,7 +13,6 @@ import msgspec
 
 from nodrop.log.port import KeyUse
 from nodrop.model import commands, events, lineage
-from nodrop.model.commands import Actor
 from nodrop.model.errors import (
     AlreadyFinishedError,
     CallerError,
@@ -327,7 +326,7 @@ class _OfferJob(Job[Offered]):
             team,
             self.handoff_id,
             offer,
-            by=Actor(agent=caller.agent, operator=caller.operator),
+            by=caller,
             around=offers.around(team),
             command_id=command_id,
             reserved=True,

@@ -13,7 +13,7 @@ import msgspec
 
 from nodrop.log.port import Key, Wanted
 from nodrop.model import commands, events
-from nodrop.model.commands import RELAY, Actor, Candidate
+from nodrop.model.commands import RELAY, Candidate
 from nodrop.model.errors import (
     NodropError,
     NoMatchError,
@@ -176,7 +176,7 @@ class Writing:
             caller.team,
             handoff.id,
             command,
-            by=Actor(agent=caller.agent, operator=caller.operator),
+            by=caller,
             around=around,
             command_id=request.command_id,
         )
@@ -460,7 +460,7 @@ class Writing:
             caller.team,
             handoff_id,
             command,
-            by=Actor(agent=caller.agent, operator=caller.operator),
+            by=caller,
             around=around or self._engine.surroundings(),
             command_id=command_id,
         )
