@@ -20,7 +20,7 @@ from nodrop.protocol import requests, views
 from nodrop.relay.batch import Batch, CommandName
 from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.following import Follower
-from nodrop.relay.handoffs.repeats import done_before, left_by, request_digest
+from nodrop.relay.handoffs.repeats import left_by, repeated, request_digest
 from nodrop.relay.identity.proved import Proved
 from nodrop.relay.jobs import Job, Wants
 from nodrop.relay.shows import Caller, may_see, unseen
@@ -60,6 +60,8 @@ class HandoffCommand(Job[Done | DoneBefore]):
         *("digest", "handoff_id", "problems", "proved", "request"),
     )
 
+    problems: tuple[Problem, ...]
+
     def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
         super().__init__((caller.team, caller.agent))
         self.caller = caller
@@ -74,8 +76,7 @@ class HandoffCommand(Job[Done | DoneBefore]):
         self.digest: bytes | None = None
         self.proved: Proved | None = None
         self.checked: Handoff | None = None
-        """The handoff as it was when its result was checked, which found these `problems`."""
-        self.problems: tuple[Problem, ...] = ()
+        """The handoff as it was when its result was checked, which found `problems`."""
         request = self.request
         if request is not None and request.command_id is not None:
             caller = self.caller
@@ -98,14 +99,10 @@ class HandoffCommand(Job[Done | DoneBefore]):
             caller.agent in (handoff.recipient, handoff.origin) or may_see(caller, handoff)
         ):
             raise unseen(handoff)
-        if self.command is not None and (
-            places := done_before(
-                batch,
-                caller,
-                self.command[2],
-                about=self.handoff_id,
-                leaves=left_by(self.request.__class__),
-                request=self.digest,
+        command = self.command
+        if command is not None and (
+            places := repeated(
+                batch, command, left_by(self.request.__class__), self.digest, self.handoff_id
             )
         ):
             return DoneBefore(places=tuple(places))

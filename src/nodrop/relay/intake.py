@@ -6,10 +6,10 @@ is possible. Nothing here knows the state of a handoff.
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -76,7 +76,7 @@ class Intake:
         """Return the terms that an offer asks for."""
         short = _short_of(offer)
         said = tuple(map(_is_said, short))
-        fits = map(operator.call, compress(self._fits, said), compress(short, said))
+        fits = map(_call, compress(self._fits, said), compress(short, said))
         asks = offer.to is not None or offer.capability is not None
         if asks and _rare_of(offer) == _USUAL and None not in fits:  # as most are
             deadline_at = now + self._limits.deadline_ms
@@ -627,4 +627,5 @@ _short_of: Final = operator.attrgetter(
     *("from_", "to", "trigger", "title", "expected_outcome", "capability"),
     *("correlation_id", "parent_id", "idempotency_key", "traceparent"),
 )
+_call: Final = cast("Callable[[Callable[[str], object], str], object]", operator.call)
 _is_said: Final = partial(operator.is_not, None)

@@ -310,9 +310,19 @@ class Register:
         )
 
     def problems(
-        self, team: str, target: Candidate, capability: str | None, side: str, value: Any
+        self,
+        team: str,
+        target: Candidate,
+        capability: str | None,
+        side: str,
+        value: Any,
+        *,
+        bytes_max: int | None = None,
     ) -> tuple[Problem, ...]:
-        """Return what is wrong with a payload (`input`) or result (`output`); nothing if it fits."""
+        """Return what is wrong with a payload (`input`) or result (`output`); nothing if it fits.
+
+        As JSON it is no more than `bytes_max` long, if that is known.
+        """
         version = target.manifest_version
         if version is None or capability is None:
             return ()
@@ -325,7 +335,10 @@ class Register:
             self._note_weight(check)
         else:
             self._checks[key] = check
-        if check.fits_at_a_glance(value):
+        if check.takes_anything or (
+            (len(_encode(value)) if bytes_max is None else bytes_max) <= check.bytes_at_a_glance
+            and check.is_valid(value)
+        ):
             return ()
         root = "payload" if side == "input" else "result"
         problems = () if check.fits(value) else tuple(check.problems(value, root))
@@ -361,8 +374,10 @@ class _Check:
         self._limits = limits
         self._validator: jsonschema_rs.Draft202012Validator | None = None
         self._cost: SchemaCost | None = None
-        self._glance = -1
+        self.takes_anything = declared is None
+        self.bytes_at_a_glance = -1
         """A value of no more JSON than this takes few enough steps to check, whatever it is."""
+        self.is_valid: Callable[[Any], bool] = bool
         self._expensive: str | None = None
         self.noted_weight = 0
         """What it weighed when that was looked at last."""
@@ -370,8 +385,9 @@ class _Check:
             return
         try:
             self._cost = SchemaCost(json_schema(declared), limits)
-            self._glance = self._cost.bytes_at_a_glance
             self._validator = compile_schema(declared, limits)
+            self.bytes_at_a_glance = self._cost.bytes_at_a_glance
+            self.is_valid = self._validator.is_valid
         except ExpensiveSchemaError as error:  # published before schemas were bounded
             self._expensive = f"the schema cannot be checked: {error}; it must be published anew"
 
@@ -380,18 +396,12 @@ class _Check:
         """How much memory it takes, in units of about 100 bytes."""
         return _EMPTY_WEIGHT if self._cost is None else _EMPTY_WEIGHT + self._cost.weight
 
-    def fits_at_a_glance(self, value: Any) -> bool:
-        """Whether a value fits that is small enough to be checked without counting what that takes."""
-        if self._validator is None:
-            return self._expensive is None
-        return len(_encode(value)) <= self._glance and self._validator.is_valid(value)
-
     def fits(self, value: Any) -> bool:
         """Whether a value is known to fit."""
         if self._validator is None or self._cost is None:
             return self._expensive is None
         cheap = self._cost.steps(value, _encode(value)) is not None
-        return cheap and self._validator.is_valid(value)
+        return cheap and self.is_valid(value)
 
     def problems(self, value: Any, root: str) -> Iterator[Problem]:
         """Yield what is wrong with a value that does not fit."""

@@ -35,9 +35,9 @@ from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.repeats import (
     Unloaded,
     digest_of,
-    done_before,
     name_of,
     offered_before,
+    repeated,
     request_digest,
 )
 from nodrop.relay.identity.proved import Proved
@@ -106,7 +106,7 @@ class Offers:
         caller, request = asking.caller, asking.request
         if request.parent_id is not None:
             return False
-        job = _OfferJob(self, caller, request)
+        job = _OfferJob(self, caller, request, asking, receiver)
         team, sender = caller.team, job.sender
         try:
             offer = self._drafted(team, sender, request, job.handoff_id, None, job.proved)
@@ -118,7 +118,6 @@ class Offers:
             job.means(offer)
         except CallerError as error:
             job.may_repeat(error)
-        job.asking, job.receiver = asking, receiver
         self.engine.post(job)
         self.room.reserve(team, sender, job.recipient)
         return True
@@ -204,7 +203,9 @@ class Offers:
 
     def _problems(self, team: str, offer: commands.Offer, payload: Any) -> tuple[Problem, ...]:
         """Return what is wrong with a payload in the eyes of its recipient."""
-        return self.register.problems(team, offer.to, offer.capability, "input", payload)
+        return self.register.problems(
+            team, offer.to, offer.capability, "input", payload, bytes_max=len(offer.body)
+        )
 
     def _taken(
         self, team: str, offer: commands.Offer, payload: Any, problems: tuple[Problem, ...]
@@ -232,8 +233,18 @@ class _OfferJob(Job[Offered]):
         *("key", "loaded", "offer", "proved", "receiver", "recipient", "request", "said", "sender"),
     )
 
-    def __init__(self, offers: Offers, caller: Caller, request: requests.Offer) -> None:
-        """Take an offer that was not read yet; refuse who may not make it."""
+    def __init__(
+        self,
+        offers: Offers,
+        caller: Caller,
+        request: requests.Offer,
+        asking: Asking | None = None,
+        receiver: Receiver | None = None,
+    ) -> None:
+        """Take an offer that was not read yet; refuse who may not make it.
+
+        `receiver` answers `asking`; without one, the answer sets the future.
+        """
         # All of it in one go, without the class above: this is done for every offer.
         self.by = (caller.team, caller.agent)
         self.fetches = 0
@@ -241,6 +252,8 @@ class _OfferJob(Job[Offered]):
         self._offers = offers
         self.caller = caller
         self.request = request
+        self.asking = asking
+        self.receiver = receiver
         self.sender = sender = request.from_ or caller.agent
         if sender != caller.agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
@@ -267,9 +280,6 @@ class _OfferJob(Job[Offered]):
         """What it means."""
         self.error: CallerError | None = None
         """Why it is refused, unless it is a repeat."""
-        self.asking: Asking | None = None
-        self.receiver: Receiver | None = None
-        """Answers `asking`; None: the answer sets the future."""
 
     def means(self, offer: commands.Offer) -> None:
         """Take what was read."""
@@ -301,9 +311,8 @@ class _OfferJob(Job[Offered]):
         """Make a handoff, or recognise the one that the same offer made before."""
         offers, caller, offer, key = self._offers, self.caller, self.offer, self.key
         team, sender, proved = caller.team, self.sender, self.proved
-        command_id = self.request.command_id
-        if command_id is not None and (
-            places := done_before(batch, caller, command_id, leaves=OFFERED, request=self.said)
+        if self.command is not None and (
+            places := repeated(batch, self.command, OFFERED, self.said)
         ):
             return DoneBefore(places=tuple(places))
         if key is not None and (use := batch.key_use(team, sender, key)) is not None:
@@ -328,7 +337,7 @@ class _OfferJob(Job[Offered]):
             offer,
             by=caller,
             around=offers.around(team),
-            command_id=command_id,
+            command_id=self.request.command_id,
             reserved=True,
         )
         if proved is not None:

@@ -22,7 +22,7 @@ from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.operations import kind_of
 from nodrop.protocol.times import Duration
-from nodrop.relay.batch import Batch
+from nodrop.relay.batch import Batch, CommandName
 from nodrop.relay.shows import Caller
 
 _LEAVES: Final[Mapping[type[requests.Command], tuple[type[Event], ...]]] = {
@@ -160,15 +160,26 @@ def done_before(
     if command_id is None:
         return ()
     command = (caller.team, caller.agent, command_id)
+    return repeated(batch, command, leaves, request, about)
+
+
+def repeated(
+    batch: Batch,
+    command: CommandName,
+    leaves: frozenset[str],
+    request: bytes | None,
+    about: str | None = None,
+) -> Sequence[Place]:
+    """Return the same for the name of a command."""
     if places := batch.places(command):
         another = about is not None and all(place.handoff_id != about for place in places)
         differs = any(_differ(place.request, request) for place in places)
         if another or differs or leaves.isdisjoint(place.type for place in places):
-            raise conflict(command_id)
+            raise conflict(command[2])
         return places
     written = batch.written_by(command)
     if written is not None and (written.type not in leaves or _differ(written.request, request)):
-        raise conflict(command_id)
+        raise conflict(command[2])
     if request is not None:
         batch.requests[command] = request
     return ()
