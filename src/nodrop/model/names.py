@@ -1,13 +1,11 @@
 """Names: what an agent may be called, and what keys, capabilities and the like may be."""
 
+import functools
 import re
 from typing import Final
 
 AGENT_ID: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 """As a pattern; it may stand in a path, and in a line that people write."""
-
-NAME: Final = r"(?! )[ -~]+(?<! )"
-"""Printable ASCII, with no blank at either end."""
 
 ANONYMOUS: Final = "anonymous"
 """Whom the log names where an agent that was opened was called without a token."""
@@ -17,7 +15,6 @@ RESERVED: Final = frozenset(
 """Names that no agent gets: the relay's own, and those that a reader takes for a role or for all."""
 
 _AGENT_ID: Final = re.compile(AGENT_ID)
-_NAME: Final = re.compile(NAME)
 
 
 def is_agent_id(value: str) -> bool:
@@ -32,4 +29,10 @@ def folded(agent_id: str) -> str:
 
 def is_name(value: str, *, chars_max: int) -> bool:
     """Whether `value` is printable ASCII, with no blank at either end, and no longer than that."""
-    return len(value) <= chars_max and _NAME.fullmatch(value) is not None
+    return name_pattern(chars_max).fullmatch(value) is not None
+
+
+@functools.cache
+def name_pattern(chars_max: int) -> re.Pattern[str]:
+    """Return the pattern that all of such a name fits."""
+    return re.compile(rf"(?! )[ -~]{{1,{chars_max}}}(?<! )")

@@ -72,14 +72,12 @@ class HandoffCommand(Job[Done | DoneBefore]):
         """Have `decide` return the handoff as it is then, once it and what is `besides` are loaded."""
         self.decide = decide
         self.besides = besides
-        self.command: CommandName | None = None
-        self.digest: bytes | None = None
         self.proved: Proved | None = None
         self.checked: Handoff | None = None
         """The handoff as it was when its result was checked, which found `problems`."""
-        request = self.request
+        caller, request = self.caller, self.request
+        self.command: CommandName | None = None
         if request is not None and request.command_id is not None:
-            caller = self.caller
             self.command = (caller.team, caller.agent, request.command_id)
             self.digest = request_digest(request)
 

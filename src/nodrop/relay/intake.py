@@ -34,7 +34,7 @@ from nodrop.model.handoff import (
     When,
 )
 from nodrop.model.limits import Limits
-from nodrop.model.names import AGENT_ID, NAME, is_agent_id, is_name
+from nodrop.model.names import AGENT_ID, is_agent_id, is_name, name_pattern
 from nodrop.protocol import bodies, canonical, requests, traces
 from nodrop.protocol.bodies import Content, LegText
 from nodrop.protocol.operations import kind_of
@@ -63,7 +63,7 @@ class Intake:
         self.legs_max = limits.legs_max
         usual = _Reader(limits, 0)
         agent, trace = re.compile(AGENT_ID).fullmatch, traces.TRACEPARENT.fullmatch
-        name = re.compile(rf"(?=.{{1,{limits.key_chars_max}}}\Z){NAME}").fullmatch
+        name = name_pattern(limits.key_chars_max).fullmatch
         text = re.compile(rf"(?s).{{0,{limits.text_chars_max}}}").fullmatch
         self._fits = (agent, agent, text, text, text, name, name, name, name, trace)
         """What returns None where a short text is none: one for each that `_short_of` returns."""

@@ -309,14 +309,13 @@ class Register:
             if not self.problems(team, candidate, capability, "input", payload)
         )
 
-    def problems(
+    def problems(  # noqa: PLR0917  # called for every payload and result: names would take longer
         self,
         team: str,
         target: Candidate,
         capability: str | None,
         side: str,
         value: Any,
-        *,
         bytes_max: int | None = None,
     ) -> tuple[Problem, ...]:
         """Return what is wrong with a payload (`input`) or result (`output`); nothing if it fits.

@@ -393,14 +393,14 @@ def _that_matter(changed: Iterable[_Change]) -> list[_Change]:
     found: list[_Change] = []
     for change in changed:
         before, after = change
+        if after.outcome is None and after.member_of is None:
+            continue  # it goes on, and nothing waits for it
         if after.outcome is not None and (before is None or before.outcome is None):
             matters = after.state is not _COMPLETED or after.legs or after.member_of is not None
         elif after.member_of is not None:
             matters = before is None and (after.redrive_of or after.legs_done)
-        elif after.decision is _REDRIVEN:
-            matters = before is None or before.decision is None
         else:
-            continue
+            matters = after.decision is _REDRIVEN and (before is None or before.decision is None)
         if matters:
             found.append(change)
     return found

@@ -112,7 +112,9 @@ class Offers:
             offer = self._drafted(team, sender, request, job.handoff_id, None, job.proved)
             if len(offer.body) > LARGE_BYTES:
                 return False
-            problems = self._problems(team, offer, request.payload)
+            problems = self.register.problems(
+                team, offer.to, offer.capability, "input", request.payload, len(offer.body)
+            )
             if problems or offer.routed:
                 offer = self._taken(team, offer, request.payload, problems)
             job.means(offer)
@@ -141,7 +143,10 @@ class Offers:
     ) -> commands.Offer:
         """Return the command that an offer means; refuse what is wrong with it."""
         offer = self._drafted(team, sender, request, handoff_id, parent, proved)
-        look = partial(self._problems, team, offer, request.payload)
+        look = partial(
+            self.register.problems,
+            *(team, offer.to, offer.capability, "input", request.payload, len(offer.body)),
+        )
         if len(offer.body) > LARGE_BYTES:
             with self.reserved(team, offer):
                 try:
@@ -199,12 +204,6 @@ class Offers:
             traceparent=request.traceparent or (traces.traceparent(parent) if parent else None),
             detached=request.detached,
             body=body,
-        )
-
-    def _problems(self, team: str, offer: commands.Offer, payload: Any) -> tuple[Problem, ...]:
-        """Return what is wrong with a payload in the eyes of its recipient."""
-        return self.register.problems(
-            team, offer.to, offer.capability, "input", payload, bytes_max=len(offer.body)
         )
 
     def _taken(

@@ -92,7 +92,7 @@ def _digest_of_few(content: "_Content", name: str | None, *values: Any) -> bytes
 def _written(content: "_Content", name: str | None, values: tuple[Any, ...]) -> bytes:
     odd = map(operator.ne, values, content.defaults)
     said = [content.kind, name, *_chained(compress(zip(content.fields, values), odd))]  # noqa: B905  # of one length
-    if msgspec.Raw in map(type, said):
+    if content.raw:
         said = [_plain(value) if type(value) is msgspec.Raw else value for value in said]
     return canonical.dumps(said)
 
@@ -107,6 +107,8 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     fields: tuple[str, ...]
     defaults: tuple[Any, ...]
     of: Callable[[requests.Command], tuple[Any, ...]]
+    raw: bool
+    """Whether it holds data as it was written."""
     bulky: bool
     """Whether it may hold data, which is long and no key of a cache."""
 
@@ -119,6 +121,7 @@ def _content_of(read_as: type[requests.Command]) -> _Content:
     return _Content(
         kind=kind.__name__,
         fields=names,
+        raw=any(field.type is msgspec.Raw for field in fields),
         bulky=not all(field.type in _SMALL for field in fields),
         defaults=tuple(field.default for field in fields),
         of=operator.attrgetter(*names)

@@ -162,7 +162,7 @@ class Writing:
             command = msgspec.structs.replace(command, body=body)
         kind = command.__class__
         if kind is commands.Complete and by_recipient:  # of others the machine says why not
-            if not _is_checked(job.checked, handoff):
+            if job.checked is not handoff and not _is_held_alike(job.checked, handoff):
                 self._check_result(handoff, job)
             if job.problems:
                 detail = f"{handoff.capability} promises another result"
@@ -520,13 +520,13 @@ def _takes_directly(command: commands.Command, handoff: Handoff, caller: Caller)
     )
 
 
-def _is_checked(checked: Handoff | None, handoff: Handoff) -> bool:
-    """Whether a result was checked by what a handoff is still held to."""
-    return checked is handoff or (
-        checked is not None
-        and checked.recipient == handoff.recipient
-        and checked.manifest_version == handoff.manifest_version
-        and checked.capability == handoff.capability
+def _is_held_alike(before: Handoff | None, now: Handoff) -> bool:
+    """Whether a handoff is held to what it was held to before."""
+    return (
+        before is not None
+        and before.recipient == now.recipient
+        and before.manifest_version == now.manifest_version
+        and before.capability == now.capability
     )
 
 
