@@ -6,7 +6,6 @@ the same batch (`chains`).
 """
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -147,8 +146,10 @@ class Writing:
             if operation == "complete":
                 handoff = self._cached((caller.team, handoff_id))
                 if handoff is not None and caller.agent == handoff.recipient:
-                    with suppress(MissingManifestError):
+                    try:
                         self._check_result(handoff, asking)
+                    except MissingManifestError:
+                        asking.checked = None  # it is checked once the manifest is fetched
         self._engine.post(asking)
 
     def decide(self, batch: Batch, handoff: Handoff, job: HandoffCommand) -> Handoff:
