@@ -186,7 +186,7 @@ class Offers:
             self.register.rules.require_legs(team, agent, legs, only)
         if request.contract_digest is not None:
             self._contracts.check(team, request, target.capability)
-        return commands.Offer(
+        offer = commands.Offer(  # with 16 names this would take three times as long
             sender=sender,
             origin=sender,
             to=target.candidate,
@@ -194,16 +194,23 @@ class Offers:
             routed=target.routed,
             terms=terms,
             contract_digest=request.contract_digest,
-            correlation_id=request.correlation_id
-            or (parent.correlation_id if parent else handoff_id),
-            parent_id=request.parent_id and (parent.id if parent else request.parent_id),
+            correlation_id=request.correlation_id or handoff_id,
+            parent_id=request.parent_id,
             legs=legs,
-            ancestors=above,
             watchers=request.watchers,
             key=request.idempotency_key,
-            traceparent=request.traceparent or (traces.traceparent(parent) if parent else None),
+            traceparent=request.traceparent,
             detached=request.detached,
             body=body,
+        )
+        if parent is None:
+            return offer
+        return msgspec.structs.replace(
+            offer,
+            correlation_id=request.correlation_id or parent.correlation_id,
+            parent_id=request.parent_id and parent.id,
+            ancestors=above,
+            traceparent=request.traceparent or traces.traceparent(parent),
         )
 
     def _taken(
