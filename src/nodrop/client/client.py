@@ -29,20 +29,13 @@ FOLLOW_WAIT_SECONDS: Final = 30.0
 FLUSH_SECONDS_MAX: Final = 5.0
 """How long closing waits for the relay to hear of what is settled; it asks again otherwise."""
 
-_TIMES: Final = ("accept_within", "update_every", "deadline", "timeout")
-_ANY_VALUES: Final = (
-    *("payload", "backoff", "escalation", "then"),
-    *("observations", "parameters", "covariates", "metadata"),
-)
-"""The fields of an offer that hold values of the caller's own."""
-
 _LOG: Final = logging.getLogger("nodrop.client")
 
 
 class Client(Calls):
     """One agent's connection to a relay. `nodrop.connect` makes it."""
 
-    async def hand_off(
+    async def hand_off(  # noqa: PLR0915  # two statements for each of its many fields
         self,
         to: str | None = None,
         *,
@@ -82,40 +75,58 @@ class Client(Calls):
         Raises:
             NodropError: the relay refused it; `code` says why, `next_step` what to do.
         """
-        said: dict[str, Any] = {
-            "to": to,
-            "capability": capability,
-            "trigger": trigger,
-            "title": title,
-            "payload": payload,
-            "priority": priority,
-            "expected_outcome": expected_outcome,
-            "accept_within": accept_within,
-            "update_every": update_every,
-            "deadline": deadline,
-            "timeout": timeout,
-            "attempts_max": attempts_max,
-            "backoff": backoff,
-            "escalation": escalation,
-            "then": then,
-            "watchers": None if watchers is None else listed(watchers, "watchers"),
-            "correlation_id": correlation_id,
-            "parent_id": parent_id,
-            "idempotency_key": idempotency_key,
-            "traceparent": traceparent or current_traceparent(),
-            "observations": observations,
-            "parameters": parameters,
-            "covariates": covariates,
-            "metadata": metadata,
-            "from": from_,
-        }
-        fields = {name: value for name, value in said.items() if value is not None}
-        for name in _TIMES:
-            if name in fields:
-                fields[name] = spelled(fields[name])
-        for name in _ANY_VALUES:
-            if name in fields:
-                fields[name] = plain(fields[name], name)
+        fields: dict[str, Any] = {}
+        if to is not None:
+            fields["to"] = to
+        if capability is not None:
+            fields["capability"] = capability
+        if trigger is not None:
+            fields["trigger"] = trigger
+        if title is not None:
+            fields["title"] = title
+        if payload is not None:
+            fields["payload"] = plain(payload, "payload")
+        if priority is not None:
+            fields["priority"] = priority
+        if expected_outcome is not None:
+            fields["expected_outcome"] = expected_outcome
+        if accept_within is not None:
+            fields["accept_within"] = spelled(accept_within)
+        if update_every is not None:
+            fields["update_every"] = spelled(update_every)
+        if deadline is not None:
+            fields["deadline"] = spelled(deadline)
+        if timeout is not None:
+            fields["timeout"] = spelled(timeout)
+        if attempts_max is not None:
+            fields["attempts_max"] = attempts_max
+        if backoff is not None:
+            fields["backoff"] = plain(backoff, "backoff")
+        if escalation is not None:
+            fields["escalation"] = plain(escalation, "escalation")
+        if then is not None:
+            fields["then"] = plain(then, "then")
+        if watchers is not None:
+            fields["watchers"] = listed(watchers, "watchers")
+        if correlation_id is not None:
+            fields["correlation_id"] = correlation_id
+        if parent_id is not None:
+            fields["parent_id"] = parent_id
+        if idempotency_key is not None:
+            fields["idempotency_key"] = idempotency_key
+        traceparent = traceparent or current_traceparent()
+        if traceparent is not None:
+            fields["traceparent"] = traceparent
+        if observations is not None:
+            fields["observations"] = plain(observations, "observations")
+        if parameters is not None:
+            fields["parameters"] = plain(parameters, "parameters")
+        if covariates is not None:
+            fields["covariates"] = plain(covariates, "covariates")
+        if metadata is not None:
+            fields["metadata"] = plain(metadata, "metadata")
+        if from_ is not None:
+            fields["from"] = from_
         if contract is not None:
             require("contract", contract, Contract, "what `contract` returned")
             fields = {**contract.terms, **fields}

@@ -4,6 +4,7 @@ How durations and times are spelled on the wire is `protocol.times`; `timedelta`
 spellings that only Python has.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ Duration = str | int | float | timedelta
 Due = Duration | datetime
 """A point in time, or how far from now it is."""
 
+_parsed: Final = functools.lru_cache(maxsize=256, typed=True)(parse_duration)
+"""A program spells few durations, and each of them often."""
 PIECE_SECONDS_MAX: Final = 20.0
 """One request waits at most this; a longer wait is asked for again. Below the relay's own bound,
 and short enough that a dead connection is noticed."""
@@ -44,7 +47,7 @@ def seconds(duration: Duration) -> float:
         duration = spelled(duration)
         if not isinstance(duration, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody has types checked
             raise ValueError(f"a {type(duration).__name__} is no duration")  # noqa: TRY004  # as for any other
-    return parse_duration(duration) / SECOND
+    return _parsed(duration) / SECOND
 
 
 def asked_seconds(duration: Duration, path: str) -> float:

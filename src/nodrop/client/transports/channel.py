@@ -42,6 +42,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 _DECODER: Final = msgspec.json.Decoder(Message | list[Message])
+_TEXT: Final = aiohttp.WSMsgType.TEXT
 
 
 class LostError(ConnectionError):
@@ -62,7 +63,8 @@ class Channel:
         self._outgoing: list[bytes] = []
         self._credit: int | None = None
         """Granted since frames were last sent."""
-        self._something = asyncio.Event()
+        self._idle: asyncio.Future[None] | None = None
+        """Done as soon as there is something to send; None: there is, or will be looked for."""
         self._writer = asyncio.create_task(self._write())
 
     @classmethod
@@ -91,7 +93,7 @@ class Channel:
             raise refusal(error.status, f"{url} answered {error.status}") from error
         try:
             frame = msgspec.json.encode({"id": HELLO_ID, "op": "hello", **hello})
-            await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
+            await socket.send_frame(frame, _TEXT)
             return cls(socket, _welcome(await socket.receive()))
         except BaseException:
             await _hang_up(socket)
@@ -99,28 +101,37 @@ class Channel:
 
     def send(self, frame: bytes) -> None:
         """Send a frame at the end of this turn of the loop. If the connection is lost, so is it."""
-        if not self._outgoing:
-            self._something.set()
         self._outgoing.append(frame)
+        if self._idle is not None:
+            self._wake()
 
     def grant(self, n: int) -> None:
         """Grant credit for `n` more deliveries at the end of this turn of the loop, in one frame."""
-        if self._credit is None:
-            self._something.set()
-            self._credit = 0
-        self._credit += n
+        self._credit = n if self._credit is None else self._credit + n
+        if self._idle is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have the writer run once this turn of the loop is over."""
+        idle, self._idle = self._idle, None
+        if idle is not None and not idle.done():
+            idle.set_result(None)
 
     async def read(self, take: Callable[[Message], None]) -> int | None:
         """Hand every message to `take` until the connection ends; return its close code."""
+        receive = self._socket.receive
         while True:
-            received = await self._socket.receive()
+            received = await receive()
             try:
                 messages = _messages(received)
             except LostError:
                 return self._socket.close_code
             self.heard = True
-            for message in messages:
-                take(message)
+            if type(messages) is Message:
+                take(messages)
+            else:
+                for message in messages:
+                    take(message)
 
     async def close(self) -> None:
         """End the connection."""
@@ -129,16 +140,18 @@ class Channel:
         await _hang_up(self._socket)
 
     async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            await self._something.wait()
-            self._something.clear()
+            if not self._outgoing and self._credit is None:
+                self._idle = loop.create_future()
+                await self._idle
             frames, self._outgoing = self._outgoing, []
             if self._credit is not None:
                 frames.append(b'{"op":"credit","n":%d}' % self._credit)
                 self._credit = None
             try:
                 for batch in _batches(frames):
-                    await self._socket.send_frame(batch, aiohttp.WSMsgType.TEXT)
+                    await self._socket.send_frame(batch, _TEXT)
             except (OSError, aiohttp.ClientError):
                 return  # the reader notices, and what was not answered is sent again
 
@@ -167,6 +180,8 @@ async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 def _batches(frames: list[bytes]) -> list[bytes]:
     """Return the frames gathered into arrays, none larger than it has to be."""
+    if len(frames) == 1 or sum(map(len, frames)) + len(frames) <= BATCH_BYTES_MAX:
+        return [_array(frames)]
     batches: list[bytes] = []
     gathered: list[bytes] = []
     size = 0
@@ -186,17 +201,18 @@ def _array(frames: list[bytes]) -> bytes:
 
 def _welcome(received: aiohttp.WSMessage) -> dict[str, Any]:
     """Return the answer to hello."""
-    answer = _messages(received)[0]
+    answer = _messages(received)
+    if isinstance(answer, list):
+        answer = answer[0]
     if answer.error is not None:
         raise from_json(answer.error)
     return msgspec.json.decode(answer.ok, type=dict[str, Any])
 
 
-def _messages(received: aiohttp.WSMessage) -> list[Message]:
-    if received.type is not aiohttp.WSMsgType.TEXT:
+def _messages(received: aiohttp.WSMessage) -> Message | list[Message]:
+    if received.type is not _TEXT:
         raise LostError(f"the connection ended: {received.type.name}")
     try:
-        decoded: Message | list[Message] = _DECODER.decode(received.data)
+        return _DECODER.decode(received.data)
     except msgspec.DecodeError as error:
         raise LostError("the other end does not speak the protocol") from error
-    return decoded if isinstance(decoded, list) else [decoded]

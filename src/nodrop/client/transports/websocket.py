@@ -72,13 +72,15 @@ _OFFERED: Final = msgspec.json.Decoder(_Offered)
 class _Call:
     """A frame, kept until it is answered."""
 
-    __slots__ = ("answer", "frame", "lost", "waits")
+    __slots__ = ("answer", "followed", "frame", "lost", "waits")
 
     def __init__(self, frame: bytes, answer: _Answer, waits: bool) -> None:  # noqa: FBT001  # private, and called often
         self.frame = frame
         self.answer = answer
         self.waits = waits
         """Whether no answer is expected before something happens."""
+        self.followed: Followed | None = None
+        """The outcome, which the relay will push if its answer says so."""
         self.lost = 0
         """How many connections ended after it was sent and before it was answered."""
 
@@ -187,11 +189,9 @@ class WebSocketTransport:
         message = {"id": call_id, "op": operation, **fields, **besides}
         frame = encode_strict(message)
         try:
-            return await self._send(call_id, frame, bool(fields.get("wait")))
+            return await self._send(call_id, frame, bool(fields.get("wait"))).answer
         except UnavailableError as error:
             return await self._again(error, operation, fields, call_id, frame)
-        finally:
-            self._calls.pop(call_id, None)  # of a caller that was cancelled
 
     async def call_followed(
         self,
@@ -202,23 +202,18 @@ class WebSocketTransport:
         name: str | None = None,
     ) -> Stored:
         """Make an offer and have its outcome pushed; see `transport.Pushing`."""
-        assert (operation, handoff, name) == ("offer", None, None), "only offers are followed"
+        assert handoff is name is None, "only offers are followed"
         if self._running is None or self._ended is not None:
             await self.open()
         call_id = next(self._ids)
         frame = encode_strict({"id": call_id, "op": operation, **fields, "follow": True})
-        followed = self._followed[call_id] = Followed()
+        followed = Followed()
         try:
-            try:
-                answer = await self._send(call_id, frame)
-            except UnavailableError as error:
-                answer = await self._again(error, operation, fields, call_id, frame)
-        except BaseException:
-            self._calls.pop(call_id, None)
-            self._followed.pop(call_id, None)
-            raise
-        if not answer.follows:
-            self._followed.pop(call_id, None)
+            call = self._send(call_id, frame)
+            call.followed = followed
+            answer = await call.answer
+        except UnavailableError as error:
+            answer = await self._again(error, operation, fields, call_id, frame, followed=followed)
         return Stored(
             brief=_OFFERED.decode(answer.ok).handoff,
             answer=answer.ok.copy(),  # the frame that it came in may hold many others
@@ -291,28 +286,30 @@ class WebSocketTransport:
         fields: Mapping[str, Any],
         call_id: int,
         frame: bytes,
+        *,
+        followed: Followed | None = None,
     ) -> Message:
         """Send a frame again that the relay could not take; raise `error` where that is not safe."""
         if isinstance(error, UnansweredError) or not retrying.is_repeatable(operation, fields):
             raise error
         waits = bool(fields.get("wait"))
-        return await self._policy.until_taken(lambda: self._ask(call_id, frame, waits=waits))
 
-    async def _ask(self, call_id: int, frame: bytes, *, waits: bool = False) -> Message:
-        try:
-            return await self._send(call_id, frame, waits)
-        finally:
-            self._calls.pop(call_id, None)
+        async def ask() -> Message:
+            call = self._send(call_id, frame, waits)
+            call.followed = followed
+            return await call.answer
 
-    def _send(self, call_id: int, frame: bytes, waits: bool = False) -> _Answer:  # noqa: FBT001, FBT002  # private, and called often
+        return await self._policy.until_taken(ask)
+
+    def _send(self, call_id: int, frame: bytes, waits: bool = False) -> _Call:  # noqa: FBT001, FBT002  # private, and called often
         """Send a frame, over the next connection too until it is answered."""
         if self._ended is not None:
             raise self._ended
         answer: _Answer = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = _Call(frame, answer, waits)
+        call = self._calls[call_id] = _Call(frame, answer, waits)
         if self._channel is not None:
             self._channel.send(frame)
-        return answer
+        return call
 
     # --- quiet commands -------------------------------------------------------------------------
 
@@ -320,15 +317,12 @@ class WebSocketTransport:
         """Ask whether the quiet commands so far are durable."""
         self._flushing = True
         call_id = next(self._ids)
-        answer = self._send(call_id, b'{"id":%d,"op":"flush"}' % call_id)
-        answer.add_done_callback(partial(self._flushed, call_id, tuple(self._told)))
+        answer = self._send(call_id, b'{"id":%d,"op":"flush"}' % call_id).answer
+        answer.add_done_callback(partial(self._flushed, tuple(self._told)))
         return answer
 
-    def _flushed(
-        self, flush_id: int, covered: Sequence[int], answer: asyncio.Future[Message]
-    ) -> None:
+    def _flushed(self, covered: Sequence[int], answer: asyncio.Future[Message]) -> None:
         self._flushing = False
-        self._calls.pop(flush_id, None)
         if answer.cancelled():
             return
         error = answer.exception()
@@ -351,7 +345,7 @@ class WebSocketTransport:
         """Say a quiet command again, and wait for the answer."""
         loud = frame.removesuffix(_QUIET) + b"}"
         try:
-            await self._policy.until_taken(lambda: self._ask(call_id, loud))
+            await self._policy.until_taken(lambda: self._send(call_id, loud).answer)
         except NodropError as error:
             _LOG.warning("the relay refused a quiet command: %s", error.detail)
 
@@ -433,9 +427,10 @@ class WebSocketTransport:
         self._channel = channel
         for frame in self._told.values():  # before a flush that shall cover them
             channel.send(frame)
+        # What was refused meanwhile, or whose caller was cancelled, needs no answer any more.
+        self._calls = {n: call for n, call in self._calls.items() if not call.answer.done()}
         for call in self._calls.values():
-            if not call.answer.done():
-                channel.send(call.frame)
+            channel.send(call.frame)
         if self._told and not self._flushing:
             self._begin_flush()  # which bounds how often they are sent
         if self._stream is not None:
@@ -450,9 +445,12 @@ class WebSocketTransport:
             self._take_push(message)
             return
         if message.outcome is not None:
-            brief, handoff = _BRIEF.decode(message.handoff), message.handoff.copy()
-            ended = Ended(brief=brief, handoff=handoff, outcome=message.outcome)
-            self._end_following(call_id, ended)
+            followed = self._followed.pop(call_id, None)
+            if followed is None and (call := self._calls.get(call_id)) is not None:
+                followed = call.followed  # it ended before its offer was answered
+            if followed is not None:
+                brief, handoff = _BRIEF.decode(message.handoff), message.handoff.copy()
+                followed.end(Ended(brief=brief, handoff=handoff, outcome=message.outcome))
             return
         call = self._calls.pop(call_id, None)
         if call is None:
@@ -461,6 +459,8 @@ class WebSocketTransport:
         elif message.error is not None:
             call.refuse(from_json(message.error))
         elif not call.answer.done():
+            if message.follows and call.followed is not None and not call.followed.done:
+                self._followed[call_id] = call.followed
             call.answer.set_result(message)
 
     def _take_push(self, message: Message) -> None:
@@ -479,23 +479,16 @@ class WebSocketTransport:
         frame = self._told.pop(call_id, None)
         if frame is not None:
             self._refused_quietly(frame, call_id, from_json(error))
-        elif call_id in self._followed:
-            self._end_following(call_id, None)  # and it has to be asked for
+        elif (followed := self._followed.pop(call_id, None)) is not None:
+            followed.end(None)  # and it has to be asked for
         else:  # about a frame without an id, or the caller is gone
             _LOG.warning("the relay refused something: %s", error)
 
-    def _end_following(self, call_id: int, ended: Ended | None) -> None:
-        followed = self._followed.pop(call_id, None)
-        if followed is not None:
-            followed.end(ended)
-
     def _follow_no_more(self) -> None:
-        """Have outcomes asked for that a lost connection would have brought.
-
-        An offer that was not answered is made again, and followed over the next connection.
-        """
-        for call_id in [call_id for call_id in self._followed if call_id not in self._calls]:
-            self._end_following(call_id, None)
+        """Have outcomes asked for that a lost connection would have brought."""
+        over, self._followed = self._followed, {}
+        for followed in over.values():
+            followed.end(None)
 
     def _count_lost(self) -> int:
         """Refuse the calls that were sent too often; return how often one of the others was."""
