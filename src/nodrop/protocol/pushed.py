@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from nodrop.protocol.views import OfferedView
+
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a handoff ended."""
@@ -31,7 +33,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An outcome as it was pushed."""
 
-    brief: Brief
+    brief: Brief | OfferedView
     handoff: Any
     """The handoff that ended: JSON, or what is written as such."""
     outcome: Outcome
@@ -80,7 +82,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to an offer that is followed."""
 
-    brief: Brief
+    brief: Brief | OfferedView
     answer: Any
     """As a whole: JSON, or what is written as such."""
     followed: Followed | None

@@ -8,6 +8,7 @@ asked for as a WebSocket connection does: without a task, answered by the commit
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
@@ -22,14 +23,12 @@ from nodrop.model.errors import (
     QueueFullError,
     TooLargeError,
 )
-from nodrop.protocol.decoding import encode_strict
-from nodrop.protocol.pushed import Brief, Ended, Followed, Outcome, Stored
+from nodrop.protocol.decoding import encode_strict, is_plainly_sound
+from nodrop.protocol.pushed import Ended, Followed, Outcome, Stored
 from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES
 from nodrop.protocol.views import (
     EndedAnswer,
-    OfferedAnswer,
-    OfferedView,
     PushView,
     View,
     WaitingView,
@@ -40,10 +39,14 @@ log = logging.getLogger(__name__)
 
 _ENCODER: Final = msgspec.json.Encoder()
 
-_AT_ONCE: Final = frozenset(
-    {"offer", "ack", "update", "complete", "fail", "settle", "checkpoint", "note"}
-)
-"""Commands that the relay carries out without a task."""
+_OFFER: Final = "offer"
+_READERS: Final = {
+    name: msgspec.json.Decoder(ROUTES[name].kind, float_hook=float).decode
+    for name in (_OFFER, "ack", "update", "complete", "fail", "settle", "checkpoint", "note")
+}
+"""What reads the commands that the relay carries out without a task."""
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+"""It may not fit into 64 bits."""
 FOLLOWED_MAX: Final = 4_096
 """Offers of one connection whose outcomes are pushed; those of more have to be asked for."""
 
@@ -58,12 +61,12 @@ class _Call(Asking):
         transport: "InProcessTransport",
         operation: str,
         request: Request,
+        reference: str | None,
         *,
-        reference: str | None = None,
         quiet: bool = False,
     ) -> None:
         super().__init__(transport.caller, operation, request, reference, quiet=quiet)
-        self.answer: asyncio.Future[View] = transport.create_future()
+        self.answer: asyncio.Future[Any] = transport.create_future()
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
@@ -82,17 +85,20 @@ class _Offer(_Call):
     __slots__ = ("_transport", "followed")
 
     def __init__(self, transport: "InProcessTransport", operation: str, request: Request) -> None:
-        super().__init__(transport, operation, request)
+        super().__init__(transport, operation, request, None)
         self._transport = transport
         self.followed: Followed | None = None
         """The outcome, once the offer is stored; None: it has to be asked for."""
 
     def tell(self, reply: Reply) -> None:
         """Take the answer, or the outcome."""
-        if type(reply.answer) is EndedAnswer:
-            self.end(_ended(reply.answer))
-        else:
-            super().tell(reply)
+        answer: Any = reply.answer
+        if type(answer) is EndedAnswer:
+            self.end(_ended(answer))
+        elif not self.answer.done():
+            self._transport.follow(self, answer.handoff.id)
+            stored = Stored(brief=answer.handoff, answer=answer, followed=self.followed)
+            self.answer.set_result(stored)
 
     def refuse(self, error: NodropError) -> None:
         """Take the reason why there is no answer; or have the outcome asked for."""
@@ -116,7 +122,7 @@ class _Quiet(Asking):
     def __init__(
         self, transport: "InProcessTransport", operation: str, request: Request, handoff: str
     ) -> None:
-        super().__init__(transport.caller, operation, request, reference=handoff, quiet=True)
+        super().__init__(transport.caller, operation, request, handoff, quiet=True)
         self._transport = transport
         self._done: asyncio.Future[None] | None = None
 
@@ -186,15 +192,16 @@ class InProcessTransport:
         """
         return _plain(await self._asked(operation, fields, handoff, name))
 
-    async def carry_out(
-        self, operation: str, fields: Mapping[str, Any], *, handoff: str | None = None
-    ) -> View:
+    def carry_out(self, operation: str, fields: Mapping[str, Any], handoff: str) -> Awaitable[View]:
         """Have a command carried out whose answer is not read.
 
         Raises:
             NodropError: the relay refused.
         """
-        return await self._asked(operation, fields, handoff, None, quiet=True)
+        request, _ = self._read(operation, fields, handoff, None)
+        call = _Call(self, operation, request, handoff, quiet=True)
+        self._relay.ask(call)
+        return call.answer
 
     async def _asked(
         self,
@@ -202,14 +209,11 @@ class InProcessTransport:
         fields: Mapping[str, Any],
         handoff: str | None,
         name: str | None,
-        *,
-        quiet: bool = False,
     ) -> View:
         """Return the answer as the relay gives it."""
         request, name = self._read(operation, fields, handoff, name)
-        if operation in _AT_ONCE:
-            call = _Call(self, operation, request, reference=handoff, quiet=quiet)
-            return await self._answered(call)
+        if operation in _READERS:
+            return await self._answered(_Call(self, operation, request, handoff))
         call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)
         return reply.answer
@@ -229,13 +233,14 @@ class InProcessTransport:
         """
         request, _ = self._read(operation, fields, handoff, name)
         offer = _Offer(self, operation, request)
-        answer = await self._answered(offer)
-        assert isinstance(answer, OfferedAnswer), "only brief offers are followed"
+        return await self._answered(offer)
+
+    def follow(self, offer: _Offer, handoff_id: str) -> None:
+        """Have the outcome of an offer pushed, unless those of too many are."""
         if len(self.followed) < FOLLOWED_MAX and not self._closed:
             offer.followed = Followed()
             self.followed.add(offer)
-            self._relay.follow(offer, answer.handoff.id)
-        return Stored(brief=_brief(answer.handoff), answer=answer, followed=offer.followed)
+            self._relay.follow(offer, handoff_id)
 
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a command carried out that nobody waits for."""
@@ -259,20 +264,28 @@ class InProcessTransport:
         """Return the request that `fields` are, and the name that it is about."""
         if self._closed:
             raise _closed()
-        route = ROUTES.get(operation)
-        if route is None:
-            raise NotFoundError(f"no operation is called {operation!r}")
         limits = self._relay.limits
         data = encode_strict(fields)
         if len(data) > limits.frame_bytes_max:
             raise TooLargeError(f"the request is larger than {limits.frame_bytes_max} bytes")
+        read = _READERS.get(operation)
+        if read is not None and (_is_flat(data) or is_plainly_sound(data, limits)):
+            try:
+                request = read(data)
+                if (handoff or operation == _OFFER) and getattr(request, "signature", None) is None:
+                    return request, None
+            except msgspec.DecodeError:
+                pass  # what is wrong is told below
+        route = ROUTES.get(operation)
+        if route is None:
+            raise NotFoundError(f"no operation is called {operation!r}")
         request = route.from_fields(data, name=name, limits=limits)
         if route.named:
             name = name or route.name_in(request)
         route.check_address(reference=handoff, name=name)
         return request, name if route.named else None
 
-    async def _answered(self, asking: _Call) -> View:
+    async def _answered(self, asking: _Call) -> Any:
         self._relay.ask(asking)
         try:
             return await asking.answer
@@ -339,8 +352,8 @@ class InProcessDeliveries:
     def __init__(self, *, waiting_max: int) -> None:
         self._waiting_max = waiting_max
         self._unread: deque[dict[str, Any]] = deque()
-        self._something = asyncio.Event()
-        """Set when there is something to read, or nothing will come any more."""
+        self._reader: asyncio.Future[None] | None = None
+        """Waits for something to read."""
         self._error: NodropError | None = None
         """Why it ended, if it was not closed."""
         self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
@@ -365,16 +378,16 @@ class InProcessDeliveries:
             self._end(QueueFullError("deliveries are not read as fast as credit is granted"))
             return
         self._unread.extend(map(_plain, deliveries))
-        self._something.set()
+        self._wake()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         """Yield deliveries until closed."""
         while self._subscription is not None or self._unread:
             while self._unread:
                 yield self._unread.popleft()
-            self._something.clear()
             if self._subscription is not None:
-                await self._something.wait()
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
         if self._error is not None:
             raise self._error
 
@@ -403,11 +416,17 @@ class InProcessDeliveries:
         """Stop taking. What was delivered stays leased to the process."""
         self._end(None)
 
+    def _wake(self) -> None:
+        """Have the reader look for what there is."""
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
     def _end(self, error: NodropError | None) -> None:
         if self._subscription is not None:
             self._subscription.close()
             self._subscription, self._error = None, error
-            self._something.set()
+            self._wake()
             self._offers.put_nowait(None)
 
 
@@ -421,15 +440,9 @@ def _plain(view: View) -> dict[str, Any]:
     return msgspec.json.decode(_ENCODER.encode(view))
 
 
-def _brief(handoff: OfferedView) -> Brief:
-    """Return what the SDK needs at once of a handoff."""
-    return Brief(
-        id=handoff.id,
-        state=handoff.state,
-        origin=handoff.origin,
-        next_leg=handoff.next_leg,
-        settled_at=handoff.settled_at,
-    )
+def _is_flat(data: bytes) -> bool:
+    """Whether `data`, an object that msgspec has written, holds nothing that it would let pass."""
+    return data.count(b"{") == 1 and b"[" not in data and _LONG_NUMBER.search(data) is None
 
 
 def _ended(answer: EndedAnswer) -> Ended:
@@ -444,4 +457,4 @@ def _ended(answer: EndedAnswer) -> Ended:
         result=None if said.result is msgspec.UNSET else msgspec.json.decode(said.result),
         verified=said.verified,
     )
-    return Ended(brief=_brief(answer.handoff), handoff=answer.handoff, outcome=outcome)
+    return Ended(brief=answer.handoff, handoff=answer.handoff, outcome=outcome)

@@ -104,7 +104,7 @@ class Calls:
         """Ask for a command that has its id, and whose answer nobody reads."""
         if self._pushing is None or self.signer is not None:
             return self.call(operation, fields, handoff=handoff)
-        return self._pushing.carry_out(operation, fields, handoff=handoff)
+        return self._pushing.carry_out(operation, fields, handoff)
 
     async def _offer(self, fields: Mapping[str, Any]) -> dict[str, Any] | Stored:
         """Make an offer; return the handoff, or the answer whose outcome will be pushed.

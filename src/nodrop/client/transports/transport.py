@@ -1,6 +1,6 @@
 """PORT: how the SDK reaches a relay. Only the address decides which implementation it is."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from nodrop.protocol.pushed import Stored
@@ -88,10 +88,13 @@ class Pushing(Protocol):
         """Make an offer, as `Transport.call` does, and have its outcome pushed."""
         ...
 
-    async def carry_out(
-        self, operation: str, fields: Mapping[str, Any], *, handoff: str | None = None
-    ) -> object:
-        """Have a command carried out, as `Transport.call` does, whose answer is not read."""
+    def carry_out(
+        self, operation: str, fields: Mapping[str, Any], handoff: str
+    ) -> Awaitable[object]:
+        """Have a command carried out whose answer is not read: sent at once, and awaited later.
+
+        Unlike with `Transport.call`, what the relay cannot do now is repeated by who asks.
+        """
         ...
 
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:

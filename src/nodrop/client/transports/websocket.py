@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +46,6 @@ CONNECT_SECONDS_MAX: Final = 10.0
 TOLD_MAX: Final = 64
 """Quiet commands that are kept before the relay is asked whether they are durable."""
 _ANY: Final = msgspec.json.Decoder(dict[str, Any])
-_BRIEF: Final = msgspec.json.Decoder(Brief)
 _QUIET: Final = b',"quiet":true}'
 _SIGN_OF_LIFE: Final = b'{"op":"flush"}'
 """A frame that asks for nothing, and costs the relay no transaction."""
@@ -66,6 +65,7 @@ class _Offered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     handoff: Brief
 
 
+_BRIEF: Final = msgspec.json.Decoder(Brief)
 _OFFERED: Final = msgspec.json.Decoder(_Offered)
 
 
@@ -173,11 +173,16 @@ class WebSocketTransport:
             about["name"] = name
         return _ANY.decode((await self._asked(operation, fields, about)).ok)
 
-    async def carry_out(
-        self, operation: str, fields: Mapping[str, Any], *, handoff: str | None = None
-    ) -> Message:
+    def carry_out(
+        self, operation: str, fields: Mapping[str, Any], handoff: str
+    ) -> Awaitable[Message]:
         """Have a command carried out whose answer is not read; see `transport.Pushing`."""
-        return await self._asked(operation, fields, {"handoff_id": handoff, "bare": True})
+        about = {"handoff_id": handoff, "bare": True}
+        if self._running is None:
+            return self._asked(operation, fields, about)
+        call_id = next(self._ids)
+        message = {"id": call_id, "op": operation, **fields, **about}
+        return self._send(call_id, encode_strict(message)).answer
 
     async def _asked(
         self, operation: str, fields: Mapping[str, Any], besides: Mapping[str, Any]
@@ -307,8 +312,9 @@ class WebSocketTransport:
             raise self._ended
         answer: _Answer = asyncio.get_running_loop().create_future()
         call = self._calls[call_id] = _Call(frame, answer, waits)
-        if self._channel is not None:
-            self._channel.send(frame)
+        channel = self._channel
+        if channel is not None:
+            channel.send(frame)
         return call
 
     # --- quiet commands -------------------------------------------------------------------------
@@ -440,10 +446,7 @@ class WebSocketTransport:
 
     def _take(self, message: Message) -> None:
         """Hand a message to whoever waits for it."""
-        call_id = message.id
-        if call_id is None:
-            self._take_push(message)
-            return
+        call_id = message.id or 0  # a push has none, and those of calls begin with 1
         if message.outcome is not None:
             followed = self._followed.pop(call_id, None)
             if followed is None and (call := self._calls.get(call_id)) is not None:
@@ -451,28 +454,21 @@ class WebSocketTransport:
             if followed is not None:
                 brief, handoff = _BRIEF.decode(message.handoff), message.handoff.copy()
                 followed.end(Ended(brief=brief, handoff=handoff, outcome=message.outcome))
-            return
-        call = self._calls.pop(call_id, None)
-        if call is None:
+        elif (call := self._calls.pop(call_id, None)) is not None:
+            answer = call.answer
             if message.error is not None:
-                self._take_refusal(call_id, message.error)
+                call.refuse(from_json(message.error))
+            elif not answer.done():
+                if message.follows and call.followed is not None and not call.followed.done:
+                    self._followed[call_id] = call.followed
+                answer.set_result(message)
         elif message.error is not None:
-            call.refuse(from_json(message.error))
-        elif not call.answer.done():
-            if message.follows and call.followed is not None and not call.followed.done:
-                self._followed[call_id] = call.followed
-            call.answer.set_result(message)
-
-    def _take_push(self, message: Message) -> None:
-        """Take what the relay says by itself."""
-        if message.error is not None:  # of a frame without an id
-            self._take_refusal(0, message.error)
-        elif self._stream is None:
-            return
-        elif message.delivery is not None:
-            self._stream.push(message.delivery)
-        elif message.offered is not None:
-            self._stream.push_waiting(message.offered)
+            self._take_refusal(call_id, message.error)
+        elif self._stream is not None:
+            if message.delivery is not None:
+                self._stream.push(message.delivery)
+            elif message.offered is not None:
+                self._stream.push_waiting(message.offered)
 
     def _take_refusal(self, call_id: int, error: dict[str, Any]) -> None:
         """Take a refusal of what nobody waits for."""
@@ -546,7 +542,8 @@ class _Pushed:
         self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._listens = False
         """Whether anybody reads what waits."""
-        self._something = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
+        """Waits for something to read."""
         self._closed = False
         self._refusal: NodropError | None = None
         self.breaks = 0
@@ -559,8 +556,8 @@ class _Pushed:
             if self._refusal is not None:
                 raise self._refusal
             if not self._closed:
-                self._something.clear()
-                await self._something.wait()
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
 
     async def waiting(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what waits for the agent without credit, until closed."""
@@ -599,17 +596,24 @@ class _Pushed:
         """Take what the relay pushed."""
         self._unspent -= 1
         self._waiting.append(delivery)
-        self._something.set()
+        if self._reader is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have the reader look for what there is."""
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
 
     def end(self, refusal: NodropError) -> None:
         """Tell the reader that nothing will come any more."""
         self._refusal = refusal
-        self._something.set()
+        self._wake()
         self._offers.put_nowait(None)
 
     async def close(self) -> None:
         """Stop taking. Credit cannot be withdrawn, so the next connection begins without any."""
         self._closed = True
-        self._something.set()
+        self._wake()
         self._offers.put_nowait(None)
         await self._transport.hello_again()

@@ -89,7 +89,11 @@ class Handler:
             raise TypeError(f"{self._name()}: {error}") from error
         self._lone = self.parameters[0] if len(self.parameters) == 1 and not self._others else None
         self._required = [parameter.name for parameter in self.parameters if parameter.required]
+        self._names = frozenset(self._required)
+        """Of those that are required."""
         self._defaults = {parameter.name: parameter.default for parameter in self.parameters}
+        self._taken = [(p.name, p.hint.exact, p.convert) for p in self.parameters]
+        """What each parameter is called, which type it takes as it is, and what makes it of others."""
 
     def input_schema(self) -> dict[str, Any] | None:
         """Return what payloads must look like; None: like anything."""
@@ -159,7 +163,7 @@ class Handler:
         self._task = name
 
     def _arguments(self, payload: Any) -> dict[str, Any]:
-        if not self.parameters and self._others is None:
+        if not self._taken and self._others is None:
             return {}
         named = cast("dict[str, Any]", payload) if isinstance(payload, dict) else None
         if named is None and payload is None and not self._required:
@@ -169,17 +173,14 @@ class Handler:
             return {lone.name: lone.convert(payload)}
         if named is None:
             raise _misfit("the payload is not an object")
-        for name in self._required:
-            if name not in named:
-                missing = [name for name in self._required if name not in named]
-                raise _misfit(f"the payload lacks {', '.join(missing)}")
+        if not named.keys() >= self._names:
+            missing = [name for name in self._required if name not in named]
+            raise _misfit(f"the payload lacks {', '.join(missing)}")
         arguments: dict[str, Any] = {}
-        for parameter in self.parameters:
-            name = parameter.name
+        for name, exact, convert in self._taken:
             if name in named:
                 value = named[name]
-                exact = type(value) is parameter.hint.exact
-                arguments[name] = value if exact else parameter.convert(value)
+                arguments[name] = value if type(value) is exact else convert(value)
         if self._others is not None:
             others = {name: named[name] for name in named if name not in arguments}
             others.pop(self._task or "", None)

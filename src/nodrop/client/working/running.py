@@ -315,6 +315,7 @@ class Running:
             raise error
         what = f"{operation} of {self.task.ref}"
         _LOG.warning("%s will be repeated: %s", what, error)
+        await self._policy.sleep(error.retry_after_seconds or 0.0)
         await self._policy.endlessly(
             lambda: self._client.call(operation, said, handoff=self.key[0]), what=what
         )
