@@ -159,10 +159,8 @@ class Handoff(HandoffShown):
         if followed is None:
             return None
         self._calls.require_its_loop()
-        if not followed.done:
-            await followed.wait(left.seconds)
-            if not followed.done:
-                return None
+        if not await followed.wait(left.seconds):
+            return None
         ended = followed.ended
         if ended is None or ended.outcome.state != _COMPLETED:
             self._followed = None
@@ -172,7 +170,8 @@ class Handoff(HandoffShown):
             return None
         if not self._told_settled:
             self._id, self._ended = brief.id, ended
-            if brief.settled_at is None and self._calls.agent in {None, brief.origin}:
+            agent = self._calls.agent
+            if brief.settled_at is None and (agent is None or agent == brief.origin):
                 self._told_settled = self._calls.tell("settle", brief.id)
         return ended.outcome
 

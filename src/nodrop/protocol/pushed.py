@@ -58,16 +58,17 @@ class Followed:
         for waiting in self._waiting:
             _wake(waiting)
 
-    async def wait(self, seconds: float | None) -> None:
-        """Return when it is done, or the time is up."""
+    async def wait(self, seconds: float | None) -> bool:
+        """Return whether it is done: once it is, or the time is up."""
         if self.done:
-            return
+            return True
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[None] = loop.create_future()
         self._waiting.append(waiting)
         timer = None if seconds is None else loop.call_later(seconds, _wake, waiting)
         try:
             await waiting
+            return self.done
         finally:
             self._waiting.remove(waiting)
             if timer is not None:

@@ -127,11 +127,11 @@ class Channel:
             except LostError:
                 return self._socket.close_code
             self.heard = True
-            if type(messages) is Message:
-                take(messages)
-            else:
+            if isinstance(messages, list):
                 for message in messages:
                     take(message)
+            else:
+                take(messages)
 
     async def close(self) -> None:
         """End the connection."""

@@ -46,11 +46,6 @@ Key = tuple[str, int]
 """What a delivery is known by: the handoff's id and the attempt."""
 
 
-def key_of(delivery: dict[str, Any]) -> Key:
-    """Return what a delivery is known by."""
-    return delivery["handoff"]["id"], delivery["attempt"]
-
-
 class Running:
     """A delivery and the work on it.
 
@@ -115,11 +110,6 @@ class Running:
         """How long it has been here."""
         return self.lease.now() - self.lease.arrived_at
 
-    @property
-    def lost(self) -> bool:
-        """Whether it is no longer ours."""
-        return self.lease.lost
-
     def stop(self) -> None:
         """Cancel the work because the worker stops: it is given back, and nothing is reported."""
         self._stopped = True
@@ -127,20 +117,21 @@ class Running:
 
     async def _run(self) -> None:
         """Do the work and report it. Raises nothing but its own cancellation."""
+        lease = self.lease
         try:
             if self._handler is None:
                 await self._report("reject", {"reason": f"no handler for {self._asked()}"})
                 return
-            asked_at = self.lease.now()
+            asked_at = lease.now()
             if not await self._report("ack", {}):
                 return
-            self.lease.confirmed(asked_at)
+            lease.confirmed(asked_at)
             self.reporting = False
             await self._slot.acquire()
             try:
-                if self.lost:
+                if lease.lost:
                     return
-                self._began = self.lease.now()
+                self._began = lease.now()
                 if _LOG.isEnabledFor(logging.INFO):
                     _LOG.info("%s started: attempt %d", self.task.ref, self.key[1])
                 operation, fields = await self._handled(self._handler)
@@ -151,7 +142,8 @@ class Running:
             self._let_another_come()  # the next delivery may share a commit with this report
             await self._report(operation, fields)
         finally:
-            self._let_another_come()
+            if self._free is not None:
+                self._let_another_come()
             self._ended(self)
 
     def _let_another_come(self) -> None:
@@ -165,30 +157,31 @@ class Running:
 
     async def _handled(self, handler: Handler) -> tuple[str | None, dict[str, Any]]:
         """Run the handler; return how it ended as a command, or none if there is nothing to say."""
-        timing = None if self.task.view.get("timeout") is None else self._begin_timing()
+        task, lease = self.task, self.lease
+        timing = None if task.view.get("timeout") is None else self._begin_timing()
         result, raised = None, None
-        self.lease.handling = self.working
+        lease.handling = self._working
         try:
-            with tracing.handling(self.task):
+            with tracing.handling(task):
                 result = _plain_result(await self._returned(handler))
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except asyncio.CancelledError as error:
-            if not self.lost and self.working.cancelling():
+            if not lease.lost and self.working.cancelling():
                 raise
             raised = error
         except BaseException as error:  # noqa: BLE001  # reported
             raised = error
         finally:
-            self.lease.handling = None
+            lease.handling = None
             if timing is not None:
                 timing.cancel()
         if self._stopped:
             raise asyncio.CancelledError
-        ending = self._ending(result, raised)
+        ending = ("complete", {"result": result}) if raised is None else self._ending(raised)
         del raised  # its traceback holds this frame
-        if self.lost:
-            _LOG.info("%s stopped: this process no longer holds it", self.task.ref)
+        if lease.lost:
+            _LOG.info("%s stopped: this process no longer holds it", task.ref)
             return None, {}
         return ending
 
@@ -239,11 +232,7 @@ class Running:
         result = await threads.run(work, name=f"nodrop {self.task.ref}", cancel=twin.cancel)
         return await result if inspect.isawaitable(result) else result
 
-    def _ending(
-        self, result: Any, raised: BaseException | None
-    ) -> tuple[str | None, dict[str, Any]]:
-        if raised is None:
-            return "complete", {"result": result}
+    def _ending(self, raised: BaseException) -> tuple[str | None, dict[str, Any]]:
         match _meant(raised):
             case asyncio.CancelledError():
                 return "fail", {"code": "exception", "reason": "CancelledError", "retryable": True}
@@ -255,7 +244,7 @@ class Running:
             case Fail() as ending:
                 said = given(code=ending.code, reason=_words(ending.reason))
                 return "fail", {**said, "retryable": ending.retryable}
-            case error if self.lost:
+            case error if self.lease.lost:
                 _LOG.debug("%s: the handler of a lost delivery ended: %r", self.task.ref, error)
                 return None, {}
             case error:
@@ -268,11 +257,11 @@ class Running:
         self.reporting = True
         # The command id is made here, so that a repeat is known as one.
         handoff_id, attempt = self.key
-        command_id = self._client.new_id()
-        said = {"attempt": attempt, **fields, "command_id": command_id}
+        client = self._client
+        said = {"attempt": attempt, **fields, "command_id": client.new_id()}
         try:
             try:
-                await self._client.carried_out(operation, said, handoff_id)
+                await client.carried_out(operation, said, handoff_id)
             except UnavailableError as error:
                 await self._repeat(operation, said, error)
         except _GONE as error:
@@ -336,7 +325,7 @@ def _plain_result(result: Any) -> Any:
         raise Fail(f"the result: {error}", code="result_invalid") from error
 
 
-def _meant(raised: BaseException | None) -> BaseException | None:
+def _meant(raised: BaseException) -> BaseException:
     """Return what a handler raised; where one thing went wrong in a task group, that one thing."""
     if not isinstance(raised, BaseExceptionGroup):
         return raised

@@ -18,7 +18,7 @@ from nodrop.client.transports.transport import DeliveryStream
 from nodrop.client.working.capability import Capability
 from nodrop.client.working.lease import Lease, seconds_since_boot
 from nodrop.client.working.queueing import Queueing
-from nodrop.client.working.running import Key, Running, key_of
+from nodrop.client.working.running import Key, Running
 from nodrop.model.errors import NodropError, NotFoundError, UnavailableError
 
 CANCEL_SECONDS_MAX: Final = 2.0
@@ -132,41 +132,42 @@ class Worker:
         raise AssertionError("a stream of deliveries ends only after us")
 
     def _begin(self, delivery: dict[str, Any], free: Callable[[], None]) -> None:
-        key = key_of(delivery)
+        handoff = delivery["handoff"]
+        handoff_id: str = handoff["id"]
+        key = handoff_id, delivery["attempt"]
         if key in self._running:
             free()  # it came again after a reconnect
             return
-        self._queueing.begun(key[0])
-        earlier = self._latest.get(key[0])
+        self._queueing.begun(handoff_id)
+        earlier = self._latest.get(handoff_id)
         if earlier is not None:
             earlier.lease.lose()
-        asked = self._able.find(delivery["handoff"].get("capability"))
+        asked = self._able.find(handoff.get("capability"))
+        pace = self._pace
         running = Running(
             key,
             delivery,
             self._client,
             asked.handler if asked else None,
             lease=Lease(
-                heartbeat_seconds=self._pace.heartbeat_seconds,
-                now=self._pace.now,
+                heartbeat_seconds=pace.heartbeat_seconds,
+                now=pace.now,
                 renew=self._renew,
                 renewing=self._renewing,
             ),
-            slot=self._slot(asked),
+            slot=self._slots.get(asked) or self._slot(asked),
             free=free,
             ended=self._ended,
-            policy=self._pace.policy,
+            policy=pace.policy,
         )
-        self._running[key] = self._latest[key[0]] = running
+        self._running[key] = self._latest[handoff_id] = running
         self._stirred = True
         running.start()
 
     def _slot(self, asked: Capability | None) -> asyncio.Semaphore:
-        """Return what bounds how many handlers of a capability run at once."""
-        slot = self._slots.get(asked)
-        if slot is None:
-            slots = asked.concurrency if asked else None
-            slot = self._slots[asked] = asyncio.Semaphore(slots or self._able.slots)
+        """Make what bounds how many handlers of a capability run at once."""
+        slots = asked.concurrency if asked else None
+        slot = self._slots[asked] = asyncio.Semaphore(slots or self._able.slots)
         return slot
 
     def _ended(self, running: Running) -> None:
