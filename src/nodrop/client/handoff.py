@@ -63,9 +63,9 @@ class Handoff(HandoffShown):
     ) -> "Handoff":
         """Return the handoff that an offer made."""
         if isinstance(made, Stored):
-            handoff = cls({}, calls)
-            handoff._id = made.brief.id
-            handoff.had_ended = made.brief.state in FINAL
+            handoff, brief = cls({}, calls), made.brief
+            handoff._id = brief.id
+            handoff.had_ended = brief.state in FINAL
             handoff._stored = (made, offer)
             handoff._followed = made.followed
             return handoff

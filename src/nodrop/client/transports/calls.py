@@ -114,14 +114,13 @@ class Calls:
         """
         if self._pushing is None:
             return (await self.call("offer", {**fields, "brief": True}))["handoff"]
+        send, signer = self._pushing.call_followed, self.signer
         try:
             sent = self._complete("offer", fields, None, None)
             sent["brief"] = True
-            if self.signer is not None and self.signer.signs("offer"):
-                return await self._send_signed(
-                    self._pushing.call_followed, self.signer, "offer", sent, handoff=None, name=None
-                )
-            return await self._pushing.call_followed("offer", sent)
+            if signer is None or not signer.signs("offer"):
+                return await send("offer", sent)
+            return await self._send_signed(send, signer, "offer", sent, handoff=None, name=None)
         except NodropError as error:
             _annotate(error)
             raise

@@ -119,12 +119,14 @@ class Channel:
 
     async def read(self, take: Callable[[Message], None]) -> int | None:
         """Hand every message to `take` until the connection ends; return its close code."""
-        receive = self._socket.receive
+        receive, decode = self._socket.receive, _DECODER.decode
         while True:
             received = await receive()
             try:
-                messages = _messages(received)
-            except LostError:
+                if received.type is not _TEXT:
+                    return self._socket.close_code
+                messages = decode(received.data)
+            except msgspec.DecodeError:  # it is not the protocol
                 return self._socket.close_code
             self.heard = True
             if isinstance(messages, list):
@@ -140,10 +142,10 @@ class Channel:
         await _hang_up(self._socket)
 
     async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
+        new_future, send = asyncio.get_running_loop().create_future, self._socket.send_frame
         while True:
             if not self._outgoing and self._credit is None:
-                self._idle = loop.create_future()
+                self._idle = new_future()
                 await self._idle
             frames, self._outgoing = self._outgoing, []
             if self._credit is not None:
@@ -151,7 +153,7 @@ class Channel:
                 self._credit = None
             try:
                 for batch in _batches(frames):
-                    await self._socket.send_frame(batch, _TEXT)
+                    await send(batch, _TEXT)
             except (OSError, aiohttp.ClientError):
                 return  # the reader notices, and what was not answered is sent again
 
@@ -180,7 +182,9 @@ async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 def _batches(frames: list[bytes]) -> list[bytes]:
     """Return the frames gathered into arrays, none larger than it has to be."""
-    if len(frames) == 1 or sum(map(len, frames)) + len(frames) <= BATCH_BYTES_MAX:
+    if len(frames) == 1:
+        return frames
+    if sum(map(len, frames)) + len(frames) <= BATCH_BYTES_MAX:
         return [_array(frames)]
     batches: list[bytes] = []
     gathered: list[bytes] = []
@@ -201,18 +205,13 @@ def _array(frames: list[bytes]) -> bytes:
 
 def _welcome(received: aiohttp.WSMessage) -> dict[str, Any]:
     """Return the answer to hello."""
-    answer = _messages(received)
-    if isinstance(answer, list):
-        answer = answer[0]
-    if answer.error is not None:
-        raise from_json(answer.error)
-    return msgspec.json.decode(answer.ok, type=dict[str, Any])
-
-
-def _messages(received: aiohttp.WSMessage) -> Message | list[Message]:
     if received.type is not _TEXT:
         raise LostError(f"the connection ended: {received.type.name}")
     try:
-        return _DECODER.decode(received.data)
+        said = _DECODER.decode(received.data)
     except msgspec.DecodeError as error:
         raise LostError("the other end does not speak the protocol") from error
+    answer = said[0] if isinstance(said, list) else said
+    if answer.error is not None:
+        raise from_json(answer.error)
+    return msgspec.json.decode(answer.ok, type=dict[str, Any])

@@ -447,7 +447,10 @@ class WebSocketTransport:
     def _take(self, message: Message) -> None:
         """Hand a message to whoever waits for it."""
         call_id = message.id or 0  # a push has none, and those of calls begin with 1
-        if message.outcome is not None:
+        if message.delivery is not None:
+            if self._stream is not None:
+                self._stream.push(message.delivery)
+        elif message.outcome is not None:
             followed = self._followed.pop(call_id, None)
             if followed is None and (call := self._calls.get(call_id)) is not None:
                 followed = call.followed  # it ended before its offer was answered
@@ -464,11 +467,8 @@ class WebSocketTransport:
                 answer.set_result(message)
         elif message.error is not None:
             self._take_refusal(call_id, message.error)
-        elif self._stream is not None:
-            if message.delivery is not None:
-                self._stream.push(message.delivery)
-            elif message.offered is not None:
-                self._stream.push_waiting(message.offered)
+        elif message.offered is not None and self._stream is not None:
+            self._stream.push_waiting(message.offered)
 
     def _take_refusal(self, call_id: int, error: dict[str, Any]) -> None:
         """Take a refusal of what nobody waits for."""
