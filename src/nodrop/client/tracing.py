@@ -32,6 +32,19 @@ class _OpenTelemetry:
         self.context: Any = import_module("opentelemetry.context")
         propagation: Any = import_module("opentelemetry.trace.propagation.tracecontext")
         self.propagator: Any = propagation.TraceContextTextMapPropagator()
+        otel = self
+
+        class Above(self.trace.NonRecordingSpan):
+            """Where work in a trace is: read only where it is looked at, as most is not."""
+
+            def __init__(self, traceparent: str | None) -> None:
+                otel.trace.NonRecordingSpan.__init__(self, otel.trace.INVALID_SPAN_CONTEXT)
+                self._traceparent = traceparent
+
+            def get_span_context(self) -> Any:
+                return otel.read(self._traceparent)
+
+        self._above = Above
 
     def tracer(self) -> Any | None:
         """Return what makes spans; None: the process has not set a tracer provider."""
@@ -40,19 +53,21 @@ class _OpenTelemetry:
         return None if unset else provider.get_tracer(SCOPE)
 
     def below(self, traceparent: str | None) -> Any:
-        """Return the context of work in a trace, as the propagator reads what the relay writes."""
-        nowhere = self.context.Context()
+        """Return the context of work in a trace."""
+        return self.trace.set_span_in_context(self._above(traceparent), self.context.Context())
+
+    def read(self, traceparent: str | None) -> Any:
+        """Return where in a trace it is, as the propagator reads what the relay writes."""
         try:
             _, trace_id, span_id, flags = (traceparent or "").split("-")
-            span = self.trace.SpanContext(
+            return self.trace.SpanContext(
                 int(trace_id, 16),
                 int(span_id, 16),
                 is_remote=True,
                 trace_flags=self.trace.TraceFlags(int(flags, 16)),
             )
         except ValueError:  # an older relay shows none
-            return nowhere
-        return self.trace.set_span_in_context(self.trace.NonRecordingSpan(span), nowhere)
+            return self.trace.INVALID_SPAN_CONTEXT
 
 
 @functools.cache

@@ -141,7 +141,7 @@ class Calls:
             require("handoff_id", handoff, str)
         if name is not None:
             require("name", name, str)
-        sent = dict(fields or {})
+        sent = {**fields} if fields else {}
         # An offer with a key is known by it when it is repeated. What is signed has an id in any case.
         keyed = operation == "offer" and sent.get("idempotency_key") and self.signer is None
         if operation in _COMMANDS and not keyed and sent.get("command_id") is None:

@@ -125,7 +125,7 @@ class Channel:
             try:
                 if received.type is not _TEXT:
                     return self._socket.close_code
-                messages = decode(received.data)
+                messages: Message | list[Message] = decode(received.data)
             except msgspec.DecodeError:  # it is not the protocol
                 return self._socket.close_code
             self.heard = True
@@ -208,7 +208,7 @@ def _welcome(received: aiohttp.WSMessage) -> dict[str, Any]:
     if received.type is not _TEXT:
         raise LostError(f"the connection ended: {received.type.name}")
     try:
-        said = _DECODER.decode(received.data)
+        said: Message | list[Message] = _DECODER.decode(received.data)
     except msgspec.DecodeError as error:
         raise LostError("the other end does not speak the protocol") from error
     answer = said[0] if isinstance(said, list) else said
