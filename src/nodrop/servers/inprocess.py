@@ -23,7 +23,8 @@ from nodrop.model.errors import (
     QueueFullError,
     TooLargeError,
 )
-from nodrop.protocol.decoding import encode_strict, is_plainly_sound
+from nodrop.model.limits import Limits
+from nodrop.protocol.decoding import encode_strict
 from nodrop.protocol.pushed import Ended, Followed, Outcome, Stored
 from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES
@@ -38,6 +39,7 @@ from nodrop.relay.relay import Asking, Caller, Relay, Reply, Subscription
 log = logging.getLogger(__name__)
 
 _ENCODER: Final = msgspec.json.Encoder()
+_PLAIN: Final = msgspec.json.Decoder(float_hook=float)
 
 _OFFER: Final = "offer"
 _READERS: Final = {
@@ -84,8 +86,8 @@ class _Offer(_Call):
 
     __slots__ = ("_transport", "followed")
 
-    def __init__(self, transport: "InProcessTransport", operation: str, request: Request) -> None:
-        super().__init__(transport, operation, request, None)
+    def __init__(self, transport: "InProcessTransport", request: Request) -> None:
+        super().__init__(transport, _OFFER, request, None)
         self._transport = transport
         self.followed: Followed | None = None
         """The outcome, once the offer is stored; None: it has to be asked for."""
@@ -159,6 +161,7 @@ class InProcessTransport:
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._relay = relay
+        self._limits = relay.limits
         self.caller = caller
         self._on_close = on_close
         self.create_future: Callable[[], asyncio.Future[Any]] = (
@@ -198,7 +201,7 @@ class InProcessTransport:
         Raises:
             NodropError: the relay refused.
         """
-        request, _ = self._read(operation, fields, handoff, None)
+        request = self._command(operation, fields, handoff)
         call = _Call(self, operation, request, handoff, quiet=True)
         self._relay.ask(call)
         return call.answer
@@ -211,9 +214,10 @@ class InProcessTransport:
         name: str | None,
     ) -> View:
         """Return the answer as the relay gives it."""
-        request, name = self._read(operation, fields, handoff, name)
         if operation in _READERS:
+            request = self._command(operation, fields, handoff)
             return await self._answered(_Call(self, operation, request, handoff))
+        request, name = self._read(operation, fields, handoff, name)
         call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)
         return reply.answer
@@ -231,9 +235,8 @@ class InProcessTransport:
         Raises:
             NodropError: the relay refused.
         """
-        request, _ = self._read(operation, fields, handoff, name)
-        offer = _Offer(self, operation, request)
-        return await self._answered(offer)
+        assert handoff is name is None, "only offers are followed"
+        return await self._answered(_Offer(self, self._command(operation, fields, None)))
 
     def follow(self, offer: _Offer, handoff_id: str) -> None:
         """Have the outcome of an offer pushed, unless those of too many are."""
@@ -245,7 +248,7 @@ class InProcessTransport:
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a command carried out that nobody waits for."""
         try:
-            request, _ = self._read(operation, fields, handoff, None)
+            request = self._command(operation, fields, handoff)
         except NodropError as error:
             log.warning("%s of %s cannot be told: %s", operation, handoff, error)
             return
@@ -258,27 +261,33 @@ class InProcessTransport:
         if self.quiet:
             await asyncio.wait([quiet.done() for quiet in self.quiet])
 
+    def _command(self, operation: str, fields: Mapping[str, Any], handoff: str | None) -> Request:
+        """Return the request of a command. One that needs a closer look gets it from `_read`."""
+        read = _READERS.get(operation)
+        if read is not None and (handoff or operation == _OFFER) and not self._closed:
+            data = encode_strict(fields)
+            if len(data) <= self._limits.frame_bytes_max and _is_sound(data, fields, self._limits):
+                try:
+                    request = read(data)
+                except msgspec.DecodeError:
+                    request = None
+                if request is not None and getattr(request, "signature", None) is None:
+                    return request
+        return self._read(operation, fields, handoff, None)[0]
+
     def _read(
         self, operation: str, fields: Mapping[str, Any], handoff: str | None, name: str | None
     ) -> tuple[Request, str | None]:
         """Return the request that `fields` are, and the name that it is about."""
         if self._closed:
             raise _closed()
-        limits = self._relay.limits
-        data = encode_strict(fields)
-        if len(data) > limits.frame_bytes_max:
-            raise TooLargeError(f"the request is larger than {limits.frame_bytes_max} bytes")
-        read = _READERS.get(operation)
-        if read is not None and (_is_flat(data) or is_plainly_sound(data, limits)):
-            try:
-                request = read(data)
-                if (handoff or operation == _OFFER) and getattr(request, "signature", None) is None:
-                    return request, None
-            except msgspec.DecodeError:
-                pass  # what is wrong is told below
         route = ROUTES.get(operation)
         if route is None:
             raise NotFoundError(f"no operation is called {operation!r}")
+        limits = self._limits
+        data = encode_strict(fields)
+        if len(data) > limits.frame_bytes_max:
+            raise TooLargeError(f"the request is larger than {limits.frame_bytes_max} bytes")
         request = route.from_fields(data, name=name, limits=limits)
         if route.named:
             name = name or route.name_in(request)
@@ -440,9 +449,15 @@ def _plain(view: View) -> dict[str, Any]:
     return msgspec.json.decode(_ENCODER.encode(view))
 
 
-def _is_flat(data: bytes) -> bool:
-    """Whether `data`, an object that msgspec has written, holds nothing that it would let pass."""
-    return data.count(b"{") == 1 and b"[" not in data and _LONG_NUMBER.search(data) is None
+def _is_sound(data: bytes, fields: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether a cheap look at `data`, written of `fields`, finds nothing that msgspec lets pass."""
+    if _LONG_NUMBER.search(data) is not None:
+        return False
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets == 1:
+        return True
+    # What is read again as it was had no key that is written like another.
+    return brackets <= limits.json_levels_max + 1 and _PLAIN.decode(data) == fields
 
 
 def _ended(answer: EndedAnswer) -> Ended:
