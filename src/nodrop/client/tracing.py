@@ -30,6 +30,8 @@ class _OpenTelemetry:
     def __init__(self) -> None:
         self.trace: Any = import_module("opentelemetry.trace")
         self.context: Any = import_module("opentelemetry.context")
+        self.unset: Any = self.trace.ProxyTracerProvider
+        """The kind of tracer provider of a process that has set none."""
         propagation: Any = import_module("opentelemetry.trace.propagation.tracecontext")
         self.propagator: Any = propagation.TraceContextTextMapPropagator()
         otel = self
@@ -45,12 +47,6 @@ class _OpenTelemetry:
                 return otel.read(self._traceparent)
 
         self._above = Above
-
-    def tracer(self) -> Any | None:
-        """Return what makes spans; None: the process has not set a tracer provider."""
-        provider: Any = self.trace.get_tracer_provider()
-        unset = isinstance(provider, self.trace.ProxyTracerProvider)
-        return None if unset else provider.get_tracer(SCOPE)
 
     def below(self, traceparent: str | None) -> Any:
         """Return the context of work in a trace."""
@@ -94,10 +90,10 @@ def handling(task: HandoffShown) -> AbstractContextManager[None]:
     otel = _installed()
     if otel is None:
         return _Named(task.traceparent)
-    tracer = otel.tracer()
-    if tracer is None:
+    provider: Any = otel.trace.get_tracer_provider()
+    if isinstance(provider, otel.unset):
         return _Within(otel, task.traceparent)
-    return _span(otel, tracer, task)
+    return _span(otel, provider.get_tracer(SCOPE), task)
 
 
 class _Named:

@@ -56,7 +56,8 @@ class Followed:
             return
         self.done, self.ended = True, ended
         for waiting in self._waiting:
-            _wake(waiting)
+            if not waiting.done():
+                waiting.set_result(None)
 
     async def wait(self, seconds: float | None) -> bool:
         """Return whether it is done: once it is, or the time is up."""

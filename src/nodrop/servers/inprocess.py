@@ -98,7 +98,11 @@ class _Offer(_Call):
         if type(answer) is EndedAnswer:
             self.end(_ended(answer))
         elif not self.answer.done():
-            self._transport.follow(self, answer.handoff.id)
+            transport = self._transport
+            if len(transport.followed) < FOLLOWED_MAX and not transport.closed:
+                self.followed = Followed()
+                transport.followed.add(self)
+                transport.relay.follow(self, answer.handoff.id)
             stored = Stored(brief=answer.handoff, answer=answer, followed=self.followed)
             self.answer.set_result(stored)
 
@@ -160,7 +164,7 @@ class InProcessTransport:
         *,
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._relay = relay
+        self.relay = relay
         self._limits = relay.limits
         self.caller = caller
         self._on_close = on_close
@@ -173,7 +177,7 @@ class InProcessTransport:
         self.quiet: set[_Quiet] = set()
         """Quiet commands that are being carried out."""
         self._streams: set[InProcessDeliveries] = set()
-        self._closed = False
+        self.closed = False
 
     @property
     def agent(self) -> str:
@@ -203,7 +207,7 @@ class InProcessTransport:
         """
         request = self._command(operation, fields, handoff)
         call = _Call(self, operation, request, handoff, quiet=True)
-        self._relay.ask(call)
+        self.relay.ask(call)
         return call.answer
 
     async def _asked(
@@ -218,7 +222,7 @@ class InProcessTransport:
             request = self._command(operation, fields, handoff)
             return await self._answered(_Call(self, operation, request, handoff))
         request, name = self._read(operation, fields, handoff, name)
-        call = self._relay.call(self.caller, operation, request, reference=handoff, name=name)
+        call = self.relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)
         return reply.answer
 
@@ -238,13 +242,6 @@ class InProcessTransport:
         assert handoff is name is None, "only offers are followed"
         return await self._answered(_Offer(self, self._command(operation, fields, None)))
 
-    def follow(self, offer: _Offer, handoff_id: str) -> None:
-        """Have the outcome of an offer pushed, unless those of too many are."""
-        if len(self.followed) < FOLLOWED_MAX and not self._closed:
-            offer.followed = Followed()
-            self.followed.add(offer)
-            self._relay.follow(offer, handoff_id)
-
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a command carried out that nobody waits for."""
         try:
@@ -254,7 +251,7 @@ class InProcessTransport:
             return
         quiet = _Quiet(self, operation, request, handoff)
         self.quiet.add(quiet)
-        self._relay.ask(quiet)
+        self.relay.ask(quiet)
 
     async def flush(self) -> None:
         """Return when all that was told is durable, or was refused."""
@@ -264,7 +261,7 @@ class InProcessTransport:
     def _command(self, operation: str, fields: Mapping[str, Any], handoff: str | None) -> Request:
         """Return the request of a command. One that needs a closer look gets it from `_read`."""
         read = _READERS.get(operation)
-        if read is not None and (handoff or operation == _OFFER) and not self._closed:
+        if read is not None and (handoff or operation == _OFFER) and not self.closed:
             data = encode_strict(fields)
             if len(data) <= self._limits.frame_bytes_max and _is_sound(data, fields, self._limits):
                 try:
@@ -279,7 +276,7 @@ class InProcessTransport:
         self, operation: str, fields: Mapping[str, Any], handoff: str | None, name: str | None
     ) -> tuple[Request, str | None]:
         """Return the request that `fields` are, and the name that it is about."""
-        if self._closed:
+        if self.closed:
             raise _closed()
         route = ROUTES.get(operation)
         if route is None:
@@ -295,11 +292,11 @@ class InProcessTransport:
         return request, name if route.named else None
 
     async def _answered(self, asking: _Call) -> Any:
-        self._relay.ask(asking)
+        self.relay.ask(asking)
         try:
             return await asking.answer
         except asyncio.CancelledError:
-            self._relay.leave(asking)
+            self.relay.leave(asking)
             raise
 
     async def _park(self, call: Coroutine[Any, Any, Reply]) -> Reply:
@@ -320,11 +317,11 @@ class InProcessTransport:
         self, *, process: str, heartbeat_seconds: float, credit: int
     ) -> "InProcessDeliveries":
         """Take work as `process`, beginning with `credit` deliveries."""
-        if self._closed:
+        if self.closed:
             raise _closed()
-        stream = InProcessDeliveries(waiting_max=self._relay.limits.credit_max)
+        stream = InProcessDeliveries(waiting_max=self.relay.limits.credit_max)
         await stream.open(
-            self._relay.subscribe(
+            self.relay.subscribe(
                 self.caller,
                 process=process,
                 heartbeat_seconds=heartbeat_seconds,
@@ -338,13 +335,13 @@ class InProcessTransport:
 
     async def close(self) -> None:
         """Give up the connection. Calls that wait are refused."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         for task in self._waiting:
             task.cancel()
         for offer in tuple(self.followed):
-            self._relay.leave(offer)
+            self.relay.leave(offer)
             offer.end(None)
         for stream in self._streams:
             await stream.close()

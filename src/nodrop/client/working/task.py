@@ -77,7 +77,10 @@ class Task(TaskShown):
     """
 
     def __init__(self, delivery: dict[str, Any], client: Client, lease: Lease) -> None:
-        super().__init__(delivery)
+        # As `TaskShown` does, without a call: there is one for every delivery.
+        self._view = delivery["handoff"]
+        self._delivery = delivery
+        self._last_checkpoint = delivery.get("checkpoint")
         self.lease = lease
         self.client = client
         """The worker's own connection: to hand off further, pass `parent_id=task.id`."""
