@@ -11,7 +11,7 @@ from nodrop.log.port import Key, Store, Wanted
 from nodrop.model.errors import QueueFullError
 from nodrop.model.limits import DEFAULT, Limits
 from nodrop.protocol import requests
-from nodrop.relay.job_queue import JobQueue
+from nodrop.relay.engine import JobQueue
 from nodrop.relay.jobs import FunctionJob, Job
 from nodrop.relay.relay import Caller, Relay
 

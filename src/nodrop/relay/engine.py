@@ -5,8 +5,10 @@ or posts one that says whom to tell.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, zip_longest
+from typing import Any, Final, TypeVar
 
 from nodrop.log.port import Key, Process, Store, takeable
 from nodrop.model.clocks import due_at
@@ -19,11 +21,60 @@ from nodrop.relay.batch import Batch
 from nodrop.relay.delivery.leases import Leases
 from nodrop.relay.delivery.retries import Retries
 from nodrop.relay.delivery.waiters import Taker, Takers
-from nodrop.relay.job_queue import JobQueue
 from nodrop.relay.jobs import Job
 from nodrop.relay.ports import Clock
 
 T = TypeVar("T")
+
+
+class JobQueue:
+    """The jobs for the next commits, fair between agents: it takes from each in turn.
+
+    An agent with thousands of commands on their way delays its own, and one command of others goes into the
+    next batch. The jobs of one agent stay in order. The relay's own jobs count as one agent's.
+    """
+
+    def __init__(self) -> None:
+        self._lines: defaultdict[Key | None, deque[Job[Any]]] = defaultdict(deque)
+        """By agent, the one whose turn it is first."""
+        self.count = 0
+        """How many jobs wait."""
+
+    def __iter__(self) -> Iterator[Job[Any]]:
+        return chain.from_iterable(self._lines.values())
+
+    def of(self, agent: Key | None) -> int:
+        """Return how many jobs of an agent wait."""
+        return len(self._lines.get(agent, ()))
+
+    def append(self, job: Job[Any]) -> None:
+        """Have `job` wait behind the others of its agent."""
+        self._lines[job.by].append(job)
+        self.count += 1
+
+    def take(self, most: int) -> list[Job[Any]]:
+        """Return the next jobs, one of each agent in turn, at most so many."""
+        if self.count <= most:
+            turns = zip_longest(*self._lines.values())
+            taken = list(filter(None, chain.from_iterable(turns)))
+            self.clear()
+            return taken
+        taken: list[Job[Any]] = []
+        while self._lines and len(taken) < most:
+            agent = next(iter(self._lines))
+            line = self._lines.pop(agent)
+            alone = not self._lines
+            count = min(most - len(taken), len(line)) if alone else 1
+            taken += [line.popleft() for _ in range(count)]
+            if line:
+                self._lines[agent] = line
+        self.count -= len(taken)
+        return taken
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._lines.clear()
+        self.count = 0
 
 
 class Wake:
@@ -69,11 +120,12 @@ class Engine:
         """Since when a relay has served the store without a break, this one or another node."""
         self.usual = Surroundings(up_since=0, limits=limits)
         """What a decision depends on besides the handoff, where that is nothing in particular."""
-        self._clock = clock
-
-    def now(self) -> int:
-        """Return the current time."""
-        return self._clock.now()
+        self.now: Final = clock.now
+        """Returns the current time."""
+        self._shared_jobs_max: Final = min(
+            limits.queue_commands_max, limits.queue_commands_per_agent_max
+        )
+        """With fewer jobs in the queue there is room for one more, whoever it is from."""
 
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""
@@ -100,24 +152,26 @@ class Engine:
 
     def post(self, job: Job[Any]) -> None:
         """Have `job` decided in the next batch, after those before it; it says whom to tell."""
+        queue = self.queue
+        before = queue.count
+        if before >= self._shared_jobs_max or self.stopping:
+            self._require_room(job.by)
+        queue.append(job)
+        if not before:  # with others in the queue, the loop was woken for them
+            self.wake.set()
+
+    def _require_room(self, by: Key | None) -> None:
         if self.stopping:
             raise UnavailableError("the relay is stopping")
         queue, limits = self.queue, self.limits
         if queue.count >= limits.queue_commands_max:
             raise QueueFullError(f"{queue.count} commands wait for a commit")
-        if (
-            job.by is not None
-            and queue.count >= limits.queue_commands_per_agent_max
-            and (waiting := queue.of(job.by)) >= limits.queue_commands_per_agent_max
-        ):
-            raise QueueFullError(f"{waiting} commands of {job.by[1]} wait for a commit")
-        queue.append(job)
-        if queue.count == 1:  # with others in the queue, the loop was woken for them
-            self.wake.set()
+        if by is not None and (waiting := queue.of(by)) >= limits.queue_commands_per_agent_max:
+            raise QueueFullError(f"{waiting} commands of {by[1]} wait for a commit")
 
     def join(self, taker: Taker, *, free: int) -> None:
         """Let a connection wait for work."""
-        self.takers.join(taker, free=free, now=self._clock.now())
+        self.takers.join(taker, free=free, now=self.now())
         self.wake.set()
 
     def expect_life(self, batch: Batch, team: str, agent: str) -> None:

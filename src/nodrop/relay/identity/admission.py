@@ -62,12 +62,8 @@ class Admission:
         self._access.require(caller, operation)
         if not caller.agent or caller.viewer:
             return
-        self.hear(caller.team, caller.agent)
+        self._attendance.see(caller.team, caller.agent, self._clock.now())
         if caller.invitation_id is None and caller.link_id is None:
             if not self._let_in:
                 asyncio.get_running_loop().call_soon(self._let_in.clear)
             self._let_in[id(caller)] = caller
-
-    def hear(self, team: str, agent: str) -> None:
-        """Note a sign of life of an agent."""
-        self._attendance.see(team, agent, self._clock.now())
