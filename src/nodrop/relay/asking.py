@@ -9,7 +9,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -34,6 +34,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     answer: views.View
     replayed: bool = False
+
+
+CARRIED_OUT: Final = Reply(answer=views.View())
+"""The answer to a quiet command: only a refusal of one is sent."""
 
 
 class Receiver(Protocol):
@@ -148,8 +152,11 @@ class Asking(HandoffCommand):
 
     def told(self, answer: Any) -> None:
         """Take what was decided, which is committed."""
-        assert self.receiver is not None, "it was posted"
-        self.receiver.decided(self, answer)
+        if self.quiet and type(answer) is Done:
+            self.tell(CARRIED_OUT)
+        else:
+            assert self.receiver is not None, "it was posted"
+            self.receiver.decided(self, answer)
 
     def refused(self, error: NodropError) -> None:
         """Take the reason why nothing was."""

@@ -554,7 +554,8 @@ class Rates:
         self._limits = limits
         self._now = now
         self._offers: dict[Key, _Meter] = {}
-        self._commands: dict[Key, _Meter] = {}
+        self.commands: dict[Key, _Meter] = {}
+        """Of each agent, how many more it may ask for at once. Who finds one may count itself."""
         self._attempts: dict[Key, _Meter] = {}
         """Of callers without a bearer, by what they ask for and their address: bounded, the oldest
         are forgotten first."""
@@ -562,9 +563,9 @@ class Rates:
     def spend(self, team: str, agent: str, *, offer: bool) -> None:
         """Count a command of an agent; refuse it if that is one too many now."""
         key = (team, agent)
-        meter = self._commands.get(key)
+        meter = self.commands.get(key)
         if meter is None or meter.left < 1:
-            meter = self._refill(self._commands, key, self._limits.commands_per_second_max)
+            meter = self._refill(self.commands, key, self._limits.commands_per_second_max)
         meter.left -= 1
         if offer:
             meter = self._offers.get(key)

@@ -14,7 +14,16 @@ from nodrop.model.errors import AlreadyFinishedError, NodropError
 from nodrop.model.handoff import Handoff, Rung
 from nodrop.model.limits import Limits
 from nodrop.protocol import requests, views
-from nodrop.relay.asking import Answer, Asking, Handler, Replies, Reply, found, showing
+from nodrop.relay.asking import (
+    CARRIED_OUT,
+    Answer,
+    Asking,
+    Handler,
+    Replies,
+    Reply,
+    found,
+    showing,
+)
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.directory.discovery import Discovery
 from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
@@ -34,8 +43,6 @@ _PLAIN: Final = (
 """Commands whose meaning is all in the request and the handoff's row."""
 
 _FINISHED: Final = Rung.FINISHED
-_CARRIED_OUT: Final = Reply(answer=views.View())
-"""The answer to a quiet command: only a refusal of one is sent."""
 
 
 class Handoffs:
@@ -202,10 +209,7 @@ class Handoffs:
 
     def decided(self, asking: Asking, done: Offered) -> None:
         """Answer with what a commit made of a command. Most are answered with little, or nothing."""
-        if asking.quiet and type(done) is Done:
-            asking.tell(_CARRIED_OUT)
-        else:
-            self._replies.give(asking, self._done, done)
+        self._replies.give(asking, self._done, done)
 
     def refused(self, asking: Asking, error: NodropError) -> None:
         """Answer with the reason why a command was not carried out."""
@@ -221,7 +225,7 @@ class Handoffs:
                 else self._offer_later(asking)
             )
         if asking.quiet:
-            return _CARRIED_OUT
+            return CARRIED_OUT
         handoff, request = done.handoff, asking.request
         if getattr(request, "brief", False):
             if asking.operation != "offer":

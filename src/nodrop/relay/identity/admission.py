@@ -7,15 +7,23 @@ import asyncio
 from typing import Final
 
 from nodrop.model.limits import Limits
-from nodrop.model.names import is_name
+from nodrop.model.names import NAME
+from nodrop.model.roles import Role
 from nodrop.protocol.requests import Request
 from nodrop.relay.directory.attendance import Attendance
 from nodrop.relay.identity.access import Access
-from nodrop.relay.identity.roles import WORK, require_role
+from nodrop.relay.identity.roles import MAY, require_role
 from nodrop.relay.intake import Intake
 from nodrop.relay.ports import Clock
 from nodrop.relay.room import COUNTED, Rates
 from nodrop.relay.shows import Caller
+
+_BY_WORKERS: Final = frozenset(
+    name for name, roles in MAY.items() if {Role.AGENT, Role.OPERATOR} <= roles
+)
+"""Operations that agents and operators may ask for."""
+_COUNTED_OTHERWISE: Final = frozenset({"offer", "redeem_link"})
+_spells_name: Final = NAME.fullmatch
 
 
 class Admission:
@@ -36,23 +44,34 @@ class Admission:
         self._clock = clock
         self._name_chars_max: Final = limits.key_chars_max
         self.rates = Rates(limits, now=clock.now)
+        self._commands = self.rates.commands
         self._let_in: dict[int, Caller] = {}
         """Callers that were looked at in this turn of the event loop, by identity."""
 
     def admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
         command_id = getattr(request, "command_id", None)
-        if command_id is not None and not is_name(command_id, chars_max=self._name_chars_max):
+        if command_id is not None and (
+            len(command_id) > self._name_chars_max or _spells_name(command_id) is None
+        ):
             self._intake.name(command_id, "command_id")
         if id(caller) not in self._let_in:
             self._look_at(caller, operation)
-        if operation not in WORK or caller.operator or caller.observer:
+        if operation not in _BY_WORKERS or caller.observer or caller.viewer:
             require_role(caller, operation)
         if operation in COUNTED:
-            if operation == "redeem_link":
-                self.rates.spend_attempt(caller.address or "")
+            meter = self._commands.get((caller.team, caller.agent))
+            if meter is None or meter.left < 1 or operation in _COUNTED_OTHERWISE:
+                self._count(caller, operation)
             else:
-                self.rates.spend(caller.team, caller.agent, offer=operation == "offer")
+                meter.left -= 1
+
+    def _count(self, caller: Caller, operation: str) -> None:
+        """Count a command; refuse it if that is one too many now."""
+        if operation == "redeem_link":
+            self.rates.spend_attempt(caller.address or "")
+        else:
+            self.rates.spend(caller.team, caller.agent, offer=operation == "offer")
 
     def _look_at(self, caller: Caller, operation: str) -> None:
         """Refuse a caller whose credential is no longer good, and note a sign of life.
