@@ -23,9 +23,25 @@ SOUND: list[dict[str, Any]] = [
 
 
 def told(data: bytes) -> list[Call | Credit | Flush]:
-    calls = frames.read_at_once(data, DEFAULT)
-    assert calls is not None
-    return calls
+    said = frames.read_at_once(data, DEFAULT)
+    assert said is not None
+    return [called(frame) for frame in said]
+
+
+def called(frame: Any) -> Call | Credit | Flush:
+    if isinstance(frame, Credit | Flush):
+        return frame
+    operation, about_handoff, exact = frames.PLAIN[type(frame)]
+    return Call(
+        frame.id,
+        operation,
+        frame if exact is None else exact(frame),
+        frame.handoff_id if about_handoff else None,
+        None,
+        operation == frames.FOLLOWED and frame.follow,
+        frame.quiet,
+        frame.bare,
+    )
 
 
 def looked_at_closely(data: bytes) -> Call:

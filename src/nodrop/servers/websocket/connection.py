@@ -46,6 +46,12 @@ UNAUTHENTICATED: Final = 4401
 
 _OF_A_PROCESS: Final = frozenset({"heartbeat", "take"})
 
+_PLAIN: Final = frames.PLAIN
+_FOLLOWED: Final = frames.FOLLOWED
+_CARRIED_OUT: Final = b'{"id":%b,"ok":{}}'
+"""The answer to a bare command, but for its id."""
+_encode: Final = frames.encode
+
 _NOTHING: Final = object()
 """In place of an answer that nobody asked for."""
 
@@ -53,34 +59,22 @@ _NOTHING: Final = object()
 class _Asking(Asking):
     """A frame that is answered over its connection: an offer perhaps twice, with its outcome too."""
 
-    __slots__ = ("_connection", "bare", "follow", "id")
+    __slots__ = ("bare", "connection", "follow", "id")
 
-    def __init__(self, connection: "Connection", call: Call) -> None:
-        bare = call.bare and not (call.quiet or call.follow)
-        super().__init__(
-            connection.caller,
-            call.operation,
-            call.request,
-            call.reference,
-            call.name,
-            quiet=call.quiet or bare,
-        )
-        self._connection = connection
-        self.id = call.id
-        self.bare = bare
-        self.follow = call.follow
+    connection: "Connection"
+    id: Id
+    bare: bool
+    """Answered with nothing but that it is durable."""
+    follow: bool
+    """Of an offer: the outcome shall follow under the same id."""
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
-        answer = reply.answer
-        if type(answer) is EndedAnswer:
-            self._connection.ended(self, answer)
-        else:
-            self._connection.told(self, answer)
+        self.connection.told(self, reply.answer)
 
     def refuse(self, error: NodropError) -> None:
         """Take the reason why there is none."""
-        self._connection.refused(self, error)
+        self.connection.refused(self, error)
 
 
 class Connection:
@@ -114,8 +108,8 @@ class Connection:
         """Quiet commands that are being carried out."""
         self._flushes: list[tuple[Id, set[_Asking]]] = []
         """Flushes, each with the quiet commands that it waits for."""
-        self._calls: list[Call | Credit | Flush] = []
-        """Calls of the last message that are not begun yet."""
+        self._left: list[Any] = []
+        """Frames of the last message that are not begun yet."""
         self._closed = False
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
@@ -143,11 +137,12 @@ class Connection:
             return False
         try:
             used, began = self._used(), perf_counter()
-            calls = frames.read_at_once(data, self._relay.limits)
-            if calls is None:
+            said = frames.read_at_once(data, self._relay.limits)
+            if said is None:
                 return False
-            self._hear()
-            return self._begin_all(calls, used, began)
+            if self._subscription is not None:
+                self._subscription.hear()  # whatever a message says, its process is alive
+            return self._begin_all(said, used, began)
         except Exception:
             log.exception("a connection could not be served")
             self._end(FAULT)
@@ -159,34 +154,44 @@ class Connection:
         Pauses after what was costly, where the agent's share of the relay's time is used up.
         """
         await self._shares.turn(self._key)
-        if not self._calls:
-            self._hear()
+        if not self._left:
+            if self._subscription is not None:
+                self._subscription.hear()
             read = partial(frames.read_at_once, data, self._relay.limits)
             large = len(data) > LARGE_BYTES
-            calls = await self._shares.aside(self._key, read) if large else read()
-            if calls is None:
+            said = await self._shares.aside(self._key, read) if large else read()
+            if said is None:
                 await self._look_closer(data)
                 return
-            self._calls = calls
-        while not self._begin_all(self._calls, self._used(), perf_counter()):
+            self._left = said
+        while not self._begin_all(self._left, self._used(), perf_counter()):
             await self._shares.turn(self._key)
 
-    def _hear(self) -> None:
-        """Note a sign of life: whatever a message says, its process is alive."""
-        if self._subscription is not None:
-            self._subscription.hear()
-
-    def _begin_all(self, calls: list[Call | Credit | Flush], used: float, began: float) -> bool:
-        """Begin calls until that was costly; False: some are left, in `_calls`."""
+    def _begin_all(self, said: list[Any], used: float, began: float) -> bool:
+        """Begin what frames ask for until that was costly; False: some are left, in `_left`."""
         # Processor time counts. It takes a system call to ask for it: only where time has passed.
-        for number, call in enumerate(calls, 1):
-            self._begin(call)
+        for number, frame in enumerate(said, 1):
+            kind = _PLAIN.get(type(frame))
+            if kind is None:
+                self._begin_own(frame)
+            else:
+                operation, about_handoff, exact = kind
+                self._begin(
+                    frame.id,
+                    operation,
+                    frame if exact is None else exact(frame),
+                    frame.handoff_id if about_handoff else None,
+                    None,
+                    operation == _FOLLOWED and frame.follow,
+                    frame.quiet,
+                    frame.bare,
+                )
             if perf_counter() - began >= COSTLY_SECONDS:
                 self._shares.spent(self._key, self._used() - used)
-                self._calls = calls[number:]
-                return not self._calls
+                self._left = said[number:]
+                return not self._left
         self._shares.spent(self._key, perf_counter() - began)
-        self._calls = []
+        self._left = []
         return True
 
     async def close(self) -> None:
@@ -226,7 +231,10 @@ class Connection:
                     began = self._used()
                 else:
                     call = read()
-                self._begin(call)
+                if isinstance(call, Call):
+                    self._begin(*call)
+                else:
+                    self._begin_own(call)
             except NodropError as error:
                 self._refuse(frames.read_id(frame, self._relay.limits), error)
             if (seconds := self._used() - began) >= COSTLY_SECONDS:
@@ -247,32 +255,44 @@ class Connection:
             return decode_strict(data, Flush, limits)
         return frames.read_call(frame, data, limits)
 
-    def _begin(self, call: Call | Credit | Flush) -> None:
-        if not isinstance(call, Call):
-            self._begin_own(call)
-            return
+    def _begin(  # noqa: PLR0917  # the fields of a `Call`, once per command
+        self,
+        frame_id: Id,
+        operation: str,
+        request: Request,
+        reference: str | None,
+        name: str | None,
+        follow: bool,  # noqa: FBT001  # as above
+        quiet: bool,  # noqa: FBT001  # as above
+        bare: bool,  # noqa: FBT001  # as above
+    ) -> None:
         asked = self._asked
         if len(asked) + len(self._tasks) >= self._in_flight_max:
-            self._refuse_one_more(call.id)
+            self._refuse_one_more(frame_id)
             return
-        asking = _Asking(self, call)
-        if call.operation in _OF_A_PROCESS:
-            asking.request = self._as_this_process(call.request)
+        if operation in _OF_A_PROCESS:
+            request = self._as_this_process(request)
+        bare = bare and not (quiet or follow)
+        asking = _Asking(self.caller, operation, request, reference, name, quiet=quiet or bare)
+        asking.connection = self
+        asking.id = frame_id
+        asking.bare = bare
+        asking.follow = follow
         asked.add(asking)
-        if call.quiet:
+        if quiet:
             self._quiet.add(asking)
         self._relay.ask(asking)
 
-    def _begin_own(self, call: Credit | Flush) -> None:
+    def _begin_own(self, said: Credit | Flush) -> None:
         """Begin what concerns this connection alone."""
-        if isinstance(call, Flush):
-            self._flush(call.id)
+        if isinstance(said, Flush):
+            self._flush(said.id)
         elif len(self._asked) + len(self._tasks) >= self._in_flight_max:
-            self._refuse_one_more(call.id)
-        elif self._subscription is None or call.id is not None:
-            self._spawn(self._answer(call.id, self._credit(call)))
+            self._refuse_one_more(said.id)
+        elif self._subscription is None:
+            self._spawn(self._answer(said.id, self._credit(said)))
         else:
-            self._grant(call.n)
+            self._grant(self._subscription, said)
 
     def _refuse_one_more(self, frame_id: Id) -> None:
         """Refuse a command where too many wait for their answers."""
@@ -288,9 +308,14 @@ class Connection:
         """Send an answer: at once if there is room, else in its turn."""
         self._asked.discard(asking)
         if asking.bare:
-            self._send(asking.id, frames.carried_out(asking.id))
+            self._send(asking.id, _CARRIED_OUT % _encode(asking.id))
         elif asking.quiet:
-            self._carried_out(asking)
+            self._quiet.discard(asking)
+            if self._flushes:
+                self._carried_out(asking)
+        elif type(answer) is EndedAnswer:
+            self._followed.discard(asking)
+            self._send(asking.id, frames.ended(asking.id, answer))
         elif asking.follow and (offered := self._followable(answer)) is not None:
             self._send(asking.id, frames.ok(asking.id, answer, follows=True))
             self._followed.add(asking)
@@ -314,12 +339,8 @@ class Connection:
         else:
             self._refuse(asking.id, error)
             if asking.quiet:
+                self._quiet.discard(asking)
                 self._carried_out(asking)
-
-    def ended(self, asking: _Asking, answer: EndedAnswer) -> None:
-        """Send the outcome of what was offered here."""
-        self._followed.discard(asking)
-        self._send(asking.id, frames.ended(asking.id, answer))
 
     def _send(self, frame_id: Id, message: bytes) -> None:
         """Send an answer; one too many for who does not read has to be asked for again."""
@@ -343,9 +364,6 @@ class Connection:
             self._outbox.put(frames.ok(frame_id, {}))
 
     def _carried_out(self, asking: _Asking) -> None:
-        self._quiet.discard(asking)
-        if not self._flushes:
-            return
         waiting: list[tuple[Id, set[_Asking]]] = []
         for frame_id, before in self._flushes:
             before.discard(asking)
@@ -395,12 +413,14 @@ class Connection:
         self._subscription.grant(credit.n)
         return _NOTHING if credit.id is None else {}
 
-    def _grant(self, n: int) -> None:
-        assert self._subscription is not None, "granted to a connection that takes deliveries"
+    def _grant(self, subscription: Subscription, credit: Credit) -> None:
         try:
-            self._subscription.grant(n)
+            subscription.grant(credit.n)
         except NodropError as error:
-            self._outbox.put(frames.refusal(None, error))
+            self._refuse(credit.id, error)
+        else:
+            if credit.id is not None:
+                self._send(credit.id, frames.ok(credit.id, {}))
 
     async def _resumed(self, subscription: Subscription) -> bool:
         """Push again what was not acknowledged. If the store cannot tell, the connection ends."""

@@ -7,7 +7,7 @@ so that unknown fields are refused here as everywhere, and only with the frame t
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Union, cast
+from typing import Annotated, Any, Final, NamedTuple, Union, cast
 
 import msgspec
 
@@ -85,7 +85,7 @@ class Flush(
     id: Id = None
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
+class Call(NamedTuple):
     """A frame that asks for an operation."""
 
     id: Id
@@ -144,38 +144,21 @@ class _Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
+encode: Final = _ENCODER.encode
 _FRAMES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_at_once(data: bytes, limits: Limits) -> list[Call | Credit | Flush] | None:
-    """Return the frames in a WebSocket message; None if one of them needs a closer look."""
+def read_at_once(data: bytes, limits: Limits) -> list[Any] | None:
+    """Return the frames in a WebSocket message, of the kinds in `PLAIN`; None: one needs a closer look."""
     if not is_plainly_sound(data, limits):
         return None
     try:
-        said = _PLAIN.decode(data if data.startswith(b"[") else b"[%b]" % data)
+        return _PLAIN.decode(data if data.startswith(b"[") else b"[%b]" % data)
     except msgspec.DecodeError:
         return None
-    read: list[Call | Credit | Flush] = []
-    kinds, add = _PLAIN_KINDS, read.append
-    for frame in said:
-        kind = kinds.get(type(frame))
-        if kind is None:
-            add(frame)
-            continue
-        reference = None
-        if kind.about_handoff:
-            reference = frame.handoff_id
-            if not reference:
-                return None
-        if kind.signs and frame.signature is not None:
-            return None
-        request = frame if kind.as_read else kind.exact(frame)
-        follow = kind.followed and frame.follow
-        add(Call(frame.id, kind.name, request, reference, None, follow, frame.quiet, frame.bare))
-    return read
 
 
 def split(data: bytes) -> Iterable[bytes]:
@@ -248,7 +231,8 @@ _ENVELOPE: Final[list[tuple[str, Any, Any]]] = [
     ("quiet", bool, False),
     ("bare", bool, False),
 ]
-_FOLLOWED: Final = "offer"
+FOLLOWED: Final = "offer"
+"""The operation whose frame may ask for the outcome too."""
 _FOLLOW: Final = ("follow", bool, False)
 
 
@@ -256,7 +240,7 @@ def _kind(route: Route) -> type[Request]:
     """Return the struct of a frame for `route`: its request's fields, and what every frame has."""
     own = set(route.kind.__struct_fields__)
     fields = [field for field in _ENVELOPE if field[0] not in own]
-    if route.operation.name == _FOLLOWED:
+    if route.operation.name == FOLLOWED:
         fields.append(_FOLLOW)
     name = route.kind.__name__
     kind = msgspec.defstruct(name, fields, bases=(route.kind,), frozen=True, kw_only=True)
@@ -267,11 +251,13 @@ _KINDS: Final = {name: _kind(route) for name, route in ROUTES.items()}
 
 
 def _plain_kind(route: Route) -> Any:
-    """Return the same, known by its `op`, for a frame that names nothing but its operation."""
+    """Return the same, known by its `op`, for a frame that is not signed and names but its handoff."""
     fields: list[Any] = [("id", Id, None), ("quiet", bool, False), ("bare", bool, False)]
     if route.operation.about_handoff:
-        fields.append(("handoff_id", str))
-    if route.operation.name == _FOLLOWED:
+        fields.append(("handoff_id", Annotated[str, msgspec.Meta(min_length=1)]))
+    if route.signs:
+        fields.append(("signature", None, None))
+    if route.operation.name == FOLLOWED:
         fields.append(_FOLLOW)
     return msgspec.defstruct(
         route.kind.__name__,
@@ -284,32 +270,25 @@ def _plain_kind(route: Route) -> Any:
     )
 
 
-class _Plain(msgspec.Struct, frozen=True):
-    """How a frame of one kind becomes a call."""
+class Plain(NamedTuple):
+    """What a frame of one kind asks for."""
 
-    name: str
+    operation: str
     about_handoff: bool
-    signs: bool
-    followed: bool
-    as_read: bool
-    """What is asked for most is passed on as it was read; the rest as nothing but its own struct."""
-    exact: Callable[[Request], Request]
+    exact: Callable[[Request], Request] | None
+    """Makes a frame its request; None: it serves as one as it is, which is so for what is asked for most."""
 
 
 _AS_READ: Final = frozenset({"offer", "ack", "complete", "settle", "get_handoff"})
-_PLAIN_KINDS: Final[dict[Any, _Plain]] = {
-    _plain_kind(route): _Plain(
-        name=name,
-        about_handoff=route.operation.about_handoff,
-        signs=route.signs,
-        followed=name == _FOLLOWED,
-        as_read=name in _AS_READ,
-        exact=route.exact,
+PLAIN: Final = {
+    _plain_kind(route): Plain(
+        name, route.operation.about_handoff, None if name in _AS_READ else route.exact
     )
     for name, route in ROUTES.items()
     if not route.named
 }
-_FRAME: Final[Any] = Union[(Credit, Flush, *_PLAIN_KINDS)]  # made from the table
+"""The kinds of frames that are read at once, besides `Credit` and `Flush`."""
+_FRAME: Final[Any] = Union[(Credit, Flush, *PLAIN)]  # made from the table
 _PLAIN: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
 
 
@@ -319,11 +298,6 @@ _PLAIN: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
 def ok(frame_id: Id, answer: object, *, follows: bool = False) -> bytes:
     """Return the message that answers a frame; `follows`: the outcome will come under its id."""
     return _ENCODER.encode(_Ok(id=frame_id, ok=answer, follows=follows))
-
-
-def carried_out(frame_id: Id) -> bytes:
-    """Return the message that says of a command that it is durable, and nothing else."""
-    return b'{"id":%b,"ok":{}}' % _ENCODER.encode(frame_id)
 
 
 def ended(frame_id: Id, answer: EndedAnswer) -> bytes:
