@@ -537,7 +537,7 @@ COUNTED: Final = frozenset(
 """What counts as a command. Nobody shall lose its work because a heartbeat was one too many."""
 
 
-class _Meter:
+class Meter:
     """What an agent may ask for before anybody looks at the clock again."""
 
     __slots__ = ("at", "left")
@@ -553,25 +553,28 @@ class Rates:
     def __init__(self, limits: Limits, *, now: Callable[[], int]) -> None:
         self._limits = limits
         self._now = now
-        self._offers: dict[Key, _Meter] = {}
-        self.commands: dict[Key, _Meter] = {}
-        """Of each agent, how many more it may ask for at once. Who finds one may count itself."""
-        self._attempts: dict[Key, _Meter] = {}
+        self._offers: dict[Key, Meter] = {}
+        self._commands: dict[Key, Meter] = {}
+        self._attempts: dict[Key, Meter] = {}
         """Of callers without a bearer, by what they ask for and their address: bounded, the oldest
         are forgotten first."""
 
-    def spend(self, team: str, agent: str, *, offer: bool) -> None:
-        """Count a command of an agent; refuse it if that is one too many now."""
+    def spend(self, team: str, agent: str, *, offer: bool) -> Meter:
+        """Count a command of an agent; refuse it if that is one too many now.
+
+        Returns where its next commands are counted, as long as there are any left.
+        """
         key = (team, agent)
-        meter = self.commands.get(key)
+        meter = self._commands.get(key)
         if meter is None or meter.left < 1:
-            meter = self._refill(self.commands, key, self._limits.commands_per_second_max)
+            meter = self._refill(self._commands, key, self._limits.commands_per_second_max)
         meter.left -= 1
         if offer:
-            meter = self._offers.get(key)
-            if meter is None or meter.left < 1:
-                meter = self._refill(self._offers, key, self._limits.offers_per_second_max)
-            meter.left -= 1
+            offers = self._offers.get(key)
+            if offers is None or offers.left < 1:
+                offers = self._refill(self._offers, key, self._limits.offers_per_second_max)
+            offers.left -= 1
+        return meter
 
     def spend_attempt(self, address: str) -> None:
         """Count an attempt to sign in; refuse it if that is one too many now."""
@@ -589,12 +592,12 @@ class Rates:
         while len(self._attempts) > self._limits.refusals_max:
             del self._attempts[next(iter(self._attempts))]
 
-    def _refill(self, meters: dict[Key, _Meter], key: Key, per_second: float) -> _Meter:
+    def _refill(self, meters: dict[Key, Meter], key: Key, per_second: float) -> Meter:
         """Return a meter with what has come in since; refuse its owner where that is nothing."""
         meter = meters.get(key)
         now, most = self._now(), max(per_second * self._limits.burst_seconds, 1.0)
         if meter is None:
-            meter = meters[key] = _Meter(most, now)
+            meter = meters[key] = Meter(most, now)
             return meter
         bucket = budget.refilled(
             Bucket(level=meter.left, at=meter.at), now=now, per_second=per_second, most=most

@@ -15,14 +15,15 @@ from nodrop.relay.identity.access import Access
 from nodrop.relay.identity.roles import MAY, require_role
 from nodrop.relay.intake import Intake
 from nodrop.relay.ports import Clock
-from nodrop.relay.room import COUNTED, Rates
+from nodrop.relay.room import COUNTED, Meter, Rates
 from nodrop.relay.shows import Caller
 
 _BY_WORKERS: Final = frozenset(
     name for name, roles in MAY.items() if {Role.AGENT, Role.OPERATOR} <= roles
 )
 """Operations that agents and operators may ask for."""
-_COUNTED_OTHERWISE: Final = frozenset({"offer", "redeem_link"})
+_COMMANDS: Final = (_BY_WORKERS & COUNTED) - {"offer", "redeem_link"}
+"""Those that are counted as commands, and as nothing else."""
 _spells_name: Final = NAME.fullmatch
 
 
@@ -44,9 +45,10 @@ class Admission:
         self._clock = clock
         self._name_chars_max: Final = limits.key_chars_max
         self.rates = Rates(limits, now=clock.now)
-        self._commands = self.rates.commands
         self._let_in: dict[int, Caller] = {}
         """Callers that were looked at in this turn of the event loop, by identity."""
+        self._meters: dict[int, Meter] = {}
+        """What agents and operators among them may ask for."""
 
     def admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
@@ -55,34 +57,45 @@ class Admission:
             len(command_id) > self._name_chars_max or _spells_name(command_id) is None
         ):
             self._intake.name(command_id, "command_id")
-        if id(caller) not in self._let_in:
-            self._look_at(caller, operation)
-        if operation not in _BY_WORKERS or caller.observer or caller.viewer:
-            require_role(caller, operation)
-        if operation in COUNTED:
-            meter = self._commands.get((caller.team, caller.agent))
-            if meter is None or meter.left < 1 or operation in _COUNTED_OTHERWISE:
-                self._count(caller, operation)
-            else:
-                meter.left -= 1
+        meter = self._meters.get(id(caller))
+        if meter is not None and meter.left >= 1 and operation in _COMMANDS:
+            meter.left -= 1
+        else:
+            self._let(caller, operation)
 
-    def _count(self, caller: Caller, operation: str) -> None:
-        """Count a command; refuse it if that is one too many now."""
+    def _let(self, caller: Caller, operation: str) -> None:
+        known = id(caller) in self._let_in
+        if not known:
+            known = self._look_at(caller, operation)
+        by_worker = not (caller.observer or caller.viewer)
+        if operation not in _BY_WORKERS or not by_worker:
+            require_role(caller, operation)
+        if operation not in COUNTED:
+            return
         if operation == "redeem_link":
             self.rates.spend_attempt(caller.address or "")
-        else:
-            self.rates.spend(caller.team, caller.agent, offer=operation == "offer")
+            return
+        meter = self.rates.spend(caller.team, caller.agent, offer=operation == "offer")
+        if known and by_worker:
+            self._meters[id(caller)] = meter
 
-    def _look_at(self, caller: Caller, operation: str) -> None:
+    def _look_at(self, caller: Caller, operation: str) -> bool:
         """Refuse a caller whose credential is no longer good, and note a sign of life.
 
         Once in a turn of the loop: what a commit of the same turn ends is told to nobody before the next.
+        False: it is to be looked at again.
         """
         self._access.require(caller, operation)
         if not caller.agent or caller.viewer:
-            return
+            return False
         self._attendance.see(caller.team, caller.agent, self._clock.now())
-        if caller.invitation_id is None and caller.link_id is None:
-            if not self._let_in:
-                asyncio.get_running_loop().call_soon(self._let_in.clear)
-            self._let_in[id(caller)] = caller
+        if caller.invitation_id is not None or caller.link_id is not None:
+            return False
+        if not self._let_in:
+            asyncio.get_running_loop().call_soon(self._forget)
+        self._let_in[id(caller)] = caller
+        return True
+
+    def _forget(self) -> None:
+        self._let_in.clear()
+        self._meters.clear()
