@@ -36,10 +36,9 @@ from nodrop.relay.coordination.coordination import Coordination
 from nodrop.relay.coordination.webhooks import Webhooks
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.deliveries import Deliveries
-from nodrop.relay.delivery.flushes import Flushes
 from nodrop.relay.delivery.holding import Holding
 from nodrop.relay.delivery.listeners import Listeners
-from nodrop.relay.delivery.pushing import Listening, Subscription, Turn, at_once
+from nodrop.relay.delivery.pushing import Flushes, Listening, Subscription, Turn, at_once
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.delivery.taking import Taking, process_id
 from nodrop.relay.delivery.waiting import Waiting

@@ -1,5 +1,7 @@
 """Connections that the relay pushes to: deliveries up to a credit, inbox items as they come."""
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -13,6 +15,8 @@ from nodrop.relay.delivery.waiters import Taker
 from nodrop.relay.engine import Engine
 from nodrop.relay.jobs import Committed
 
+log = logging.getLogger("nodrop.relay")
+
 PUSHED_TOGETHER_MAX: Final = 4
 """Deliveries that are shown at once: the largest of them fit into what a connection may hold."""
 
@@ -23,6 +27,35 @@ Turn = Callable[[], Awaitable[bool]]
 async def at_once() -> bool:
     """Wait for nothing: for readers that share this process's memory anyway."""
     return True
+
+
+class Flushes:
+    """The connections that have something to send.
+
+    They send at the end of a turn of the event loop, so that the messages of one turn leave together; and as
+    soon as a commit was answered, before the relay does its own bookkeeping: clients work meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._due: list[Callable[[], None]] = []
+
+    def soon(self, flush: Callable[[], None]) -> None:
+        """Call `flush` at the end of this turn, or before."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self.now)
+        self._due.append(flush)
+
+    def now(self) -> None:
+        """Have everything sent."""
+        due = self._due
+        if not due:
+            return
+        self._due = []
+        for flush in due:
+            try:
+                flush()
+            except Exception:  # of one connection, which concerns no other
+                log.exception("a connection could not be written to")
 
 
 class Subscription:

@@ -639,26 +639,35 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self._awaited = False
         """Whether the application waits in `receive`: then it is done with all messages before."""
         self._extensions: dict[str, Any] = {}
+        self.can_write = True
+        """Whether the client has read what was sent, all but a little."""
         self.detach()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
         self.config.open_connections.lost(self.transport)
         super().connection_lost(exc)
+        self.can_write = True  # what comes now is dropped
         self.config.lost.set()
         self._extensions.clear()  # they hold this connection, which could not be freed
 
     # --- the channel ---
 
-    @property
-    def can_write(self) -> bool:
-        """Whether the client has read what was sent, all but a little."""
-        return self.writable.is_set()
-
     def write(self, messages: Sequence[bytes]) -> None:
         """Send texts, each as one message."""
-        if self.conn.state is State.OPEN and not self.transport.is_closing():
-            self.transport.write(b"".join([_head(len(text)) + text for text in messages]))
+        if self.conn.state is not State.OPEN or self.transport.is_closing():
+            return
+        parts: list[bytes] = []
+        for text in messages:
+            size = len(text)
+            if size < _LENGTH_16_BITS:
+                head = _HEADS_7_BITS[size]
+            elif size < _LENGTH_16_BITS_MAX:
+                head = _head_16_bits(_TEXT, _LENGTH_16_BITS, size)
+            else:
+                head = _head_64_bits(_TEXT, _LENGTH_64_BITS, size)
+            parts += (head, text)
+        self.transport.write(b"".join(parts))
 
     def attach(self, take: Callable[[bytes], bool], drained: Callable[[], None]) -> None:
         """Pass messages to `take` while the application waits for one."""
@@ -669,9 +678,15 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self._take: Callable[[bytes], bool] = _leave
         self._drained: Callable[[], None] = _ignore
 
+    def pause_writing(self) -> None:
+        """Know that the client has yet to read what was sent."""
+        super().pause_writing()
+        self.can_write = False
+
     def resume_writing(self) -> None:
         """Know that the client has read what was sent, all but a little."""
         super().resume_writing()
+        self.can_write = True
         self._drained()
 
     async def receive(self) -> ASGIReceiveEvent:
@@ -745,22 +760,15 @@ class _WebSocket(WebSocketsSansIOProtocol):
         )
 
 
-def _head(size: int) -> bytes:
-    """Return the head of a frame that is a whole text, as RFC 6455 has it."""
-    if size < _LENGTH_16_BITS:
-        return bytes((_TEXT, size))
-    if size < _LENGTH_16_BITS_MAX:
-        return _HEAD_16_BITS.pack(_TEXT, _LENGTH_16_BITS, size)
-    return _HEAD_64_BITS.pack(_TEXT, _LENGTH_64_BITS, size)
-
-
+# The head of a frame that is a whole text, as RFC 6455 has it.
 _TEXT: Final = 0x81
 """A text, and its last frame."""
 _LENGTH_16_BITS: Final = 126
 _LENGTH_64_BITS: Final = 127
 _LENGTH_16_BITS_MAX: Final = 65_536
-_HEAD_16_BITS: Final = struct.Struct("!BBH")
-_HEAD_64_BITS: Final = struct.Struct("!BBQ")
+_HEADS_7_BITS: Final = [bytes((_TEXT, size)) for size in range(_LENGTH_16_BITS)]
+_head_16_bits: Final = struct.Struct("!BBH").pack
+_head_64_bits: Final = struct.Struct("!BBQ").pack
 
 
 def _leave(_: bytes) -> bool:

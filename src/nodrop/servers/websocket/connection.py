@@ -305,23 +305,32 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
 
     def told(self, asking: _Asking, answer: object) -> None:
-        """Send an answer: at once if there is room, else in its turn."""
+        """Send an answer: at once if there is room, else in its turn.
+
+        One too many for who does not read has to be asked for again.
+        """
         self._asked.discard(asking)
+        frame_id = asking.id
+        offered = None
         if asking.bare:
-            self._send(asking.id, _CARRIED_OUT % _encode(asking.id))
+            message = _CARRIED_OUT % _encode(frame_id)
         elif asking.quiet:
             self._quiet.discard(asking)
             if self._flushes:
                 self._carried_out(asking)
+            return
         elif type(answer) is EndedAnswer:
             self._followed.discard(asking)
-            self._send(asking.id, frames.ended(asking.id, answer))
-        elif asking.follow and (offered := self._followable(answer)) is not None:
-            self._send(asking.id, frames.ok(asking.id, answer, follows=True))
+            message = frames.ended(frame_id, answer)
+        else:
+            if asking.follow:
+                offered = self._followable(answer)
+            message = frames.ok(frame_id, answer, follows=offered is not None)
+        if not self._outbox.answer(message):
+            self._outbox.put(frames.refusal(frame_id, unread(self.caller.agent)))
+        if offered is not None:
             self._followed.add(asking)
             self._relay.follow(asking, offered.handoff.id)
-        else:
-            self._send(asking.id, frames.ok(asking.id, answer))
 
     def _followable(self, answer: object) -> OfferedAnswer | HandoffAnswer | None:
         room = len(self._followed) < self._in_flight_max and not self._closed
@@ -341,11 +350,6 @@ class Connection:
             if asking.quiet:
                 self._quiet.discard(asking)
                 self._carried_out(asking)
-
-    def _send(self, frame_id: Id, message: bytes) -> None:
-        """Send an answer; one too many for who does not read has to be asked for again."""
-        if not self._outbox.answer(message):
-            self._outbox.put(frames.refusal(frame_id, unread(self.caller.agent)))
 
     def _refuse(self, frame_id: Id, error: NodropError) -> None:
         """Send why something is not done."""
@@ -419,8 +423,8 @@ class Connection:
         except NodropError as error:
             self._refuse(credit.id, error)
         else:
-            if credit.id is not None:
-                self._send(credit.id, frames.ok(credit.id, {}))
+            if credit.id is not None and not self._outbox.answer(frames.ok(credit.id, {})):
+                self._outbox.put(frames.refusal(credit.id, unread(self.caller.agent)))
 
     async def _resumed(self, subscription: Subscription) -> bool:
         """Push again what was not acknowledged. If the store cannot tell, the connection ends."""

@@ -103,10 +103,15 @@ class Outbox:
 
     def answer(self, message: bytes) -> bool:
         """Have an answer sent, now or when there is room; False: too many are held back."""
-        if self._bytes <= self._roomy_bytes and not (self._in_line or self._held):
-            self.put(message)
-            return True
         size = len(message)
+        if not (self._in_line or self._held) and self._bytes <= self._roomy_bytes:
+            waiting, after = self._waiting, self._bytes + size
+            if waiting and after <= self._bytes_max and not self._blocked:
+                waiting.append(message)  # behind others, which are about to be sent
+                self._bytes = after
+            else:
+                self.put(message)
+            return True
         if self._closed:
             return True
         if self._held_bytes + size > self._bytes_max or not self._fits(size):
@@ -120,27 +125,27 @@ class Outbox:
         """Have `message` sent. Never blocks; what comes after an overflow is dropped."""
         if self._overflows:
             return
-        before, self._bytes = self._bytes, self._bytes + len(message)
-        if before and self._bytes > self._bytes_max:
+        before, waiting = self._bytes, self._waiting
+        after = self._bytes = before + len(message)
+        if after > self._bytes_max and before:
             self._overflow()
             return
-        if not self._waiting:
+        if not waiting:
             self._soon(self.flush)  # not now: the messages of one turn gather
-        self._waiting.append(message)
+        waiting.append(message)
         if self._blocked:
             self._tell()
 
     def flush(self) -> None:
         """Send what there is, unless the client has yet to read what it was sent before."""
-        if not self._waiting:
+        messages, channel = self._waiting, self._channel
+        if not messages:
             return
-        if self._channel.can_write:
-            messages, self._waiting = self._waiting, []
+        if channel.can_write:
+            self._waiting = []
             self._unread = self._bytes
-            self._channel.write(
-                self._gather(messages) if self.batch and len(messages) > 1 else messages
-            )
-        if self._channel.can_write:
+            channel.write(self._gather(messages) if self.batch and len(messages) > 1 else messages)
+        if channel.can_write:
             self._make_room()
         else:
             self._blocked = True
