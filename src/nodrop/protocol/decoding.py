@@ -75,12 +75,11 @@ def is_plainly_sound(data: bytes, limits: Limits) -> bool:
         if not _is_plain(data, value):
             return False
         most = limits.json_levels_max + 1  # an object itself, and the levels of each of its fields
-        if not isinstance(value, list):
-            return _brackets(data) <= most
-        values = _elements(value)
-        if _brackets(data) <= most + len(
-            values
-        ):  # one for the array, and one for each other object
+        brackets = data.count(b"{") + data.count(b"[")
+        if brackets <= most or not isinstance(value, list):
+            return brackets <= most
+        values = _elements(value)  # one bracket for the array, and one for each other object
+        if brackets <= most + len(values):
             return True
         return all(_brackets(_ENCODER.encode(each)) <= most for each in values)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -559,12 +559,11 @@ class Rates:
         """Of callers without a bearer, by what they ask for and their address: bounded, the oldest
         are forgotten first."""
 
-    def spend(self, team: str, agent: str, *, offer: bool) -> Meter:
+    def spend(self, key: Key, *, offer: bool) -> Meter:
         """Count a command of an agent; refuse it if that is one too many now.
 
         Returns where its next commands are counted, as long as there are any left.
         """
-        key = (team, agent)
         meter = self._commands.get(key)
         if meter is None or meter.left < 1:
             meter = self._refill(self._commands, key, self._limits.commands_per_second_max)

@@ -25,6 +25,17 @@ _BY_WORKERS: Final = frozenset(
 _COMMANDS: Final = (_BY_WORKERS & COUNTED) - {"offer", "redeem_link"}
 """Those that are counted as commands, and as nothing else."""
 _spells_name: Final = NAME.fullmatch
+_NONE_LEFT: Final = Meter(0, 0)
+
+
+class _Looked:
+    """A caller that was looked at, and what is left to it to be taken without another look."""
+
+    __slots__ = ("caller", "meter")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.meter = _NONE_LEFT
 
 
 class Admission:
@@ -45,10 +56,8 @@ class Admission:
         self._clock = clock
         self._name_chars_max: Final = limits.key_chars_max
         self.rates = Rates(limits, now=clock.now)
-        self._let_in: dict[int, Caller] = {}
+        self._let_in: dict[int, _Looked] = {}
         """Callers that were looked at in this turn of the event loop, by identity."""
-        self._meters: dict[int, Meter] = {}
-        """What agents and operators among them may ask for."""
 
     def admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
@@ -57,45 +66,33 @@ class Admission:
             len(command_id) > self._name_chars_max or _spells_name(command_id) is None
         ):
             self._intake.name(command_id, "command_id")
-        meter = self._meters.get(id(caller))
-        if meter is not None and meter.left >= 1 and operation in _COMMANDS:
+        looked = self._let_in.get(id(caller)) or self._look_at(caller, operation)
+        meter = looked.meter
+        if operation in _COMMANDS and meter.left >= 1:
             meter.left -= 1
-        else:
-            self._let(caller, operation)
-
-    def _let(self, caller: Caller, operation: str) -> None:
-        known = id(caller) in self._let_in
-        if not known:
-            known = self._look_at(caller, operation)
-        by_worker = not (caller.observer or caller.viewer)
-        if operation not in _BY_WORKERS or not by_worker:
-            require_role(caller, operation)
-        if operation not in COUNTED:
             return
+        works = not (caller.observer or caller.viewer)
+        if operation not in _BY_WORKERS or not works:
+            require_role(caller, operation)
         if operation == "redeem_link":
             self.rates.spend_attempt(caller.address or "")
-            return
-        meter = self.rates.spend(caller.team, caller.agent, offer=operation == "offer")
-        if known and by_worker:
-            self._meters[id(caller)] = meter
+        elif operation in COUNTED:
+            meter = self.rates.spend((caller.team, caller.agent), offer=operation == "offer")
+            if works:
+                looked.meter = meter
 
-    def _look_at(self, caller: Caller, operation: str) -> bool:
+    def _look_at(self, caller: Caller, operation: str) -> _Looked:
         """Refuse a caller whose credential is no longer good, and note a sign of life.
 
         Once in a turn of the loop: what a commit of the same turn ends is told to nobody before the next.
-        False: it is to be looked at again.
         """
         self._access.require(caller, operation)
+        looked = _Looked(caller)
         if not caller.agent or caller.viewer:
-            return False
+            return looked
         self._attendance.see(caller.team, caller.agent, self._clock.now())
-        if caller.invitation_id is not None or caller.link_id is not None:
-            return False
-        if not self._let_in:
-            asyncio.get_running_loop().call_soon(self._forget)
-        self._let_in[id(caller)] = caller
-        return True
-
-    def _forget(self) -> None:
-        self._let_in.clear()
-        self._meters.clear()
+        if caller.invitation_id is None and caller.link_id is None:
+            if not self._let_in:
+                asyncio.get_running_loop().call_soon(self._let_in.clear)
+            self._let_in[id(caller)] = looked
+        return looked

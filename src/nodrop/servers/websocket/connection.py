@@ -176,16 +176,9 @@ class Connection:
                 self._begin_own(frame)
             else:
                 operation, about_handoff, exact = kind
-                self._begin(
-                    frame.id,
-                    operation,
-                    frame if exact is None else exact(frame),
-                    frame.handoff_id if about_handoff else None,
-                    None,
-                    operation == _FOLLOWED and frame.follow,
-                    frame.quiet,
-                    frame.bare,
-                )
+                request = frame if exact is None else exact(frame)
+                reference = frame.handoff_id if about_handoff else None
+                self._begin(frame, operation, request, reference)
             if perf_counter() - began >= COSTLY_SECONDS:
                 self._shares.spent(self._key, self._used() - used)
                 self._left = said[number:]
@@ -232,7 +225,7 @@ class Connection:
                 else:
                     call = read()
                 if isinstance(call, Call):
-                    self._begin(*call)
+                    self._begin(call, call.operation, call.request, call.reference, call.name)
                 else:
                     self._begin_own(call)
             except NodropError as error:
@@ -255,27 +248,27 @@ class Connection:
             return decode_strict(data, Flush, limits)
         return frames.read_call(frame, data, limits)
 
-    def _begin(  # noqa: PLR0917  # the fields of a `Call`, once per command
+    def _begin(
         self,
-        frame_id: Id,
+        frame: Any,
         operation: str,
         request: Request,
         reference: str | None,
-        name: str | None,
-        follow: bool,  # noqa: FBT001  # as above
-        quiet: bool,  # noqa: FBT001  # as above
-        bare: bool,  # noqa: FBT001  # as above
+        name: str | None = None,
     ) -> None:
+        """Ask for what a frame asks for, which is answered as the frame says."""
         asked = self._asked
         if len(asked) + len(self._tasks) >= self._in_flight_max:
-            self._refuse_one_more(frame_id)
+            self._refuse_one_more(frame.id)
             return
         if operation in _OF_A_PROCESS:
             request = self._as_this_process(request)
-        bare = bare and not (quiet or follow)
+        quiet = frame.quiet
+        follow = operation == _FOLLOWED and frame.follow
+        bare = frame.bare and not (quiet or follow)
         asking = _Asking(self.caller, operation, request, reference, name, quiet=quiet or bare)
         asking.connection = self
-        asking.id = frame_id
+        asking.id = frame.id
         asking.bare = bare
         asking.follow = follow
         asked.add(asking)

@@ -85,7 +85,7 @@ class Flush(
     id: Id = None
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """A frame that asks for an operation."""
 
     id: Id

@@ -145,11 +145,14 @@ class Outbox:
             self._waiting = []
             self._unread = self._bytes
             channel.write(self._gather(messages) if self.batch and len(messages) > 1 else messages)
-        if channel.can_write:
-            self._make_room()
-        else:
+        if not channel.can_write:
             self._blocked = True
             self._tell()
+        elif self._held or self._counted_bytes or self._in_line:
+            self._make_room()
+        else:
+            self._bytes -= self._unread
+            self._unread = 0
 
     def drained(self) -> None:
         """Go on sending: the client has read what it was sent."""
