@@ -119,6 +119,9 @@ class Asking(HandoffCommand):
 
     __slots__ = ("follower", "name", "operation", "quiet", "receiver", "work")
 
+    receiver: Receiver
+    """Answers it, once a commit has decided: set by who posts it."""
+
     def __init__(
         self,
         caller: Caller,
@@ -132,7 +135,6 @@ class Asking(HandoffCommand):
         # All of it in one go, without the classes above: this is done for every request.
         self.by = (caller.team, caller.agent)
         self.fetches = 0
-        self.future = None
         self.caller = caller
         self.handoff_id = reference or ""
         """The handoff that it is about: an id, its beginning, or `sender/key`; an id once a handler has it."""
@@ -143,8 +145,6 @@ class Asking(HandoffCommand):
         """The agent, token or other thing that it is about."""
         self.quiet = quiet
         """What is in the answer is of no interest, only whether there is one."""
-        self.receiver: Receiver | None = None
-        """Answers it, once a commit has decided."""
         self.follower: Follower | None = None
         """The handoff that it waits for."""
         self.work: asyncio.Task[Any] | None = None
@@ -155,12 +155,10 @@ class Asking(HandoffCommand):
         if self.quiet and type(answer) is Done:
             self.tell(CARRIED_OUT)
         else:
-            assert self.receiver is not None, "it was posted"
             self.receiver.decided(self, answer)
 
     def refused(self, error: NodropError) -> None:
         """Take the reason why nothing was."""
-        assert self.receiver is not None, "it was posted"
         self.receiver.refused(self, error)
 
     @abstractmethod

@@ -59,14 +59,11 @@ _NOTHING: Final = object()
 class _Asking(Asking):
     """A frame that is answered over its connection: an offer perhaps twice, with its outcome too."""
 
-    __slots__ = ("bare", "connection", "follow", "id")
+    __slots__ = ("connection", "frame")
 
     connection: "Connection"
-    id: Id
-    bare: bool
-    """Answered with nothing but that it is durable."""
-    follow: bool
-    """Of an offer: the outcome shall follow under the same id."""
+    frame: Any
+    """What was said, of a kind in `frames.PLAIN`, or a `Call`: how it is to be answered."""
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
@@ -96,6 +93,8 @@ class Connection:
         self._process = process
         self._outbox = outbox
         self._in_flight_max = in_flight_max
+        self._commands_max = in_flight_max
+        """How many commands may wait for their answers besides the tasks."""
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         """Done, with a close code, once the client must come back: it could not be told something,
         or what it was let in with is no longer good."""
@@ -258,29 +257,27 @@ class Connection:
     ) -> None:
         """Ask for what a frame asks for, which is answered as the frame says."""
         asked = self._asked
-        if len(asked) + len(self._tasks) >= self._in_flight_max:
+        if len(asked) >= self._commands_max:
             self._refuse_one_more(frame.id)
             return
         if operation in _OF_A_PROCESS:
             request = self._as_this_process(request)
-        quiet = frame.quiet
-        follow = operation == _FOLLOWED and frame.follow
-        bare = frame.bare and not (quiet or follow)
-        asking = _Asking(self.caller, operation, request, reference, name, quiet=quiet or bare)
+        asking = _Asking(self.caller, operation, request, reference, name)
         asking.connection = self
-        asking.id = frame.id
-        asking.bare = bare
-        asking.follow = follow
+        asking.frame = frame
         asked.add(asking)
-        if quiet:
+        if frame.quiet:
+            asking.quiet = True
             self._quiet.add(asking)
+        elif frame.bare:
+            asking.quiet = operation != _FOLLOWED or not frame.follow
         self._relay.ask(asking)
 
     def _begin_own(self, said: Credit | Flush) -> None:
         """Begin what concerns this connection alone."""
         if isinstance(said, Flush):
             self._flush(said.id)
-        elif len(self._asked) + len(self._tasks) >= self._in_flight_max:
+        elif len(self._asked) >= self._commands_max:
             self._refuse_one_more(said.id)
         elif self._subscription is None:
             self._spawn(self._answer(said.id, self._credit(said)))
@@ -295,7 +292,12 @@ class Connection:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._commands_max -= 1
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._commands_max += 1
 
     def told(self, asking: _Asking, answer: object) -> None:
         """Send an answer: at once if there is room, else in its turn.
@@ -303,20 +305,21 @@ class Connection:
         One too many for who does not read has to be asked for again.
         """
         self._asked.discard(asking)
-        frame_id = asking.id
+        frame = asking.frame
+        frame_id = frame.id
         offered = None
-        if asking.bare:
-            message = _CARRIED_OUT % _encode(frame_id)
-        elif asking.quiet:
+        if frame.quiet:
             self._quiet.discard(asking)
             if self._flushes:
                 self._carried_out(asking)
             return
+        if asking.quiet:
+            message = _CARRIED_OUT % _encode(frame_id)
         elif type(answer) is EndedAnswer:
             self._followed.discard(asking)
             message = frames.ended(frame_id, answer)
         else:
-            if asking.follow:
+            if asking.operation == _FOLLOWED and frame.follow:
                 offered = self._followable(answer)
             message = frames.ok(frame_id, answer, follows=offered is not None)
         if not self._outbox.answer(message):
@@ -333,14 +336,14 @@ class Connection:
         """Send a refusal: of a command, or of following an outcome any longer."""
         if asking in self._followed:
             self._followed.discard(asking)
-            self._refuse(asking.id, error)
+            self._refuse(asking.frame.id, error)
             return
         self._asked.discard(asking)
         if isinstance(error, UnauthenticatedError):
             self._shut_out()  # it may have a better one, and sends this again if so
         else:
-            self._refuse(asking.id, error)
-            if asking.quiet:
+            self._refuse(asking.frame.id, error)
+            if asking.frame.quiet:
                 self._quiet.discard(asking)
                 self._carried_out(asking)
 
