@@ -30,7 +30,7 @@ from nodrop.relay import shows
 from nodrop.relay.coordination import conditions
 from nodrop.relay.directory import discovery, manifests
 from nodrop.relay.handoffs import following
-from nodrop.relay.identity import admission, roles
+from nodrop.relay.identity import access, roles
 from nodrop.relay.identity.access import Access, hashed
 from nodrop.relay.identity.refusals import Refusals
 from nodrop.relay.identity.rules import Rules
@@ -533,7 +533,7 @@ CONTROLS = [
     Control(
         check="roles",
         family="roles too low",
-        disabled=lambda: mock.patch.object(admission, "require_role"),
+        disabled=lambda: mock.patch.object(access, "require_role"),
         attack="watcher: offer: ",
     ),
     Control(

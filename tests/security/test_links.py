@@ -25,7 +25,7 @@ from nodrop.protocol import requests
 from nodrop.protocol.coordination import talk_requests as talk
 from nodrop.protocol.coordination import trigger_requests
 from nodrop.protocol.operations import OPERATIONS, Operation
-from nodrop.relay.identity import admission, links
+from nodrop.relay.identity import access, links
 from nodrop.relay.identity.access import hashed
 from nodrop.relay.identity.links import Link, Links
 from nodrop.relay.shows import Caller
@@ -451,7 +451,7 @@ CONTROLS = [
     Control(
         check="what a viewer may ask for",
         family="commands",
-        disabled=lambda: mock.patch.object(admission, "require_role"),
+        disabled=lambda: mock.patch.object(access, "require_role"),
         attack="a viewer: offer: ",
     ),
     Control(

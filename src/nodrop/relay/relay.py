@@ -58,7 +58,7 @@ from nodrop.relay.handoffs.handoffs import Handoffs
 from nodrop.relay.handoffs.reading import Reading, is_id
 from nodrop.relay.handoffs.tracing import Tracing
 from nodrop.relay.handoffs.writing import Writing
-from nodrop.relay.identity.admission import Admission
+from nodrop.relay.identity.access import Admission
 from nodrop.relay.identity.identity import Identity
 from nodrop.relay.identity.membership import Membership
 from nodrop.relay.identity.people import People
