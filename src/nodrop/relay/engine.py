@@ -57,7 +57,8 @@ class JobQueue:
         if self.count <= most:
             turns = zip_longest(*self._lines.values())
             taken = list(filter(None, chain.from_iterable(turns)))
-            self.clear()
+            self._lines.clear()
+            self.count = 0
             return taken
         taken: list[Job[Any]] = []
         while self._lines and len(taken) < most:

@@ -148,14 +148,11 @@ class Access:
             raise UnauthenticatedError
 
 
-class _Looked:
-    """A caller that was looked at, and what is left to it to be taken without another look."""
+class _Looked(msgspec.Struct):
+    """A caller that was looked at, and the commands that it may ask for without another look."""
 
-    __slots__ = ("caller", "meter")
-
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-        self.meter = _NONE_LEFT
+    caller: Caller
+    meter: Meter
 
 
 class Admission:
@@ -207,7 +204,7 @@ class Admission:
         Once in a turn of the loop: what a commit of the same turn ends is told to nobody before the next.
         """
         self._access.require(caller, operation)
-        looked = _Looked(caller)
+        looked = _Looked(caller, _NONE_LEFT)
         if not caller.agent or caller.viewer:
             return looked
         self._attendance.see(caller.team, caller.agent, self._clock.now())

@@ -282,7 +282,13 @@ class Connection:
         elif self._subscription is None:
             self._spawn(self._answer(said.id, self._credit(said)))
         else:
-            self._grant(self._subscription, said)
+            try:
+                self._subscription.grant(said.n)
+            except NodropError as error:
+                self._refuse(said.id, error)
+                return
+            if said.id is not None and not self._outbox.answer(frames.ok(said.id, {})):
+                self._refuse(said.id, unread(self.caller.agent))
 
     def _refuse_one_more(self, frame_id: Id) -> None:
         """Refuse a command where too many wait for their answers."""
@@ -323,7 +329,7 @@ class Connection:
                 offered = self._followable(answer)
             message = frames.ok(frame_id, answer, follows=offered is not None)
         if not self._outbox.answer(message):
-            self._outbox.put(frames.refusal(frame_id, unread(self.caller.agent)))
+            self._refuse(frame_id, unread(self.caller.agent))
         if offered is not None:
             self._followed.add(asking)
             self._relay.follow(asking, offered.handoff.id)
@@ -412,15 +418,6 @@ class Connection:
                 return _NOTHING
         self._subscription.grant(credit.n)
         return _NOTHING if credit.id is None else {}
-
-    def _grant(self, subscription: Subscription, credit: Credit) -> None:
-        try:
-            subscription.grant(credit.n)
-        except NodropError as error:
-            self._refuse(credit.id, error)
-        else:
-            if credit.id is not None and not self._outbox.answer(frames.ok(credit.id, {})):
-                self._outbox.put(frames.refusal(credit.id, unread(self.caller.agent)))
 
     async def _resumed(self, subscription: Subscription) -> bool:
         """Push again what was not acknowledged. If the store cannot tell, the connection ends."""

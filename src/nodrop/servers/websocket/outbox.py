@@ -106,11 +106,13 @@ class Outbox:
         size = len(message)
         if not (self._in_line or self._held) and self._bytes <= self._roomy_bytes:
             waiting, after = self._waiting, self._bytes + size
-            if waiting and after <= self._bytes_max and not self._blocked:
-                waiting.append(message)  # behind others, which are about to be sent
-                self._bytes = after
-            else:
+            if after > self._bytes_max or self._blocked or self._closed:
                 self.put(message)
+                return True
+            if not waiting:
+                self._soon(self.flush)
+            waiting.append(message)
+            self._bytes = after
             return True
         if self._closed:
             return True
