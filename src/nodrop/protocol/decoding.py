@@ -50,7 +50,7 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
         TooLargeError: a field of it nests too deep.
     """
     most = limits.json_levels_max + 1  # the object itself, and the levels of each of its fields
-    if _brackets(data) > most and _deeper(data, most):
+    if data.count(b"{") + data.count(b"[") > most and _deeper(data, most):
         raise _too_deep(_deep_field(data, most), limits.json_levels_max)
     hook = float if canonical.has_extremes(data) else None
     try:
@@ -81,7 +81,8 @@ def is_plainly_sound(data: bytes, limits: Limits) -> bool:
         values = _elements(value)  # one bracket for the array, and one for each other object
         if brackets <= most + len(values):
             return True
-        return all(_brackets(_ENCODER.encode(each)) <= most for each in values)
+        several = map(_ENCODER.encode, values)
+        return all(each.count(b"{") + each.count(b"[") <= most for each in several)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
@@ -274,11 +275,6 @@ def _is_plain(data: bytes, value: Any) -> bool:
     return _LONG_NUMBER not in data.translate(_DIGITS) or (
         _LONG_NUMBER not in _STRINGS.sub(b"", data).translate(_DIGITS)
     )
-
-
-def _brackets(data: bytes) -> int:
-    """Return how deep `data` nests at most."""
-    return data.count(b"{") + data.count(b"[")
 
 
 class _Wrong:

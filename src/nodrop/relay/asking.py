@@ -222,7 +222,9 @@ class Replies:
         """Tell `asking` what `how` makes of `what`. No failure concerns other commands."""
         try:
             answer = how(asking, *what)
-            if answer is not None:
+            if isinstance(answer, Reply):
+                asking.tell(answer)
+            elif answer is not None:
                 self.take(asking, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is told
             self.give_up(asking, error)
