@@ -640,7 +640,6 @@ class _WebSocket(WebSocketsSansIOProtocol):
         """Whether the application waits in `receive`: then it is done with all messages before."""
         self._extensions: dict[str, Any] = {}
         self.can_write = True
-        """Whether the client has read what was sent, all but a little."""
         self.detach()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -659,14 +658,12 @@ class _WebSocket(WebSocketsSansIOProtocol):
             return
         parts: list[bytes] = []
         for text in messages:
-            size = len(text)
-            if size < _LENGTH_16_BITS:
-                head = _HEADS_7_BITS[size]
+            if (size := len(text)) < _LENGTH_16_BITS:
+                parts += (_HEADS_7_BITS[size], text)
             elif size < _LENGTH_16_BITS_MAX:
-                head = _head_16_bits(_TEXT, _LENGTH_16_BITS, size)
+                parts += (_head_16_bits(_TEXT, _LENGTH_16_BITS, size), text)
             else:
-                head = _head_64_bits(_TEXT, _LENGTH_64_BITS, size)
-            parts += (head, text)
+                parts += (_head_64_bits(_TEXT, _LENGTH_64_BITS, size), text)
         self.transport.write(b"".join(parts))
 
     def attach(self, take: Callable[[bytes], bool], drained: Callable[[], None]) -> None:
@@ -679,14 +676,12 @@ class _WebSocket(WebSocketsSansIOProtocol):
         self._drained: Callable[[], None] = _ignore
 
     def pause_writing(self) -> None:
-        """Know that the client has yet to read what was sent."""
-        super().pause_writing()
         self.can_write = False
+        super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Know that the client has read what was sent, all but a little."""
-        super().resume_writing()
         self.can_write = True
+        super().resume_writing()
         self._drained()
 
     async def receive(self) -> ASGIReceiveEvent:
@@ -760,9 +755,8 @@ class _WebSocket(WebSocketsSansIOProtocol):
         )
 
 
-# The head of a frame that is a whole text, as RFC 6455 has it.
 _TEXT: Final = 0x81
-"""A text, and its last frame."""
+"""A text, and its last frame, as RFC 6455 has it."""
 _LENGTH_16_BITS: Final = 126
 _LENGTH_64_BITS: Final = 127
 _LENGTH_16_BITS_MAX: Final = 65_536
