@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, Line, chain, hash_of, seal
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, hash_of, seal, sealed
 
 
 def draft(**changed: Any) -> Draft:
@@ -53,11 +53,6 @@ _TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 _MAYBE = st.none() | _TEXTS
 
 
-def line(made: Draft, seq: int, body_digest: str | None) -> Line:
-    fields = {name: getattr(made, name) for name in Line.__struct_fields__ if hasattr(made, name)}
-    return Line(**fields, seq=seq, body_digest=body_digest)
-
-
 @given(
     actor=_TEXTS,
     team=_TEXTS,
@@ -75,9 +70,8 @@ def test_a_line_of_the_journal_is_what_the_hash_of_its_entry_is_taken_over(
     made = draft(data=msgspec.Raw(canonical.dumps(data)), **fields)
     first = seal(made, Head(seq=seq, hash="cd" * 32), body_digest)
     second = seal(draft(), Head(seq=first.seq, hash=first.hash), None)
-    both = [line(made, first.seq, body_digest), line(draft(), second.seq, None)]
-    lines, hashes = chain(both, "cd" * 32)
-    for entry, written, own in zip((first, second), lines, hashes, strict=True):
+    for entry, unsealed, digest in ((first, made, body_digest), (second, draft(), None)):
+        written, own = sealed(unsealed, entry.seq, digest, entry.prev_hash.encode())
         assert own.hex() == independently(entry) == entry.hash
         shown = json.loads(msgspec.json.encode(entry))
         del shown["hash"], shown["prev_hash"]
@@ -90,7 +84,7 @@ def test_data_with_fields_of_the_names_around_the_hash_is_kept_whole() -> None:
     )
     made = draft(team='"seq":', type='"prev_hash":"', data=msgspec.Raw(data))
     entry = seal(made, Head(seq=0, hash="cd" * 32), None)
-    [written], [own] = chain([line(made, 1, None)], "cd" * 32)
+    written, own = sealed(made, 1, None, b"cd" * 32)
     assert own.hex() == independently(entry) == entry.hash
     shown = json.loads(written)
     assert shown["data"] == json.loads(data)

@@ -15,8 +15,6 @@ RESERVED: Final = frozenset(
 """Names that no agent gets: the relay's own, and those that a reader takes for a role or for all."""
 
 _AGENT_ID: Final = re.compile(AGENT_ID)
-NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-"""Printable ASCII, with no blank at either end."""
 
 
 def is_agent_id(value: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from nodrop.log.port import Key, Store, Token
 from nodrop.model.errors import ForbiddenError, UnauthenticatedError
 from nodrop.model.limits import Limits
-from nodrop.model.names import NAME
+from nodrop.model.names import name_pattern
 from nodrop.model.roles import Role
 from nodrop.protocol.identity.invitations import PREFIX
 from nodrop.protocol.requests import Request
@@ -39,7 +39,6 @@ _BY_WORKERS: Final = frozenset(
 """Operations that agents and operators may ask for."""
 _COMMANDS: Final = (_BY_WORKERS & COUNTED) - {"offer", "redeem_link"}
 """Those that are counted as commands, and as nothing else."""
-_spells_name: Final = NAME.fullmatch
 _NONE_LEFT: Final = Meter(0, 0)
 
 
@@ -171,7 +170,7 @@ class Admission:
         self._attendance = attendance
         self._intake = intake
         self._clock = clock
-        self._name_chars_max: Final = limits.key_chars_max
+        self._spells_name: Final = name_pattern(limits.key_chars_max).fullmatch
         self.rates = Rates(limits, now=clock.now)
         self._let_in: dict[int, _Looked] = {}
         """Callers that were looked at in this turn of the event loop, by identity."""
@@ -179,9 +178,7 @@ class Admission:
     def admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
         command_id = getattr(request, "command_id", None)
-        if command_id is not None and (
-            len(command_id) > self._name_chars_max or _spells_name(command_id) is None
-        ):
+        if command_id is not None and self._spells_name(command_id) is None:
             self._intake.name(command_id, "command_id")
         looked = self._let_in.get(id(caller)) or self._look_at(caller, operation)
         meter = looked.meter
