@@ -292,7 +292,7 @@ BOUNDS: dict[str, tuple[Callable[[Any], Any], int, Callable[[], AbstractContextM
     "unfinished handoffs": (
         room,
         OPEN,
-        lambda: mock.patch.object(Room, "why_full_of", return_value=None),
+        lambda: mock.patch.object(Room, "why_full", return_value=None),
     ),
     "waiting callers": (
         waits,

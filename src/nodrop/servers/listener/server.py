@@ -697,8 +697,9 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Request) -> None:
         """Have the connection served, and the listener told whose it is."""
         super().handle_connect(event)
-        # What is written leaves at once, not at the end of this turn: clients work meanwhile.
-        self.transport.set_write_buffer_limits(high=0)
+        if self.config.ssl is None:  # a TLS transport takes such a limit for a buffer that is full
+            # What is written leaves at once, not at the end of this turn: clients work meanwhile.
+            self.transport.set_write_buffer_limits(high=0)
         if not self.close_sent:
             self._extensions.update(self.scope.get("extensions") or {})
             self._extensions[PROVE] = partial(self.config.open_connections.prove, self.transport)
