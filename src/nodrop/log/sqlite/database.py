@@ -83,7 +83,6 @@ class Database:
         """By team and last `seq`; the entries of a batch do not change."""
         self._ends: dict[str, int] = {}
         """Where the journal of each team ends, if this connection wrote it: nobody else can."""
-        self._synchronous = synchronous
         self._wal_pages = 0
         """In the write-ahead log, as of the last commit."""
         self._connection.set_wal_hook(self._count_pages)
@@ -136,16 +135,11 @@ class Database:
     def write_behind(self, behind: Slice) -> None:
         """Write rows that are behind.
 
-        They are not synced, and need not be: the next commit does so, and what a power cut takes
-        before that is folded anew from the log.
+        They are synced, although the log has what is in them: a sync that fails later may drop pages
+        that an earlier commit left unsynced, and every commit behind such a gap is lost.
         """
-        if self._synchronous == "FULL":
-            self._connection.pragma("synchronous", "NORMAL")
-        try:
-            with self._committing():
-                write_behind(self._writer, behind)
-        finally:
-            self._connection.pragma("synchronous", self._synchronous)
+        with self._committing():
+            write_behind(self._writer, behind)
 
     @property
     def is_checkpoint_due(self) -> bool:
