@@ -27,7 +27,7 @@ def handoffs_page(page: Page) -> Statement:
     else:
         wanted.add("h.team = {}", page.team)
     if page.party is not None:
-        wanted.add("(h.sender = {0} or h.origin = {0} or h.recipient = {0} or p.watches)", agent)
+        wanted.add(_CONCERNS, page.party)
     if page.sender is not None:
         wanted.add("h.sender = {}", page.sender)
     if page.recipient is not None:
@@ -44,6 +44,14 @@ def handoffs_page(page: Page) -> Statement:
     if page.before is not None:
         wanted.add(f"{newest_first} < {{}}", page.before)
     return wanted.select("h.json", source, order=f"{newest_first} desc", limit=page.limit)
+
+
+_CONCERNS: Final = """(
+    h.sender = {0} or h.origin = {0} or h.recipient = {0} or exists (
+        select 1 from party l where l.team = h.team and l.agent = {0} and l.handoff_id = h.id
+        and l.watches
+    )
+)"""
 
 
 class _Terms:

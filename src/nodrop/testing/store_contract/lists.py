@@ -111,6 +111,7 @@ class ListContract(Setting):
             ({"party": "alice", "state": "expired"}, [7]),
             ({"sender": SENDER, "recipient": "bob"}, [6]),
             ({"party": "alice", "sender": SENDER, "recipient": RECIPIENT}, [7, 4, 3]),
+            ({"party": "bob", "recipient": "bob", "state": "offered"}, [6, 1]),
             ({"before": handoff_id(3)}, [2, 1]),
             ({"party": "alice", "before": handoff_id(4), "limit": 2}, [3, 2]),
             ({"limit": 3}, [7, 6, 5]),
