@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import pytest
 
-from nodrop.log.port import Changes, KeyUse, Team
+from nodrop.log.port import Changes, KeyUse, Page, Team
 from nodrop.log.postgres import PostgresStore
 from nodrop.log.postgres.connection import connect
 from nodrop.log.postgres.driver import Connection
+from nodrop.log.postgres.pages import handoffs_page
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import SENDER, TEAM, handoff_id, offered, story
 from nodrop.testing.store_contract.setting import commit
@@ -41,6 +42,7 @@ QUESTIONS: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
         "select entries from journal where team = $1 and last_seq >= $2 order by last_seq limit 1",
         (TEAM, NEW),
     ),
+    "party": handoffs_page(Page(team=TEAM, party=SENDER, marks=("project=new",), limit=10)),
 }
 """Queries of decisions and readers, by table."""
 UNINDEXED: Final = ("select id from command where team = $1 and seqs = $2", (TEAM, "new"))

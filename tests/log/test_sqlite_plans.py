@@ -41,6 +41,21 @@ def plan(database: Connection, sql: str, bound: tuple[Any, ...]) -> str:
             {"recipient": "a", "state": "accepted"},
             ["handoff_unfinished (team=? AND recipient=?)"],
         ),
+        ({"marks": ("a=x",)}, ["p USING PRIMARY KEY (team=? AND agent=?)"]),
+        (
+            {"marks": ("a=x", "b=y"), "party": "a", "before": "x"},
+            [
+                "SEARCH p USING PRIMARY KEY (team=? AND agent=? AND handoff_id<?)",
+                "USING PRIMARY KEY (team=? AND agent=? AND handoff_id=?)",
+            ],
+        ),
+        (
+            {"marks": ("a=x",), "recipient": "a", "state": "accepted"},
+            [
+                "handoff_unfinished (team=? AND recipient=?)",
+                "USING PRIMARY KEY (team=? AND agent=? AND handoff_id=?)",
+            ],
+        ),
         ({"correlation_id": "c"}, ["handoff_correlation (team=? AND correlation_id=?)"]),
         (
             {"correlation_id": "c", "state": "offered"},

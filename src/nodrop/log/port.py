@@ -222,6 +222,8 @@ class Page(Value, frozen=True, kw_only=True):
     recipient: str | None = None
     correlation_id: str | None = None
     dead: bool | None = None
+    marks: tuple[str, ...] = ()
+    """All of these are among `Terms.marks`."""
     before: str | None = None
     """Only ids smaller than this."""
     limit: int
@@ -239,6 +241,7 @@ def is_listed(row: Row, page: Page) -> bool:
         and page.recipient in (None, handoff.recipient)
         and page.correlation_id in (None, handoff.correlation_id)
         and page.dead in (None, row.dead)
+        and all(mark in handoff.terms.marks for mark in page.marks)
         and (page.before is None or handoff.id < page.before)
     )
 

@@ -95,9 +95,12 @@ def read_handoff(json: bytes) -> Handoff:
 
 
 def party_columns(handoff: Handoff) -> Iterable[Columns]:
-    """Return the rows of `party` for everybody whom `handoff` concerns or concerned."""
+    """Return the rows of `party`: for everybody whom `handoff` concerns or concerned, and its marks.
+
+    No agent can be called like a mark, which has a `=`.
+    """
     agents = {handoff.sender, handoff.origin, *handoff.asked, *handoff.watchers}
-    return [(handoff.team, agent, handoff.id) for agent in agents]
+    return [(handoff.team, name, handoff.id) for name in (*agents, *handoff.terms.marks)]
 
 
 def packed(seqs: Sequence[int]) -> bytes:

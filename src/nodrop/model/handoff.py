@@ -169,6 +169,8 @@ class Terms(Value, frozen=True, kw_only=True):
     """Active time per attempt: the recipient's, or the shorter one that was asked for."""
     timeout_asked_ms: int | None = None
     """What was asked for, whoever the recipient is."""
+    marks: tuple[str, ...] = ()
+    """What it is listed by besides its parties, as `name=value`. An offer says it once and for all."""
 
     def timeout_with(self, declared_ms: int | None) -> int | None:
         """Return the active time that an attempt of a recipient with such a manifest has."""

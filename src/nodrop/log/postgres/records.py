@@ -15,6 +15,8 @@ def transposed(rows: Sequence[Columns], width: int) -> list[list[Any]]:
 
 
 def party_columns(handoff: Handoff) -> Iterable[Columns]:
-    """Return the rows of `party` for everybody whom `handoff` concerns or concerned."""
-    agents = {handoff.sender, handoff.origin, *handoff.asked, *handoff.watchers}
-    return [(handoff.team, agent, handoff.id, agent in handoff.watchers) for agent in agents]
+    """Return the rows of `party`: for everybody whom `handoff` concerns or concerned, and its marks."""
+    watchers = handoff.watchers
+    agents = {handoff.sender, handoff.origin, *handoff.asked, *watchers}
+    names = (*agents, *handoff.terms.marks)
+    return [(handoff.team, name, handoff.id, name in watchers) for name in names]

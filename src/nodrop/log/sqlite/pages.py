@@ -19,18 +19,23 @@ def handoffs_page(page: Page) -> Statement:
     """Return the statement that selects the `json` of a page of handoffs, newest first."""
     wanted = _Terms("h.team = ?", page.team)
     agent = page.party or page.sender or page.recipient
+    listed = page.marks if agent is None else (*page.marks, agent)
+    newest_first = "h.id"
     unfinished = page.state is not None and page.state not in FINAL
     if unfinished and page.recipient is not None and agent == page.recipient:
         # What an agent has on its hands is little beside all it ever had.
-        source, agent = "handoff h indexed by handoff_unfinished", None
-    elif agent is not None:
+        source, listed = "handoff h indexed by handoff_unfinished", page.marks
+    elif listed:
         source = "party p cross join handoff h on h.team = p.team and h.id = p.handoff_id"
         wanted = _Terms("p.team = ?", page.team)
-        wanted.add("p.agent = ?", agent)
+        wanted.add("p.agent = ?", listed[0])
+        listed, newest_first = listed[1:], "p.handoff_id"
     elif unfinished and page.correlation_id is None:
         source = "handoff h indexed by handoff_unfinished"
     else:
         source = "handoff h"
+    for name in listed:
+        wanted.add(f"exists ({_LISTED} and handoff_id = {newest_first})", page.team, name)
     if page.party is not None:
         wanted.add(f"({_CONCERNS})", *(page.party,) * 4)
     if page.sender is not None:
@@ -45,12 +50,12 @@ def handoffs_page(page: Page) -> Statement:
         wanted.add("h.state = ?", page.state)
     if page.dead is not None:
         wanted.add("h.dead" if page.dead else "not h.dead")
-    newest_first = "p.handoff_id" if agent is not None else "h.id"
     if page.before is not None:
         wanted.add(f"{newest_first} < ?", page.before)
     return wanted.select("h.json", source, order=f"{newest_first} desc", limit=page.limit)
 
 
+_LISTED: Final = "select 1 from party where team = ? and agent = ?"
 _CONCERNS: Final = """
     h.sender = ? or h.origin = ? or h.recipient = ?
     or exists (select 1 from json_each(cast(h.json as text), '$.watchers') where value = ?)

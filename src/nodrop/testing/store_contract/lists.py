@@ -6,7 +6,7 @@ import pytest
 
 from nodrop.log.port import Changes, KeyUse, Page, Store
 from nodrop.model import events
-from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story
+from nodrop.testing.handoffs import RECIPIENT, SENDER, TEAM, handoff_id, offered, story, terms
 from nodrop.testing.store_contract.setting import OTHER_TEAM, Setting, commit
 
 DELIVERED = events.Delivered(attempt=1, process="p1", heartbeat_ms=10_000)
@@ -112,6 +112,22 @@ class ListContract(Setting):
             ({"sender": SENDER, "recipient": "bob"}, [6]),
             ({"party": "alice", "sender": SENDER, "recipient": RECIPIENT}, [7, 4, 3]),
             ({"party": "bob", "recipient": "bob", "state": "offered"}, [6, 1]),
+            ({"marks": ("a=x",)}, [6, 3, 2]),
+            ({"marks": ("b=y",)}, [3]),
+            ({"marks": ("a=x", "b=y")}, [3]),
+            ({"marks": ("a=x", "b=z")}, []),
+            ({"marks": ("a=x",), "party": "alice"}, [3, 2]),
+            ({"marks": ("a=x", "b=y"), "party": "alice"}, [3]),
+            ({"marks": ("a=x",), "party": "bob"}, [6]),
+            ({"marks": ("a=x",), "sender": SENDER}, [6, 3, 2]),
+            ({"marks": ("a=x",), "recipient": "bob", "state": "offered"}, [6]),
+            ({"marks": ("b=y",), "recipient": "bob", "state": "offered"}, []),
+            ({"marks": ("a=x",), "party": "bob", "recipient": "bob", "state": "offered"}, [6]),
+            ({"marks": ("a=x",), "state": "offered"}, [6, 3, 2]),
+            ({"marks": ("a=x",), "state": "expired"}, []),
+            ({"marks": ("a=x",), "correlation_id": "chain-x"}, [2]),
+            ({"marks": ("a=x",), "before": handoff_id(6), "limit": 1}, [3]),
+            ({"party": "a=x"}, []),
             ({"before": handoff_id(3)}, [2, 1]),
             ({"party": "alice", "before": handoff_id(4), "limit": 2}, [3, 2]),
             ({"limit": 3}, [7, 6, 5]),
@@ -121,17 +137,18 @@ class ListContract(Setting):
         self, store: Store, wanted: dict[str, Any], expected: list[int]
     ) -> None:
         """All that is given must fit; a party sends, asked for it first, receives or watches."""
+        one, two = terms(marks=("a=x",)), terms(marks=("a=x", "b=y"))
         moved = events.Reassigned(recipient="bob", reason="reassigned")
         await commit(
             store,
             story(offered(sender="alice", recipient="bob"), number=1),
-            story(offered(recipient="alice", correlation_id="chain-x"), number=2),
-            story(offered(origin="alice"), number=3),
+            story(offered(recipient="alice", correlation_id="chain-x", terms=one), number=2),
+            story(offered(origin="alice", terms=two), number=3),
             story(offered(watchers=("me", "alice")), number=4),
             story(offered(correlation_id="chain-x"), DELIVERED, number=5),
-            story(offered(recipient="former"), moved, number=6),
+            story(offered(recipient="former", terms=one), moved, number=6),
             story(offered(watchers=("alice",)), events.Expired(), number=7),
-            story(offered(sender="alice", recipient="bob"), number=8, team=OTHER_TEAM),
+            story(offered(sender="alice", recipient="bob", terms=one), number=8, team=OTHER_TEAM),
         )
         assert await _listed(store, **wanted) == expected
 

@@ -154,7 +154,7 @@ create table trail (
 );
 
 -- Who a handoff may concern, for lists: sender, origin, watchers, and every recipient it had.
--- A list checks the row as well, because recipients change.
+-- A list checks the row as well, because recipients change. Marks are here too, which never change.
 create table party (
     team       word    not null,
     agent      word    not null,

@@ -132,7 +132,7 @@ create table trail (
 ) strict, without rowid;
 
 -- Who a handoff may concern, for lists: sender, origin, watchers, and every recipient it had.
--- A list checks the row as well, because recipients change.
+-- A list checks the row as well, because recipients change. Marks are here too, which never change.
 create table party (
     team       text not null,
     agent      text not null,
