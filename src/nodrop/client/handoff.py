@@ -18,6 +18,7 @@ from nodrop.protocol.identity import signatures
 from nodrop.protocol.identity.keys import PublicKey
 from nodrop.protocol.pushed import Ended, Followed, Stored
 from nodrop.protocol.pushed import Outcome as Pushed
+from nodrop.protocol.requests import MARKS
 
 Of = Literal["handoff", "chain"]
 
@@ -28,6 +29,7 @@ _COMPLETED: Final = State.COMPLETED.value
 _VERBATIM: Final = (
     *("trigger", "title", "priority", "payload", "expected_outcome", "parent_id"),
     *("idempotency_key", "observations", "parameters", "covariates", "metadata"),
+    *MARKS,
 )
 """The fields of an offer that are shown as they were made."""
 

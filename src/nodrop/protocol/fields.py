@@ -14,6 +14,7 @@ from nodrop.model.mail import Kind
 from nodrop.model.names import AGENT_ID
 from nodrop.model.policy import Signatures
 from nodrop.protocol.identity.keys import JWS_CHARS_MAX
+from nodrop.protocol.requests import MARKS
 
 Schema = dict[str, Any]
 
@@ -59,6 +60,7 @@ _FIELDS: Final[Mapping[str, Schema]] = {
         ),
         _NAME,
     ),
+    **dict.fromkeys(MARKS, _NAME),
     **dict.fromkeys(("trigger", "title", "expected_outcome", "status", "reason", "label"), _TEXT),
     **dict.fromkeys(("supersedes", "group"), _LATER),
     "signature": {

@@ -4,7 +4,7 @@ Shapes only. Durations are still as written, defaults not yet filled in; `engine
 into a command of the core.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -74,6 +74,14 @@ class LegSpec(Request, frozen=True, kw_only=True):
     """A template over `result`, `origin`, `payload` and `outcome`; null: what legs are given."""
     detached: bool = False
     """It goes on when what is above it is cancelled or fails."""
+
+
+MARKS: Final[tuple[str, ...]] = ()
+"""Fields of `Offer` that lists can be filtered by; `ListHandoffs` and the views have them too.
+
+That they are checked as names, kept with the terms, shown and found by an index follows from this. They
+stay in the log, as all terms do, and later legs have them too.
+"""
 
 
 class Offer(Briefly, frozen=True, kw_only=True, rename={"from_": "from"}):

@@ -23,7 +23,7 @@ from nodrop.model.handoff import (
     Rung,
     State,
 )
-from nodrop.protocol import traces
+from nodrop.protocol import requests, traces
 from nodrop.protocol.bodies import Content
 from nodrop.protocol.times import format_duration, format_time
 from nodrop.protocol.views import (
@@ -222,6 +222,8 @@ def task_view(h: Handoff, content: Content) -> TaskView:
         expected_outcome=content.expected_outcome,
         verified=content.verified,
     )
+    if terms.marks:
+        view = msgspec.structs.replace(view, **_named(terms.marks))
     if h.origin != h.sender or h.legs_done or h.legs:
         view = msgspec.structs.replace(view, chain=_chain(h), then=tuple(map(_leg, h.legs)))
     if h.contract_digest or h.watchers or h.parent_id or h.redrive_of:
@@ -273,7 +275,7 @@ def outline(view: HandoffView) -> HandoffView:
 
 def lasting_view(h: Handoff, content: Content) -> HandoffView:
     """Return what is shown of `h` for as long as its terms are the same."""
-    return HandoffView(
+    view = HandoffView(
         id=h.id,
         ref=ref(h),
         state="",
@@ -329,6 +331,8 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         stored_at=format_time(h.stored_at),
         settled_at=None,
     )
+    marks = h.terms.marks
+    return msgspec.structs.replace(view, **_named(marks)) if marks else view
 
 
 @lru_cache(maxsize=8_192)  # a receipt is shown with every later view of its handoff
@@ -358,6 +362,12 @@ def holder(h: Handoff) -> str | None:
     if h.outcome is None:
         return h.recipient if h.question is None else h.question.asked
     return h.origin if h.settled_at is None else None
+
+
+def _named(marks: tuple[str, ...]) -> dict[str, Any]:
+    """Return marks by the names of their fields; those of a later version have none here."""
+    said = [mark.split("=", 1) for mark in marks]
+    return {name: value for name, value in said if name in requests.MARKS}
 
 
 def _time(ms: int | None) -> str | None:

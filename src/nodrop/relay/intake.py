@@ -106,6 +106,7 @@ class Intake:
             if offer.escalation is None
             else tuple(read.escalations(offer.escalation)),
             timeout_asked_ms=read.duration_or_none(offer.timeout, "timeout"),
+            marks=read.marks(offer),
         )
 
     def _check_offer(self, offer: requests.Offer, read: "_Reader") -> None:
@@ -362,6 +363,13 @@ class Intake:
             raise InvalidRequestError("there is no such state", errors=(problem,))
         return value
 
+    def marks(self, request: requests.ListHandoffs) -> tuple[str, ...]:
+        """Return the marks that a list is asked for by."""
+        read = _Reader(self._limits, 0)
+        marks = read.marks(request)
+        read.done()
+        return marks
+
     def heartbeat_ms(self, seconds: float | None) -> int | None:
         """Return the heartbeat a taker promises."""
         if seconds is None:
@@ -474,6 +482,15 @@ class _Reader:
     def traceparent(self, value: str | None) -> None:
         if value is not None and not traces.is_traceparent(value):
             self.wrong("traceparent", "expected a W3C traceparent")
+
+    def marks(self, said: requests.Offer | requests.ListHandoffs) -> tuple[str, ...]:
+        marks: list[str] = []
+        for name in requests.MARKS:
+            value = getattr(said, name)
+            if value is not None:
+                self.name(value, name)
+                marks.append(f"{name}={value}")
+        return tuple(marks)
 
     def digest(self, value: str, path: str) -> None:
         if not _DIGEST.fullmatch(value):
@@ -618,6 +635,7 @@ _RARE: Final = {
         *("priority", "accept_within", "update_every", "deadline", "timeout"),
         *("attempts_max", "backoff", "escalation"),
         *("watchers", "contract_digest", "supersedes", "group"),
+        *requests.MARKS,
     }
 }
 """The fields of an offer that state its terms, and others that few offers have, with their defaults."""

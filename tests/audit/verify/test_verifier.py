@@ -187,6 +187,12 @@ def _data(place: str, **change: Any) -> Callable[[Saved], int]:
     return forge
 
 
+def _filed(saved: Saved) -> int:
+    entry = saved.find("handoff.offered.v1")
+    entry["data"]["terms"]["marks"] = ["project=thief"]
+    return entry["seq"]
+
+
 def _stripped(place: str) -> Callable[[Saved], int]:
     def forge(saved: Saved) -> int:
         entry = saved.find(place)
@@ -241,6 +247,7 @@ FORGERIES: dict[str, tuple[Callable[[Saved], int], str]] = {
     "another recipient": (_data("handoff.offered.v1", recipient="thief"), "thief is asked"),
     "another sender": (_data("handoff.offered.v1", sender="doer"), "from somebody else"),
     "other watchers": (_data("handoff.offered.v1", watchers=["thief"]), "watchers"),
+    "a mark that nobody signed": (_filed, "another project was signed"),
     "other legs": (_data("handoff.offered.v1", legs=[{"to": "thief"}]), "legs"),
     "a signature taken away": (_stripped("handoff.completed.v1"), "wants outcomes signed"),
     "an unsigned offer": (_stripped("handoff.offered.v1"), "wants offers signed"),

@@ -19,6 +19,7 @@ from nodrop.protocol import canonical
 from nodrop.protocol.entries import Entry
 from nodrop.protocol.identity import keys, signatures
 from nodrop.protocol.identity.keys import PublicKey
+from nodrop.protocol.requests import MARKS
 from nodrop.protocol.times import parse_due
 
 _SAID_BY: dict[type[Event], str] = {
@@ -201,6 +202,10 @@ def _check_offer(entry: Entry, event: events.Offered, said: dict[str, Any]) -> N
         raise DoesNotHoldError("another idempotency key was signed")
     if list(event.watchers) != list(said.get("watchers") or ()):
         raise DoesNotHoldError("other watchers were signed")
+    marks = dict([mark.split("=", 1) for mark in event.terms.marks])
+    for name in (*marks, *MARKS):
+        if marks.get(name) != said.get(name):
+            raise DoesNotHoldError(f"another {name} was signed")
     told = event.terms.escalation and [step.notify for step in event.terms.escalation]
     signed = said.get("escalation")
     if (told or []) != [step.get("notify") for step in signed or ()]:

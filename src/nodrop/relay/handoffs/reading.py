@@ -89,6 +89,7 @@ class Reading:
             sender=request.from_,
             recipient=request.to,
             correlation_id=request.correlation_id,
+            marks=self._intake.marks(request),
             before=request.before,
             limit=self._intake.limit(request.limit),
         )
