@@ -131,6 +131,10 @@ class FakeStream:
         while (item := await self._queue.get()) is not None:
             yield item
 
+    async def hand_to(self, take: Callable[[Fields], None]) -> None:
+        async for item in self:
+            take(item)
+
     def deliver(self, item: Fields) -> None:
         self._queue.put_nowait(item)
 

@@ -397,6 +397,11 @@ class InProcessDeliveries:
         if self._error is not None:
             raise self._error
 
+    async def hand_to(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Hand deliveries to `take`, until closed."""
+        async for delivery in self:
+            take(delivery)
+
     def put_waiting(self, offers: Sequence[WaitingView]) -> None:
         """Have it read what waits without credit."""
         for offer in offers if self._listens else ():

@@ -1,10 +1,12 @@
 """One WebSocket connection that has said hello. It ends; `websocket` is what outlives it.
 
-Frames that are sent within one turn of the event loop leave as one JSON array.
+Frames that are sent within one turn of the event loop leave as one JSON array. What follows from a lone
+message leaves at once: nothing else is expected to go with it.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -63,9 +65,13 @@ class Channel:
         self._outgoing: list[bytes] = []
         self._credit: int | None = None
         """Granted since frames were last sent."""
-        self._idle: asyncio.Future[None] | None = None
-        """Done as soon as there is something to send; None: there is, or will be looked for."""
-        self._writer = asyncio.create_task(self._write())
+        self._at_once = False
+        """Whether the next frame that is sent follows from a lone message."""
+        self._flushes = False
+        """Whether what is gathered is written without a further word."""
+        self._writing: asyncio.Task[None] | None = None
+        """Writes on where the socket took no more; what is sent meanwhile follows."""
+        self._call_soon = asyncio.get_running_loop().call_soon
 
     @classmethod
     async def open(
@@ -100,22 +106,24 @@ class Channel:
             raise
 
     def send(self, frame: bytes) -> None:
-        """Send a frame at the end of this turn of the loop. If the connection is lost, so is it."""
+        """Send a frame with all others of this turn of the loop. If the connection is lost, so is it."""
         self._outgoing.append(frame)
-        if self._idle is not None:
-            self._wake()
+        if self._at_once:
+            self._flush()
+        elif not self._flushes:
+            self._flush_soon()
+
+    def add(self, frame: bytes) -> None:
+        """Send a frame that nobody waits for, with the next one or at the end of this turn."""
+        self._outgoing.append(frame)
+        if not self._flushes:
+            self._flush_soon()
 
     def grant(self, n: int) -> None:
-        """Grant credit for `n` more deliveries at the end of this turn of the loop, in one frame."""
+        """Grant credit for `n` more deliveries, in one frame with what else is granted this turn."""
         self._credit = n if self._credit is None else self._credit + n
-        if self._idle is not None:
-            self._wake()
-
-    def _wake(self) -> None:
-        """Have the writer run once this turn of the loop is over."""
-        idle, self._idle = self._idle, None
-        if idle is not None and not idle.done():
-            idle.set_result(None)
+        if not self._flushes:
+            self._flush_soon()
 
     async def read(self, take: Callable[[Message], None]) -> int | None:
         """Hand every message to `take` until the connection ends; return its close code."""
@@ -128,34 +136,57 @@ class Channel:
                 messages: Message | list[Message] = decode(received.data)
             except msgspec.DecodeError:  # it is not the protocol
                 return self._socket.close_code
-            self.heard = True
+            self.heard = self._flushes = True
             if isinstance(messages, list):
+                self._at_once = False
                 for message in messages:
                     take(message)
+                self._flush_soon()  # after all whom they wake
             else:
                 take(messages)
+                self._flush()
+                self._at_once = True
 
     async def close(self) -> None:
         """End the connection."""
         self.closed = True
-        self._writer.cancel()
+        if self._writing is not None:
+            self._writing.cancel()
         await _hang_up(self._socket)
 
+    def _flush_soon(self) -> None:
+        self._flushes = True
+        self._call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what was gathered. That hardly ever waits, so no task is made for it before it does."""
+        self._flushes = self._at_once = False
+        if (
+            self._writing is not None
+            or self.closed
+            or not (self._outgoing or self._credit is not None)
+        ):
+            return
+        writing = self._write()
+        try:
+            awaited = writing.send(None)
+        except StopIteration:
+            return
+        self._writing = asyncio.create_task(_go_on(writing, awaited))
+
     async def _write(self) -> None:
-        new_future, send = asyncio.get_running_loop().create_future, self._socket.send_frame
-        while True:
-            if not self._outgoing and self._credit is None:
-                self._idle = new_future()
-                await self._idle
-            frames, self._outgoing = self._outgoing, []
-            if self._credit is not None:
-                frames.append(b'{"op":"credit","n":%d}' % self._credit)
-                self._credit = None
-            try:
+        try:
+            while self._outgoing or self._credit is not None:
+                frames, self._outgoing = self._outgoing, []
+                if self._credit is not None:
+                    frames.append(b'{"op":"credit","n":%d}' % self._credit)
+                    self._credit = None
                 for batch in _batches(frames):
-                    await send(batch, _TEXT)
-            except (OSError, aiohttp.ClientError):
-                return  # the reader notices, and what was not answered is sent again
+                    await self._socket.send_frame(batch, _TEXT)
+        except (OSError, aiohttp.ClientError):
+            pass  # the reader notices, and what was not answered is sent again
+        finally:
+            self._writing = None
 
 
 def pings_every(heartbeat_seconds: float | None) -> float:
@@ -178,6 +209,15 @@ async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
     response.close()
     if transport is not None:
         transport.abort()
+
+
+@types.coroutine
+def _go_on(
+    begun: Coroutine[Any, Any, None], awaited: asyncio.Future[Any]
+) -> Generator[Any, Any, None]:
+    """Go on with what was begun without a task, and awaits something."""
+    yield from asyncio.wait([awaited]).__await__()
+    yield from begun.__await__()
 
 
 def _batches(frames: list[bytes]) -> list[bytes]:

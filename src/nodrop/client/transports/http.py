@@ -5,7 +5,7 @@ For networks that do not let a WebSocket through. Slower, and otherwise the same
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -334,6 +334,11 @@ class _Polled:
                 if self._credit <= 0:
                     self._busy.set()
                 yield delivery
+
+    async def hand_to(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Hand deliveries to `take`, until closed."""
+        async for delivery in self:
+            take(delivery)
 
     async def waiting(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what comes into the inbox while nothing more may be taken, until closed."""

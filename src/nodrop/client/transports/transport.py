@@ -1,6 +1,6 @@
 """PORT: how the SDK reaches a relay. Only the address decides which implementation it is."""
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from nodrop.protocol.pushed import Stored
@@ -19,6 +19,10 @@ class DeliveryStream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         """Yield deliveries, as `protocol.views.DeliveryView` in plain values, until closed."""
+        ...
+
+    async def hand_to(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Hand deliveries to `take` as they come, until closed: the same ones, without a turn between."""
         ...
 
     def waiting(self) -> AsyncIterator[dict[str, Any]]:

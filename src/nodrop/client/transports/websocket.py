@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -69,20 +69,17 @@ _BRIEF: Final = msgspec.json.Decoder(Brief)
 _OFFERED: Final = msgspec.json.Decoder(_Offered)
 
 
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     """A frame, kept until it is answered."""
 
-    __slots__ = ("answer", "followed", "frame", "lost", "waits")
-
-    def __init__(self, frame: bytes, answer: _Answer, waits: bool) -> None:  # noqa: FBT001  # private, and called often
-        self.frame = frame
-        self.answer = answer
-        self.waits = waits
-        """Whether no answer is expected before something happens."""
-        self.followed: Followed | None = None
-        """The outcome, which the relay will push if its answer says so."""
-        self.lost = 0
-        """How many connections ended after it was sent and before it was answered."""
+    frame: bytes
+    answer: _Answer
+    waits: bool
+    """Whether no answer is expected before something happens."""
+    followed: Followed | None = None
+    """The outcome, which the relay will push if its answer says so."""
+    lost: int = 0
+    """How many connections ended after it was sent and before it was answered."""
 
     def refuse(self, error: NodropError) -> None:
         """Have the caller told why there is no answer."""
@@ -234,7 +231,7 @@ class WebSocketTransport:
         message = {"id": call_id, "op": operation, "handoff_id": handoff, **fields, "quiet": True}
         self._told[call_id] = frame = encode_strict(message)
         if self._channel is not None:
-            self._channel.send(frame)
+            self._channel.add(frame)
         if len(self._told) >= TOLD_MAX and not self._flushing:
             self._begin_flush()
 
@@ -277,7 +274,7 @@ class WebSocketTransport:
     def send_sign_of_life(self) -> None:
         """Send a frame that asks for nothing."""
         if self._channel is not None:
-            self._channel.send(_SIGN_OF_LIFE)
+            self._channel.add(_SIGN_OF_LIFE)
 
     def grant(self, n: int) -> None:
         """Tell the relay that `n` more deliveries may come. Lost with the connection."""
@@ -542,6 +539,8 @@ class _Pushed:
         self._offers: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._listens = False
         """Whether anybody reads what waits."""
+        self._take: Callable[[dict[str, Any]], None] | None = None
+        """Takes deliveries as they are pushed; None: they are kept until they are read."""
         self._reader: asyncio.Future[None] | None = None
         """Waits for something to read."""
         self._closed = False
@@ -558,6 +557,21 @@ class _Pushed:
             if not self._closed:
                 self._reader = asyncio.get_running_loop().create_future()
                 await self._reader
+
+    async def hand_to(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Hand deliveries to `take` as they are pushed, until closed."""
+        try:
+            while not self._closed:
+                while self._waiting and not self._closed:
+                    take(self._waiting.popleft())
+                if self._refusal is not None:
+                    raise self._refusal
+                if not self._closed:
+                    self._take = take
+                    self._reader = asyncio.get_running_loop().create_future()
+                    await self._reader
+        finally:
+            self._take = None
 
     async def waiting(self) -> AsyncIterator[dict[str, Any]]:
         """Yield what waits for the agent without credit, until closed."""
@@ -595,6 +609,9 @@ class _Pushed:
     def push(self, delivery: dict[str, Any]) -> None:
         """Take what the relay pushed."""
         self._unspent -= 1
+        if self._take is not None:
+            self._take(delivery)
+            return
         self._waiting.append(delivery)
         if self._reader is not None:
             self._wake()
@@ -613,7 +630,7 @@ class _Pushed:
 
     async def close(self) -> None:
         """Stop taking. Credit cannot be withdrawn, so the next connection begins without any."""
-        self._closed = True
+        self._closed, self._take = True, None
         self._wake()
         self._offers.put_nowait(None)
         await self._transport.hello_again()

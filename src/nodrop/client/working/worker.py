@@ -125,8 +125,7 @@ class Worker:
         queueing = asyncio.create_task(self._queueing.run(stream))
         try:
             free = functools.partial(stream.grant, 1)
-            async for delivery in stream:
-                self._begin(delivery, free)
+            await stream.hand_to(functools.partial(self._begin, free=free))
         finally:
             queueing.cancel()
         raise AssertionError("a stream of deliveries ends only after us")
