@@ -1,12 +1,13 @@
 """The trace a handoff is part of (W3C trace context), where the process has OpenTelemetry.
 
-It is no dependency of ours. Where it is installed, spans that are begun while a delivery is worked on are
+It is no dependency of ours, and is not loaded from here. Where the process has loaded it, spans that are begun while a delivery is worked on are
 part of the trace that the handoff came with; where the process has set a tracer provider, the work is a
 span itself. What is handed off from there says so in any case. Whether spans are exported depends on how
 the process configured OpenTelemetry.
 """
 
 import functools
+import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
@@ -17,6 +18,7 @@ from nodrop.client.endings import Fail, Parked, Reject
 from nodrop.client.shown import HandoffShown
 
 _FIELD: Final = "traceparent"
+_TRACE: Final = "opentelemetry.trace"
 SCOPE: Final = "nodrop"
 SYSTEM: Final = "nodrop"
 
@@ -28,7 +30,7 @@ class _OpenTelemetry:
     """What is used of its API."""
 
     def __init__(self) -> None:
-        self.trace: Any = import_module("opentelemetry.trace")
+        self.trace: Any = import_module(_TRACE)
         self.context: Any = import_module("opentelemetry.context")
         self.unset: Any = self.trace.ProxyTracerProvider
         """The kind of tracer provider of a process that has set none."""
@@ -66,8 +68,13 @@ class _OpenTelemetry:
             return self.trace.INVALID_SPAN_CONTEXT
 
 
-@functools.cache
 def _installed() -> _OpenTelemetry | None:
+    """Return its API, if anything in this process uses it: else there is no span to be part of."""
+    return _loaded() if _TRACE in sys.modules else None
+
+
+@functools.cache
+def _loaded() -> _OpenTelemetry | None:
     try:
         return _OpenTelemetry()
     except ImportError:

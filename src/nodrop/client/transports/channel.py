@@ -161,11 +161,9 @@ class Channel:
     def _flush(self) -> None:
         """Write what was gathered. That hardly ever waits, so no task is made for it before it does."""
         self._flushes = self._at_once = False
-        if (
-            self._writing is not None
-            or self.closed
-            or not (self._outgoing or self._credit is not None)
-        ):
+        if not self._outgoing and self._credit is None:
+            return
+        if self._writing is not None or self.closed:
             return
         writing = self._write()
         try:
@@ -181,7 +179,7 @@ class Channel:
                 if self._credit is not None:
                     frames.append(b'{"op":"credit","n":%d}' % self._credit)
                     self._credit = None
-                for batch in _batches(frames):
+                for batch in frames if len(frames) == 1 else _batches(frames):
                     await self._socket.send_frame(batch, _TEXT)
         except (OSError, aiohttp.ClientError):
             pass  # the reader notices, and what was not answered is sent again
@@ -222,8 +220,6 @@ def _go_on(
 
 def _batches(frames: list[bytes]) -> list[bytes]:
     """Return the frames gathered into arrays, none larger than it has to be."""
-    if len(frames) == 1:
-        return frames
     if sum(map(len, frames)) + len(frames) <= BATCH_BYTES_MAX:
         return [_array(frames)]
     batches: list[bytes] = []

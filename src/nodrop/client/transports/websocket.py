@@ -307,7 +307,7 @@ class WebSocketTransport:
         """Send a frame, over the next connection too until it is answered."""
         if self._ended is not None:
             raise self._ended
-        answer: _Answer = asyncio.get_running_loop().create_future()
+        answer: _Answer = asyncio.Future()
         call = self._calls[call_id] = _Call(frame, answer, waits)
         channel = self._channel
         if channel is not None:

@@ -173,14 +173,14 @@ class Handler:
             return {lone.name: lone.convert(payload)}
         if named is None:
             raise _misfit("the payload is not an object")
-        if not named.keys() >= self._names:
+        if not self._names <= named.keys():
             missing = [name for name in self._required if name not in named]
             raise _misfit(f"the payload lacks {', '.join(missing)}")
-        arguments: dict[str, Any] = {}
-        for name, exact, convert in self._taken:
-            if name in named:
-                value = named[name]
-                arguments[name] = value if type(value) is exact else convert(value)
+        arguments = {
+            name: value if type(value := named[name]) is exact else convert(value)
+            for name, exact, convert in self._taken
+            if name in named
+        }
         if self._others is not None:
             others = {name: named[name] for name in named if name not in arguments}
             others.pop(self._task or "", None)

@@ -8,15 +8,15 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Callable
-from typing import Any, Final, cast
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any, Final, Protocol, cast
 
 from nodrop.client import tracing
 from nodrop.client.client import Client
 from nodrop.client.durations import seconds
 from nodrop.client.endings import Fail, Parked, Reject
 from nodrop.client.portal import Portal
-from nodrop.client.transports import retrying
 from nodrop.client.transports.retrying import Retrying
 from nodrop.client.values import given, plain
 from nodrop.client.working import threads
@@ -28,6 +28,7 @@ from nodrop.model.errors import (
     AlreadyFinishedError,
     CallerError,
     InvalidRequestError,
+    NodropError,
     NotFoundError,
     StaleAttemptError,
     TooLargeError,
@@ -44,60 +45,72 @@ _LOG: Final = logging.getLogger("nodrop.worker")
 
 Key = tuple[str, int]
 """What a delivery is known by: the handoff's id and the attempt."""
+_Sent = tuple[dict[str, Any], Awaitable[object]]
+"""A command as it was sent, and its answer."""
+
+
+class Host(Protocol):
+    """What a delivery is worked on for: the worker."""
+
+    client: Client
+    """The worker's connection."""
+    policy: Retrying
+    """How to report again what the relay could not take."""
+
+    def free(self) -> None:
+        """Let another delivery come."""
+        ...
+
+    def ended(self, running: "Running") -> None:
+        """Take a delivery of which nothing is left to do."""
+        ...
 
 
 class Running:
     """A delivery and the work on it.
 
-    One task does all of it: the acknowledgement, the handler and the report. Cancelling that task while
-    the handler runs cancels the handler.
+    The acknowledgement is sent at once; one task awaits the answer, runs the handler and reports.
+    Cancelling that task while the handler runs cancels the handler.
     """
 
-    reporting = False
+    reporting = True
     """The relay is being told something that may end it: its answer counts, nothing else."""
     _working: asyncio.Task[None] | None = None
     _stopped = False
+    _freed = False
 
     def __init__(
         self,
         key: Key,
         delivery: dict[str, Any],
-        client: Client,
         handler: Handler | None,
-        *,
         lease: Lease,
-        slot: asyncio.Semaphore,
-        free: Callable[[], None],
-        ended: Callable[["Running"], None],
-        policy: Retrying = retrying.DEFAULT,
+        slot: "Slot",
+        *,
+        host: Host,
     ) -> None:
         """Prepare the work; `start` begins it.
 
         Args:
             key: what the delivery is known by.
             delivery: the delivery as it came.
-            client: the worker's connection.
             handler: does the work; None: this agent has no handler for it.
             lease: the delivery's.
             slot: held while the handler runs: the capability's bound on how many do.
-            free: lets another delivery come; called once.
-            ended: takes this when nothing is left to do.
-            policy: how to report again what the relay could not take.
+            host: the worker, which lets another delivery come, once, and is told the end.
         """
         self.key = key
         self.lease = lease
-        self.task = Task(delivery, client, lease)
-        self._client = client
+        self.task = Task(delivery, host.client, lease)
         self._handler = handler
         self._slot = slot
-        self._free: Callable[[], None] | None = free
-        self._ended = ended
-        self._policy = policy
+        self._host = host
         self._began = lease.arrived_at
 
     def start(self) -> None:
-        """Begin."""
-        self._working = asyncio.create_task(self._run())
+        """Begin: the acknowledgement is sent before this returns."""
+        ack = None if self._handler is None else self._sent("ack", {})
+        self._working = asyncio.create_task(self._run(ack))
 
     @property
     def working(self) -> "asyncio.Task[None]":
@@ -105,51 +118,49 @@ class Running:
         assert self._working is not None, "it was started"
         return self._working
 
-    @property
-    def seconds(self) -> float:
-        """How long it has been here."""
-        return self.lease.now() - self.lease.arrived_at
-
     def stop(self) -> None:
         """Cancel the work because the worker stops: it is given back, and nothing is reported."""
         self._stopped = True
         self.working.cancel()
 
-    async def _run(self) -> None:
+    async def _run(self, ack: "_Sent | None") -> None:
         """Do the work and report it. Raises nothing but its own cancellation."""
-        lease = self.lease
+        lease, handler = self.lease, self._handler
         try:
-            if self._handler is None:
+            if handler is None or ack is None:
                 await self._report("reject", {"reason": f"no handler for {self._asked()}"})
                 return
-            asked_at = lease.now()
-            if not await self._report("ack", {}):
+            try:
+                await ack[1]
+            except NodropError as error:
+                await self._report_again("ack", {}, ack[0], error)
+            if lease.lost:
                 return
-            lease.confirmed(asked_at)
+            lease.confirmed(lease.arrived_at)  # when it was sent
             self.reporting = False
-            await self._slot.acquire()
+            slot = self._slot
+            if slot.free:
+                slot.free -= 1
+            else:
+                await slot.wait()
             try:
                 if lease.lost:
                     return
                 self._began = lease.now()
                 if _LOG.isEnabledFor(logging.INFO):
                     _LOG.info("%s started: attempt %d", self.task.ref, self.key[1])
-                operation, fields = await self._handled(self._handler)
+                operation, fields = await self._handled(handler)
             finally:
-                self._slot.release()
+                slot.release()
             if operation is None:  # and nothing may be awaited: a cancellation may be under way
                 return
-            self._let_another_come()  # the next delivery may share a commit with this report
+            self._freed = True
+            self._host.free()  # the next delivery may share a commit with this report
             await self._report(operation, fields)
         finally:
-            if self._free is not None:
-                self._let_another_come()
-            self._ended(self)
-
-    def _let_another_come(self) -> None:
-        free, self._free = self._free, None
-        if free is not None:
-            free()
+            if not self._freed:
+                self._host.free()
+            self._host.ended(self)
 
     def _asked(self) -> str:
         capability = self.task.capability
@@ -163,7 +174,7 @@ class Running:
         lease.handling = self._working
         try:
             with tracing.handling(task):
-                result = _plain_result(await self._returned(handler))
+                result = _plain_result(await self._returned(handler, task))
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except asyncio.CancelledError as error:
@@ -203,22 +214,22 @@ class Running:
             left = seconds(timeout) - self.lease.active.seconds
             if left <= 0:
                 break
-            await self._policy.sleep(left)
+            await self._host.policy.sleep(left)
         delay = TIMEOUT_CHECK_SECONDS
         try:
             while await self.lease.check():
-                await self._policy.sleep(delay)
+                await self._host.policy.sleep(delay)
                 delay *= 2
         except UnansweredError as error:
             _LOG.warning("%s: its timeout could not be checked: %s", self.task.ref, error)
             return
         _LOG.info("%s: cancelled at its timeout of %s", self.task.ref, timeout)
 
-    async def _returned(self, handler: Handler) -> Any:
+    async def _returned(self, handler: Handler, task: Task) -> Any:
         """Return what the handler returns."""
         try:
             if handler.is_async:
-                args, kwargs = handler.bind(self.task, self.task.payload)
+                args, kwargs = handler.bind(task, task.view.get("payload"))
                 return await handler.function(*args, **kwargs)
             return await self._in_thread(handler)
         except SystemExit as error:
@@ -252,37 +263,56 @@ class Running:
                 reason = _words(": ".join(filter(None, (type(error).__name__, _words(error)))))
                 return "fail", {"code": "exception", "reason": reason, "retryable": True}
 
-    async def _report(self, operation: str, fields: dict[str, Any]) -> bool:
-        """Tell the relay, for as long as it takes; return whether it was still ours to tell."""
-        self.reporting = True
-        # The command id is made here, so that a repeat is known as one.
+    def _sent(self, operation: str, fields: dict[str, Any]) -> "_Sent":
+        """Tell the relay; return what was said, to be repeated as it is, and what awaits the answer."""
         handoff_id, attempt = self.key
-        client = self._client
+        client = self._host.client
         said = {"attempt": attempt, **fields, "command_id": client.new_id()}
         try:
-            try:
-                await client.carried_out(operation, said, handoff_id)
-            except UnavailableError as error:
-                await self._repeat(operation, said, error)
-        except _GONE as error:
-            _LOG.info("%s: %s came too late: %s", self.task.ref, operation, error)
+            return said, client.carried_out(operation, said, handoff_id)
+        except NodropError as error:  # it comes as an answer does
+            refused: asyncio.Future[object] = asyncio.Future()
+            refused.set_exception(error)
+            return said, refused
+
+    async def _report(self, operation: str, fields: dict[str, Any]) -> None:
+        """Tell the relay, for as long as it takes."""
+        self.reporting = True
+        said, answer = self._sent(operation, fields)
+        try:
+            await answer
+        except NodropError as error:
+            await self._report_again(operation, fields, said, error)
+        else:
+            if _LOG.isEnabledFor(logging.INFO):
+                self._log_ending(operation, fields)
+
+    async def _report_again(
+        self, operation: str, fields: dict[str, Any], said: dict[str, Any], error: NodropError
+    ) -> None:
+        """Tell the relay what it did not take, unless it is no longer ours to tell."""
+        try:
+            if not isinstance(error, UnavailableError) or isinstance(error, UnansweredError):
+                raise error
+            await self._repeat(operation, said, error)
+        except _GONE as gone:
+            _LOG.info("%s: %s came too late: %s", self.task.ref, operation, gone)
             self.lease.lost = True
-        except (CallerError, UnansweredError) as error:
-            if operation == "ack" or fields.get("code") == error.code:
-                _LOG.error("%s: %s was refused: %s", self.task.ref, operation, error.detail)
+        except (CallerError, UnansweredError) as refusal:
+            if operation == "ack" or fields.get("code") == refusal.code:
+                _LOG.error("%s: %s was refused: %s", self.task.ref, operation, refusal.detail)
                 self.lease.lost = True
-            else:
-                # It will not get better by doing it again, and an ending that is never told
-                # would bring the delivery back for that.
-                said = given(reason=fields.get("reason")).values()
-                reason = _words("; ".join((*said, error.detail, *error.particulars)))
-                retryable = fields.get("retryable", False) or error.retryable
-                failed = {"code": error.code, "reason": reason, "retryable": retryable}
-                return await self._report("fail", failed)
+                return
+            # It will not get better by doing it again, and an ending that is never told
+            # would bring the delivery back for that.
+            words = given(reason=fields.get("reason")).values()
+            reason = _words("; ".join((*words, refusal.detail, *refusal.particulars)))
+            retryable = fields.get("retryable", False) or refusal.retryable
+            failed = {"code": refusal.code, "reason": reason, "retryable": retryable}
+            await self._report("fail", failed)
         else:
             if operation != "ack" and _LOG.isEnabledFor(logging.INFO):
                 self._log_ending(operation, fields)
-        return not self.lease.lost
 
     def _log_ending(self, operation: str, fields: dict[str, Any]) -> None:
         """Tell how the work ended, without its result: that is nobody's who reads the log."""
@@ -300,14 +330,42 @@ class Running:
                 _LOG.info("%s rejected (%s)", self.task.ref, fields.get("reason", "no reason"))
 
     async def _repeat(self, operation: str, said: dict[str, Any], error: UnavailableError) -> None:
-        if isinstance(error, UnansweredError):
-            raise error
         what = f"{operation} of {self.task.ref}"
         _LOG.warning("%s will be repeated: %s", what, error)
-        await self._policy.sleep(error.retry_after_seconds or 0.0)
-        await self._policy.endlessly(
-            lambda: self._client.call(operation, said, handoff=self.key[0]), what=what
-        )
+        policy, client = self._host.policy, self._host.client
+        await policy.sleep(error.retry_after_seconds or 0.0)
+        await policy.endlessly(lambda: client.call(operation, said, handoff=self.key[0]), what=what)
+
+
+class Slot:
+    """Room for so many handlers of a capability at once."""
+
+    __slots__ = ("_waiting", "free")
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        """Who finds any takes one; else nobody waits."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        """Return with room that others release: in the order of those who wait."""
+        turn: asyncio.Future[None] = asyncio.Future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was ours already
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Leave the room to who has waited longest."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.free += 1
 
 
 def _retrieve(work: asyncio.Task[Any]) -> None:

@@ -4,7 +4,6 @@ What is done with one delivery is `running`; what an agent can do is `agent`.
 """
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
@@ -18,7 +17,7 @@ from nodrop.client.transports.transport import DeliveryStream
 from nodrop.client.working.capability import Capability
 from nodrop.client.working.lease import Lease, seconds_since_boot
 from nodrop.client.working.queueing import Queueing
-from nodrop.client.working.running import Key, Running
+from nodrop.client.working.running import Key, Running, Slot
 from nodrop.model.errors import NodropError, NotFoundError, UnavailableError
 
 CANCEL_SECONDS_MAX: Final = 2.0
@@ -62,14 +61,15 @@ class Worker:
 
     def __init__(self, able: Able, client: Client, *, process: str, pace: Pace) -> None:
         self._able = able
-        self._client = client
+        self.client = client
+        self.policy = pace.policy
         self._process = process
         self._pace = pace
         self._running: dict[Key, Running] = {}
         self._latest: dict[str, Running] = {}
         """The last delivery of each handoff that is being worked on."""
         self._stream: DeliveryStream | None = None
-        self._slots: dict[Capability | None, asyncio.Semaphore] = {}
+        self._slots: dict[Capability | None, Slot] = {}
         self._queueing = Queueing(
             client, slots=lambda: able.slots, able=lambda asked: able.find(asked) is not None
         )
@@ -106,8 +106,8 @@ class Worker:
                 self._stop_all()
 
     async def _take(self) -> None:
-        published = await self._pace.policy.endlessly(
-            lambda: self._client.register(self._able.manifest()), what="register"
+        published = await self.policy.endlessly(
+            lambda: self.client.register(self._able.manifest()), what="register"
         )
         self._version = published.version
         _LOG.info(
@@ -116,7 +116,7 @@ class Worker:
             published.version,
             self._able.slots,
         )
-        self._stream = stream = await self._client.transport.deliveries(
+        self._stream = stream = await self.client.transport.deliveries(
             process=self._process,
             heartbeat_seconds=self._pace.heartbeat_seconds,
             credit=self._able.slots,
@@ -124,18 +124,17 @@ class Worker:
         self._breaks = stream.breaks
         queueing = asyncio.create_task(self._queueing.run(stream))
         try:
-            free = functools.partial(stream.grant, 1)
-            await stream.hand_to(functools.partial(self._begin, free=free))
+            await stream.hand_to(self._begin)
         finally:
             queueing.cancel()
         raise AssertionError("a stream of deliveries ends only after us")
 
-    def _begin(self, delivery: dict[str, Any], free: Callable[[], None]) -> None:
+    def _begin(self, delivery: dict[str, Any]) -> None:
         handoff = delivery["handoff"]
         handoff_id: str = handoff["id"]
         key = handoff_id, delivery["attempt"]
         if key in self._running:
-            free()  # it came again after a reconnect
+            self.free()  # it came again after a reconnect
             return
         self._queueing.begun(handoff_id)
         earlier = self._latest.get(handoff_id)
@@ -143,46 +142,45 @@ class Worker:
             earlier.lease.lose()
         asked = self._able.find(handoff.get("capability"))
         pace = self._pace
-        running = Running(
-            key,
-            delivery,
-            self._client,
-            asked.handler if asked else None,
-            lease=Lease(
-                heartbeat_seconds=pace.heartbeat_seconds,
-                now=pace.now,
-                renew=self._renew,
-                renewing=self._renewing,
-            ),
-            slot=self._slots.get(asked) or self._slot(asked),
-            free=free,
-            ended=self._ended,
-            policy=pace.policy,
+        lease = Lease(
+            heartbeat_seconds=pace.heartbeat_seconds,
+            now=pace.now,
+            renew=self._renew,
+            renewing=self._renewing,
         )
+        slot = self._slots.get(asked) or self._slot(asked)
+        running = Running(key, delivery, asked.handler if asked else None, lease, slot, host=self)
         self._running[key] = self._latest[handoff_id] = running
         self._stirred = True
         running.start()
 
-    def _slot(self, asked: Capability | None) -> asyncio.Semaphore:
+    def _slot(self, asked: Capability | None) -> Slot:
         """Make what bounds how many handlers of a capability run at once."""
         slots = asked.concurrency if asked else None
-        slot = self._slots[asked] = asyncio.Semaphore(slots or self._able.slots)
+        slot = self._slots[asked] = Slot(slots or self._able.slots)
         return slot
 
-    def _ended(self, running: Running) -> None:
-        handoff_id = running.key[0]
-        self._queueing.observe(running.task.capability, running.seconds)
-        del self._running[running.key]
+    def free(self) -> None:
+        """Let another delivery come."""
+        if self._stream is not None:
+            self._stream.grant(1)
+
+    def ended(self, running: Running) -> None:
+        """Forget a delivery of which nothing is left to do."""
+        lease, key = running.lease, running.key
+        capability = running.task.view.get("capability")
+        self._queueing.observe(capability, lease.now() - lease.arrived_at)
+        del self._running[key]
         self._stirred = True  # the next heartbeat tells if the relay has it as ours still
-        if self._latest.get(handoff_id) is running:
-            del self._latest[handoff_id]
+        if self._latest.get(key[0]) is running:
+            del self._latest[key[0]]
 
     # --- signs of life --------------------------------------------------------------------------
 
     async def _beat(self) -> None:
         astray: set[Key] = set()
         while True:
-            await self._pace.policy.sleep(self._pace.heartbeat_seconds)
+            await self.policy.sleep(self._pace.heartbeat_seconds)
             if not (self._running or astray or self._stirred):
                 if self._stream is not None:  # nothing is held, so there is no lease to renew
                     self._stream.show_life()
@@ -203,7 +201,7 @@ class Worker:
 
     async def _renew(self) -> None:
         """Renew the leases of this process, however long the relay is away."""
-        await self._pace.policy.endlessly(self._keep, what="heartbeat")
+        await self.policy.endlessly(self._keep, what="heartbeat")
 
     async def _keep(self) -> set[Key]:
         """Give a sign of life; return what this process holds, and stop the work on the rest."""
@@ -225,7 +223,7 @@ class Worker:
 
     async def _heartbeat(self) -> set[Key]:
         """Keep what this process holds, and return it."""
-        answer = await self._client.call("heartbeat", {"process": self._process})
+        answer = await self.client.call("heartbeat", {"process": self._process})
         return {(handoff_id, attempt) for handoff_id, attempt in answer["held"]}
 
     async def _stay_known(self) -> None:
@@ -240,7 +238,7 @@ class Worker:
         try:
             if await self._known_version(manifest["agent_id"]) < self._version:
                 _LOG.warning("the relay no longer knows our manifest, which is published again")
-                self._version = (await self._client.register(manifest)).version
+                self._version = (await self.client.register(manifest)).version
         except UnavailableError as error:
             _LOG.warning("whether the relay knows our manifest will be asked again: %s", error)
             return
@@ -250,7 +248,7 @@ class Worker:
 
     async def _known_version(self, agent_id: str) -> int:
         try:
-            answer = await self._client.call("get_agent", name=agent_id)
+            answer = await self.client.call("get_agent", name=agent_id)
         except NotFoundError:
             return 0
         return answer["agent"].get("version", 0)
@@ -289,6 +287,6 @@ class Worker:
         for handoff_id, attempt in held:
             fields = {"attempt": attempt, "reason": reason}
             try:
-                await self._client.call("release", fields, handoff=handoff_id)
+                await self.client.call("release", fields, handoff=handoff_id)
             except NodropError as error:  # it went on without us, or its lease will lapse
                 _LOG.warning("%s could not be given back: %s", handoff_id, error)
