@@ -23,7 +23,6 @@ from nodrop.model.errors import (
     QueueFullError,
     TooLargeError,
 )
-from nodrop.model.limits import Limits
 from nodrop.protocol.decoding import encode_strict
 from nodrop.protocol.pushed import Ended, Followed, Outcome, Stored
 from nodrop.protocol.requests import Request
@@ -58,17 +57,7 @@ class _Call(Asking):
 
     __slots__ = ("answer",)
 
-    def __init__(
-        self,
-        transport: "InProcessTransport",
-        operation: str,
-        request: Request,
-        reference: str | None,
-        *,
-        quiet: bool = False,
-    ) -> None:
-        super().__init__(transport.caller, operation, request, reference, quiet=quiet)
-        self.answer: asyncio.Future[Any] = transport.create_future()
+    answer: asyncio.Future[Any]
 
     def tell(self, reply: Reply) -> None:
         """Take the answer."""
@@ -84,13 +73,11 @@ class _Call(Asking):
 class _Offer(_Call):
     """An offer whose outcome is pushed: it is told twice."""
 
-    __slots__ = ("_transport", "followed")
+    __slots__ = ("followed", "transport")
 
-    def __init__(self, transport: "InProcessTransport", request: Request) -> None:
-        super().__init__(transport, _OFFER, request, None)
-        self._transport = transport
-        self.followed: Followed | None = None
-        """The outcome, once the offer is stored; None: it has to be asked for."""
+    transport: "InProcessTransport"
+    followed: Followed | None
+    """The outcome, once the offer is stored; None: it has to be asked for."""
 
     def tell(self, reply: Reply) -> None:
         """Take the answer, or the outcome."""
@@ -98,12 +85,12 @@ class _Offer(_Call):
         if type(answer) is EndedAnswer:
             self.end(_ended(answer))
         elif not self.answer.done():
-            transport = self._transport
+            transport, brief = self.transport, answer.handoff
             if len(transport.followed) < FOLLOWED_MAX and not transport.closed:
                 self.followed = Followed()
                 transport.followed.add(self)
-                transport.relay.follow(self, answer.handoff.id)
-            stored = Stored(brief=answer.handoff, answer=answer, followed=self.followed)
+                transport.relay.follow(self, brief.id)
+            stored = Stored(brief=brief, answer=answer, followed=self.followed)
             self.answer.set_result(stored)
 
     def refuse(self, error: NodropError) -> None:
@@ -116,21 +103,23 @@ class _Offer(_Call):
     def end(self, ended: Ended | None) -> None:
         """Push the outcome; None: it has to be asked for."""
         assert self.followed is not None, "it is told of no outcome before"
-        self._transport.followed.discard(self)
+        self.transport.followed.discard(self)
         self.followed.end(ended)
 
 
 class _Quiet(Asking):
     """A command that nobody waits for, unless with `flush`."""
 
-    __slots__ = ("_done", "_transport")
+    __slots__ = ("_among", "_done")
 
-    def __init__(
-        self, transport: "InProcessTransport", operation: str, request: Request, handoff: str
-    ) -> None:
-        super().__init__(transport.caller, operation, request, handoff, quiet=True)
-        self._transport = transport
-        self._done: asyncio.Future[None] | None = None
+    _among: "set[_Quiet]"
+    """Those of its connection."""
+    _done: asyncio.Future[None] | None
+
+    def begin(self, among: "set[_Quiet]") -> None:
+        """Be one of those that are being carried out."""
+        self._among, self._done = among, None
+        among.add(self)
 
     def tell(self, reply: Reply) -> None:  # noqa: ARG002  # only a refusal is of interest
         """Note that it is durable."""
@@ -145,11 +134,11 @@ class _Quiet(Asking):
     def done(self) -> "asyncio.Future[None]":
         """Return what is done when it is durable, or was refused."""
         if self._done is None:
-            self._done = self._transport.create_future()
+            self._done = asyncio.Future()
         return self._done
 
     def _end(self) -> None:
-        self._transport.quiet.discard(self)
+        self._among.discard(self)
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
@@ -166,11 +155,9 @@ class InProcessTransport:
     ) -> None:
         self.relay = relay
         self._limits = relay.limits
+        self._brackets_max = relay.limits.json_levels_max + 1
         self.caller = caller
         self._on_close = on_close
-        self.create_future: Callable[[], asyncio.Future[Any]] = (
-            asyncio.get_running_loop().create_future
-        )
         self._waiting: set[asyncio.Task[Reply]] = set()
         self.followed: set[_Offer] = set()
         """Offers whose outcomes are still to come."""
@@ -206,9 +193,10 @@ class InProcessTransport:
             NodropError: the relay refused.
         """
         request = self._command(operation, fields, handoff)
-        call = _Call(self, operation, request, handoff, quiet=True)
+        call = _Call(self.caller, operation, request, handoff, quiet=True)
+        answer = call.answer = asyncio.Future()
         self.relay.ask(call)
-        return call.answer
+        return answer
 
     async def _asked(
         self,
@@ -220,7 +208,7 @@ class InProcessTransport:
         """Return the answer as the relay gives it."""
         if operation in _READERS:
             request = self._command(operation, fields, handoff)
-            return await self._answered(_Call(self, operation, request, handoff))
+            return await self._answered(_Call(self.caller, operation, request, handoff))
         request, name = self._read(operation, fields, handoff, name)
         call = self.relay.call(self.caller, operation, request, reference=handoff, name=name)
         reply = await (self._park(call) if getattr(request, "wait", 0) else call)
@@ -240,7 +228,9 @@ class InProcessTransport:
             NodropError: the relay refused.
         """
         assert handoff is name is None, "only offers are followed"
-        return await self._answered(_Offer(self, self._command(operation, fields, None)))
+        offer = _Offer(self.caller, operation, self._command(operation, fields, None))
+        offer.transport, offer.followed = self, None
+        return await self._answered(offer)
 
     def tell(self, operation: str, fields: Mapping[str, Any], *, handoff: str) -> None:
         """Have a command carried out that nobody waits for."""
@@ -249,8 +239,8 @@ class InProcessTransport:
         except NodropError as error:
             log.warning("%s of %s cannot be told: %s", operation, handoff, error)
             return
-        quiet = _Quiet(self, operation, request, handoff)
-        self.quiet.add(quiet)
+        quiet = _Quiet(self.caller, operation, request, handoff, quiet=True)
+        quiet.begin(self.quiet)
         self.relay.ask(quiet)
 
     async def flush(self) -> None:
@@ -263,13 +253,21 @@ class InProcessTransport:
         read = _READERS.get(operation)
         if read is not None and (handoff or operation == _OFFER) and not self.closed:
             data = encode_strict(fields)
-            if len(data) <= self._limits.frame_bytes_max and _is_sound(data, fields, self._limits):
+            brackets = data.count(b"{") + data.count(b"[")
+            # What is read again as it was had no key that is written like another.
+            if (
+                len(data) <= self._limits.frame_bytes_max
+                and _LONG_NUMBER.search(data) is None
+                and (
+                    brackets == 1
+                    or (brackets <= self._brackets_max and _PLAIN.decode(data) == fields)
+                )
+                and fields.get("signature") is None
+            ):
                 try:
-                    request = read(data)
+                    return read(data)
                 except msgspec.DecodeError:
-                    request = None
-                if request is not None and getattr(request, "signature", None) is None:
-                    return request
+                    pass
         return self._read(operation, fields, handoff, None)[0]
 
     def _read(
@@ -292,9 +290,10 @@ class InProcessTransport:
         return request, name if route.named else None
 
     async def _answered(self, asking: _Call) -> Any:
+        answer = asking.answer = asyncio.Future()
         self.relay.ask(asking)
         try:
-            return await asking.answer
+            return await answer
         except asyncio.CancelledError:
             self.relay.leave(asking)
             raise
@@ -449,17 +448,6 @@ def _closed() -> InvalidRequestError:
 def _plain(view: View) -> dict[str, Any]:
     """Return a view as JSON would give it back, payloads that are kept as bytes included."""
     return msgspec.json.decode(_ENCODER.encode(view))
-
-
-def _is_sound(data: bytes, fields: Mapping[str, Any], limits: Limits) -> bool:
-    """Whether a cheap look at `data`, written of `fields`, finds nothing that msgspec lets pass."""
-    if _LONG_NUMBER.search(data) is not None:
-        return False
-    brackets = data.count(b"{") + data.count(b"[")
-    if brackets == 1:
-        return True
-    # What is read again as it was had no key that is written like another.
-    return brackets <= limits.json_levels_max + 1 and _PLAIN.decode(data) == fields
 
 
 def _ended(answer: EndedAnswer) -> Ended:
