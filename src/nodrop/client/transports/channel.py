@@ -68,7 +68,7 @@ class Channel:
         self._at_once = False
         """Whether the next frame that is sent follows from a lone message."""
         self._flushes = False
-        """Whether what is gathered is written without a further word."""
+        """Whether what is gathered will be written without a further word."""
         self._writing: asyncio.Task[None] | None = None
         """Writes on where the socket took no more; what is sent meanwhile follows."""
         self._call_soon = asyncio.get_running_loop().call_soon
@@ -144,8 +144,9 @@ class Channel:
                 self._flush_soon()  # after all whom they wake
             else:
                 take(messages)
-                self._flush()
-                self._at_once = True
+                if self._outgoing or self._credit is not None:
+                    self._flush()
+                self._at_once, self._flushes = True, False
 
     async def close(self) -> None:
         """End the connection."""
@@ -209,12 +210,14 @@ async def _hang_up(socket: aiohttp.ClientWebSocketResponse) -> None:
         transport.abort()
 
 
-@types.coroutine
-def _go_on(
-    begun: Coroutine[Any, Any, None], awaited: asyncio.Future[Any]
-) -> Generator[Any, Any, None]:
+async def _go_on(begun: Coroutine[Any, Any, None], awaited: asyncio.Future[Any]) -> None:
     """Go on with what was begun without a task, and awaits something."""
-    yield from asyncio.wait([awaited]).__await__()
+    await asyncio.wait([awaited])
+    await _rest_of(begun)
+
+
+@types.coroutine
+def _rest_of(begun: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
     yield from begun.__await__()
 
 

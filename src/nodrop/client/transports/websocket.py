@@ -174,11 +174,10 @@ class WebSocketTransport:
         self, operation: str, fields: Mapping[str, Any], handoff: str
     ) -> Awaitable[Message]:
         """Have a command carried out whose answer is not read; see `transport.Pushing`."""
-        about = {"handoff_id": handoff, "bare": True}
         if self._running is None:
-            return self._asked(operation, fields, about)
+            return self._asked(operation, fields, {"handoff_id": handoff, "bare": True})
         call_id = next(self._ids)
-        message = {"id": call_id, "op": operation, **fields, **about}
+        message = {"id": call_id, "op": operation, **fields, "handoff_id": handoff, "bare": True}
         return self._send(call_id, encode_strict(message)).answer
 
     async def _asked(
