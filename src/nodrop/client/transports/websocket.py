@@ -559,16 +559,10 @@ class _Pushed:
 
     async def hand_to(self, take: Callable[[dict[str, Any]], None]) -> None:
         """Hand deliveries to `take` as they are pushed, until closed."""
+        self._take = take
         try:
-            while not self._closed:
-                while self._waiting and not self._closed:
-                    take(self._waiting.popleft())
-                if self._refusal is not None:
-                    raise self._refusal
-                if not self._closed:
-                    self._take = take
-                    self._reader = asyncio.get_running_loop().create_future()
-                    await self._reader
+            async for delivery in self:  # what was pushed before
+                take(delivery)
         finally:
             self._take = None
 

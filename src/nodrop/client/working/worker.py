@@ -4,6 +4,7 @@ What is done with one delivery is `running`; what an agent can do is `agent`.
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
@@ -73,7 +74,13 @@ class Worker:
         self._queueing = Queueing(
             client, slots=lambda: able.slots, able=lambda asked: able.find(asked) is not None
         )
-        self._renewing = asyncio.Lock()
+        self._new_lease = functools.partial(
+            Lease,
+            heartbeat_seconds=pace.heartbeat_seconds,
+            now=pace.now,
+            renew=self._renew,
+            renewing=asyncio.Lock(),
+        )
         self._stirred = True
         """Whether anything may be here that no heartbeat has told of; an earlier life may have left some."""
         self._version = 0
@@ -141,15 +148,9 @@ class Worker:
         if earlier is not None:
             earlier.lease.lose()
         asked = self._able.find(handoff.get("capability"))
-        pace = self._pace
-        lease = Lease(
-            heartbeat_seconds=pace.heartbeat_seconds,
-            now=pace.now,
-            renew=self._renew,
-            renewing=self._renewing,
-        )
         slot = self._slots.get(asked) or self._slot(asked)
-        running = Running(key, delivery, asked.handler if asked else None, lease, slot, host=self)
+        handler = asked.handler if asked else None
+        running = Running(key, delivery, handler, self._new_lease(), slot, host=self)
         self._running[key] = self._latest[handoff_id] = running
         self._stirred = True
         running.start()
