@@ -223,8 +223,9 @@ def _rest_of(begun: Coroutine[Any, Any, None]) -> Generator[Any, Any, None]:
 
 def _batches(frames: list[bytes]) -> list[bytes]:
     """Return the frames gathered into arrays, none larger than it has to be."""
-    if sum(map(len, frames)) + len(frames) <= BATCH_BYTES_MAX:
-        return [_array(frames)]
+    joined = b",".join(frames)
+    if len(joined) < BATCH_BYTES_MAX:
+        return [b"[%b]" % joined]
     batches: list[bytes] = []
     gathered: list[bytes] = []
     size = 0
