@@ -140,7 +140,8 @@ class Relay:
         )
         self._admission = Admission(
             identity.access,
-            self._standings.attendance,
+            seen=self._standings.attendance.seen,
+            shares=self.shares,
             intake=intake,
             limits=limits,
             clock=clock,

@@ -317,6 +317,33 @@ class Aside(Protocol):
         ...
 
 
+class Meter:
+    """What an agent may ask for before anybody looks at the clock again."""
+
+    __slots__ = ("at", "left")
+
+    def __init__(self, left: float, at: int) -> None:
+        self.left = left
+        self.at = at
+
+
+NONE_LEFT: Final = Meter(0, 0)
+
+
+class InTurn:
+    """An agent in one turn of the event loop."""
+
+    __slots__ = ("caller", "meter", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Time that was spent on it."""
+        self.caller: object = None
+        """The caller that was admitted last."""
+        self.meter = NONE_LEFT
+        """Commands that this caller may ask for without another look."""
+
+
 class Shares:
     """The relay's time: an agent whose requests are costly waits between them, and others do not.
 
@@ -330,39 +357,48 @@ class Shares:
         self.used = used
         self._waits_per_second = 100 / limits.costly_percent - 1
         self._waiting_max = limits.reads_waiting_per_agent_max
-        self._free_at: dict[Key, float] = {}
+        self.free_at: dict[Key, float] = {}
+        """When those that wait for their share have time again."""
         self._turns = Turns(1)
         self._aside = Turns(1)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nodrop-large")
-        self._slices: dict[Key, float] = {}
-        """Seconds that were spent on each agent in this turn of the event loop."""
+        self.in_turn: dict[Key, InTurn] = {}
+        """Agents that asked for something in this turn of the event loop: empty in the next."""
 
     def close(self) -> None:
         """Let go of the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
+    def turn_of(self, key: Key) -> "InTurn":
+        """Return what is known of an agent in this turn of the event loop."""
+        known = self.in_turn.get(key)
+        if known is None:
+            if not self.in_turn:
+                asyncio.get_running_loop().call_soon(self.in_turn.clear)
+            known = self.in_turn[key] = InTurn()
+        return known
+
     def spent(self, key: Key, seconds: float) -> None:
         """Count time that was spent on an agent without a pause."""
-        if not self._slices:
-            asyncio.get_running_loop().call_soon(self._slices.clear)
-        self._slices[key] = self._slices.get(key, 0.0) + seconds
+        self.turn_of(key).seconds += seconds
         if seconds >= COSTLY_SECONDS:
             self._charge(key, seconds)
 
     def _charge(self, key: Key, seconds: float) -> None:
         """Have an agent wait for its share after something costly."""
         now = asyncio.get_running_loop().time()
-        free_at = max(self._free_at.get(key, now), now) + seconds * self._waits_per_second
-        self._free_at[key] = min(free_at, now + DEBT_SECONDS_MAX)
+        free_at = max(self.free_at.get(key, now), now) + seconds * self._waits_per_second
+        self.free_at[key] = min(free_at, now + DEBT_SECONDS_MAX)
 
     def is_free(self, key: Key) -> bool:
-        """Whether an agent need not wait."""
-        free_at = self._free_at.get(key)
+        """Whether an agent need not wait. So it is while it is neither in `free_at` nor in `in_turn`."""
+        free_at = self.free_at.get(key)
         if free_at is not None:
             if free_at > asyncio.get_running_loop().time():
                 return False
-            del self._free_at[key]
-        return self._slices.get(key, 0.0) < SLICE_SECONDS
+            del self.free_at[key]
+        known = self.in_turn.get(key)
+        return known is None or known.seconds < SLICE_SECONDS
 
     async def turn(self, key: Key, *, waiting_max: int | None = None) -> None:
         """Return when an agent has time again; its requests wait in line, at most `waiting_max`."""
@@ -371,7 +407,7 @@ class Shares:
         async with self._turns.turn(key, waiting_max=waiting_max):
             while not self.is_free(key):
                 now = asyncio.get_running_loop().time()
-                await asyncio.sleep(max(self._free_at.get(key, now) - now, 0))
+                await asyncio.sleep(max(self.free_at.get(key, now) - now, 0))
 
     async def aside(self, key: Key, work: Callable[[], T]) -> T:
         """Return what `work` returns, done on the thread and counted for an agent."""
@@ -537,16 +573,6 @@ COUNTED: Final = frozenset(
 """What counts as a command. Nobody shall lose its work because a heartbeat was one too many."""
 
 
-class Meter:
-    """What an agent may ask for before anybody looks at the clock again."""
-
-    __slots__ = ("at", "left")
-
-    def __init__(self, left: float, at: int) -> None:
-        self.left = left
-        self.at = at
-
-
 class Rates:
     """How fast each agent asks. Costs a look-up, until an agent has used up its burst."""
 
@@ -554,7 +580,7 @@ class Rates:
         self._limits = limits
         self._now = now
         self._offers: dict[Key, Meter] = {}
-        self._commands: dict[Key, Meter] = {}
+        self.commands: dict[Key, Meter] = {}
         self._attempts: dict[Key, Meter] = {}
         """Of callers without a bearer, by what they ask for and their address: bounded, the oldest
         are forgotten first."""
@@ -564,9 +590,9 @@ class Rates:
 
         Returns where its next commands are counted, as long as there are any left.
         """
-        meter = self._commands.get(key)
+        meter = self.commands.get(key)
         if meter is None or meter.left < 1:
-            meter = self._refill(self._commands, key, self._limits.commands_per_second_max)
+            meter = self._refill(self.commands, key, self._limits.commands_per_second_max)
         meter.left -= 1
         if offer:
             offers = self._offers.get(key)

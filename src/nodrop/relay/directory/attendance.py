@@ -50,10 +50,6 @@ class Attendance:
         """Begin to look: nobody was silent before this."""
         self._up_since = at
 
-    def see(self, team: str, agent: str, at: int) -> None:
-        """Note a sign of life."""
-        self.seen[team, agent] = at
-
     def heard_here(self, connected: Iterable[Key]) -> dict[Key, int]:
         """Return when each agent last gave a sign of life to this engine, `connected` ones too."""
         return {**dict.fromkeys(connected, self._up_since), **self.seen}

@@ -5,7 +5,6 @@ which is a lookup: revocation and expiry count at once, on open connections too.
 turn of the event loop is looked at once in it.
 """
 
-import asyncio
 import hashlib
 from typing import Final
 
@@ -18,7 +17,6 @@ from nodrop.model.names import name_pattern
 from nodrop.model.roles import Role
 from nodrop.protocol.identity.invitations import PREFIX
 from nodrop.protocol.requests import Request
-from nodrop.relay.directory.attendance import Attendance
 from nodrop.relay.identity.invitations import Invitations
 from nodrop.relay.identity.keys import KeyRing
 from nodrop.relay.identity.links import Links
@@ -26,7 +24,7 @@ from nodrop.relay.identity.revocations import Revocations
 from nodrop.relay.identity.roles import MAY, require_role
 from nodrop.relay.intake import Intake
 from nodrop.relay.ports import Clock
-from nodrop.relay.room import COUNTED, Meter, Rates
+from nodrop.relay.room import COUNTED, NONE_LEFT, InTurn, Rates, Shares
 from nodrop.relay.shows import Caller
 
 ROLES: Final = tuple(role.value for role in Role)
@@ -39,7 +37,6 @@ _BY_WORKERS: Final = frozenset(
 """Operations that agents and operators may ask for."""
 _COMMANDS: Final = (_BY_WORKERS & COUNTED) - {"offer", "redeem_link"}
 """Those that are counted as commands, and as nothing else."""
-_NONE_LEFT: Final = Meter(0, 0)
 
 
 class Access:
@@ -61,7 +58,8 @@ class Access:
         self._invitations = invitations
         self._links = links
         self._tokens: dict[str, Token] = {}
-        self._by_id: dict[Key, Token] = {}
+        self.by_id: dict[Key, Token] = {}
+        """Every good token."""
         self._revoked: dict[Key, Token] = {}
 
     async def load(self, team: str | None = None) -> None:
@@ -73,10 +71,10 @@ class Access:
         """Know a token, new or revoked."""
         key = (token.team, token.id)
         if token.revoked_at is None:
-            self._tokens[token.secret_sha256] = self._by_id[key] = token
+            self._tokens[token.secret_sha256] = self.by_id[key] = token
             return
         self._tokens.pop(token.secret_sha256, None)
-        self._by_id.pop(key, None)
+        self.by_id.pop(key, None)
         self._revoked[key] = token
         if len(self._revoked) > REVOKED_MAX:
             del self._revoked[next(iter(self._revoked))]
@@ -88,12 +86,12 @@ class Access:
 
     def of(self, team: str) -> list[Token]:
         """Return every good token of a team, oldest first."""
-        mine = [token for token in self._by_id.values() if token.team == team]
+        mine = [token for token in self.by_id.values() if token.team == team]
         return sorted(mine, key=lambda token: (token.created_at, token.id))
 
     def find(self, team: str, token_id: str) -> Token | None:
         """Return a token of a team by its id: one that is good, or was lately revoked."""
-        return self._by_id.get((team, token_id)) or self._revoked.get((team, token_id))
+        return self.by_id.get((team, token_id)) or self._revoked.get((team, token_id))
 
     def authenticate(self, secret: str, *, address: str | None = None) -> Caller:
         """Return who holds `secret`. Looked up by hash, so timing tells nothing about it."""
@@ -133,7 +131,7 @@ class Access:
             ForbiddenError: it may not do this, whatever it is about.
         """
         if caller.token_id is not None:
-            if (caller.team, caller.token_id) not in self._by_id:
+            if (caller.team, caller.token_id) not in self.by_id:
                 raise UnauthenticatedError
         elif caller.key_id is not None:
             if not self._keys.good(caller.team, caller.key_id, now=self._clock.now()):
@@ -147,40 +145,38 @@ class Access:
             raise UnauthenticatedError
 
 
-class _Looked(msgspec.Struct):
-    """A caller that was looked at, and the commands that it may ask for without another look."""
-
-    caller: Caller
-    meter: Meter
-
-
 class Admission:
     """Lets callers in, or says why not."""
 
     def __init__(
         self,
         access: Access,
-        attendance: Attendance,
         *,
+        seen: dict[Key, int],
+        shares: Shares,
         intake: Intake,
         limits: Limits,
         clock: Clock,
     ) -> None:
         self._access = access
-        self._attendance = attendance
+        self._seen = seen
+        """When each agent last gave a sign of life."""
+        self._shares = shares
+        self._in_turn = shares.in_turn
         self._intake = intake
         self._clock = clock
         self._spells_name: Final = name_pattern(limits.key_chars_max).fullmatch
         self.rates = Rates(limits, now=clock.now)
-        self._let_in: dict[int, _Looked] = {}
-        """Callers that were looked at in this turn of the event loop, by identity."""
 
     def admit(self, caller: Caller, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
         command_id = getattr(request, "command_id", None)
         if command_id is not None and self._spells_name(command_id) is None:
             self._intake.name(command_id, "command_id")
-        looked = self._let_in.get(id(caller)) or self._look_at(caller, operation)
+        key = (caller.team, caller.agent)
+        looked = self._in_turn.get(key)
+        if looked is None or looked.caller is not caller:
+            looked = self._look_at(caller, key, operation)
         meter = looked.meter
         if operation in _COMMANDS and meter.left >= 1:
             meter.left -= 1
@@ -191,24 +187,26 @@ class Admission:
         if operation == "redeem_link":
             self.rates.spend_attempt(caller.address or "")
         elif operation in COUNTED:
-            meter = self.rates.spend((caller.team, caller.agent), offer=operation == "offer")
+            meter = self.rates.spend(key, offer=operation == "offer")
             if works:
                 looked.meter = meter
 
-    def _look_at(self, caller: Caller, operation: str) -> _Looked:
+    def _look_at(self, caller: Caller, key: Key, operation: str) -> InTurn:
         """Refuse a caller whose credential is no longer good, and note a sign of life.
 
         Once in a turn of the loop: what a commit of the same turn ends is told to nobody before the next.
         """
-        self._access.require(caller, operation)
-        looked = _Looked(caller, _NONE_LEFT)
+        token_id = caller.token_id
+        if token_id is None or (caller.team, token_id) not in self._access.by_id:
+            self._access.require(caller, operation)
         if not caller.agent or caller.viewer:
-            return looked
-        self._attendance.see(caller.team, caller.agent, self._clock.now())
-        if caller.invitation_id is None and caller.link_id is None:
-            if not self._let_in:
-                asyncio.get_running_loop().call_soon(self._let_in.clear)
-            self._let_in[id(caller)] = looked
+            return InTurn()
+        self._seen[key] = self._clock.now()
+        if caller.invitation_id is not None or caller.link_id is not None:
+            return InTurn()
+        looked = self._shares.turn_of(key)
+        looked.caller = caller
+        looked.meter = NONE_LEFT if caller.observer else self.rates.commands.get(key, NONE_LEFT)
         return looked
 
 
