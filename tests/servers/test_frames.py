@@ -1,5 +1,6 @@
 """Frames read at once: the same calls, and nothing that a closer look would refuse."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,7 +11,9 @@ from nodrop.model.limits import DEFAULT
 from nodrop.protocol.decoding import peek
 from nodrop.protocol.requests import Offer
 from nodrop.relay.handoffs.repeats import digest_of
+from nodrop.relay.relay import Caller
 from nodrop.servers.websocket import frames
+from nodrop.servers.websocket.connection import Asked
 from nodrop.servers.websocket.frames import Call, Credit, Flush, Frame
 
 ID = "019b76da-a800-7000-8000-000000000001"
@@ -22,26 +25,16 @@ SOUND: list[dict[str, Any]] = [
 ]
 
 
-def told(data: bytes) -> list[Call | Credit | Flush]:
+CONNECTION: Any = SimpleNamespace(
+    caller=Caller(team="t", agent="a"), key=("t", "a"), process="process"
+)
+
+
+def told(data: bytes) -> list[Asked | Credit | Flush]:
     said = frames.read_at_once(data, DEFAULT)
     assert said is not None
-    return [called(frame) for frame in said]
-
-
-def called(frame: Any) -> Call | Credit | Flush:
-    if isinstance(frame, Credit | Flush):
-        return frame
-    operation, about_handoff, exact = frames.PLAIN[type(frame)]
-    return Call(
-        frame.id,
-        operation,
-        frame if exact is None else exact(frame),
-        frame.handoff_id if about_handoff else None,
-        None,
-        operation == frames.FOLLOWED and frame.follow,
-        frame.quiet,
-        frame.bare,
-    )
+    own = Credit | Flush
+    return [each if isinstance(each, own) else Asked(CONNECTION, each) for each in said]
 
 
 def looked_at_closely(data: bytes) -> Call:
@@ -53,8 +46,8 @@ def test_a_frame_read_at_once_says_what_it_says_on_a_closer_look(frame: dict[str
     data = msgspec.json.encode(frame)
     [call] = told(data)
     closely = looked_at_closely(data)
-    assert isinstance(call, Call)
-    assert (call.id, call.operation) == (closely.id, closely.operation)
+    assert isinstance(call, Asked)
+    assert (call.frame.id, call.operation) == (closely.id, closely.operation)
     assert isinstance(call.request, type(closely.request))
     for field in closely.request.__struct_fields__:
         assert getattr(call.request, field) == getattr(closely.request, field)
@@ -62,13 +55,13 @@ def test_a_frame_read_at_once_says_what_it_says_on_a_closer_look(frame: dict[str
 
 def test_a_frame_about_a_handoff_names_it() -> None:
     calls = told(msgspec.json.encode(SOUND))
-    references = [call.reference for call in calls if isinstance(call, Call)]
-    assert references == [None, ID, ID, None]  # a log may be asked for what is about one
+    references = [call.handoff_id for call in calls if isinstance(call, Asked)]
+    assert references == ["", ID, ID, ""]  # a log may be asked for what is about one
 
 
 def test_several_frames_are_read_in_their_order() -> None:
     calls = told(msgspec.json.encode([*SOUND, {"op": "credit", "n": 3}]))
-    operations = [call.operation for call in calls if isinstance(call, Call)]
+    operations = [call.operation for call in calls if isinstance(call, Asked)]
     assert operations == ["offer", "complete", "get_handoff", "log"]
     assert calls[-1] == Credit(n=3)
 
@@ -77,7 +70,7 @@ def test_an_offer_is_the_same_however_it_was_read() -> None:
     data = msgspec.json.encode(SOUND[0])
     [call] = told(data)
     closely = looked_at_closely(data)
-    assert isinstance(call, Call)
+    assert isinstance(call, Asked)
     assert isinstance(call.request, Offer)
     assert isinstance(closely.request, Offer)
     assert digest_of(call.request, "a") == digest_of(closely.request, "a")

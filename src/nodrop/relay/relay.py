@@ -82,7 +82,7 @@ from nodrop.relay.upkeep.figures import Figure, Figures
 from nodrop.relay.upkeep.log_search import LogSearch
 from nodrop.relay.upkeep.pruning import Pruning
 
-__all__ = ["Asking", "Caller", "Listening", "Relay", "Reply", "Subscription"]
+__all__ = ["Asking", "Caller", "Flushes", "Listening", "Relay", "Reply", "Subscription"]
 
 log = logging.getLogger("nodrop.relay")
 

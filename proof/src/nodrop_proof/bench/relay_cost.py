@@ -47,7 +47,7 @@ class Client:
         limits = relay.limits
         outbox = Outbox(
             self,
-            soon=relay.flushes.soon,
+            flushes=relay.flushes,
             bytes_max=limits.outgoing_bytes_max,
             frame_bytes_max=limits.frame_bytes_max,
         )

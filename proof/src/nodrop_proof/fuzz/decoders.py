@@ -6,6 +6,7 @@ and nothing else. Whoever feeds it counts any other exception as a defect.
 
 import contextlib
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,9 @@ from nodrop.protocol.times import (
     parse_time,
 )
 from nodrop.relay.intake import Intake
+from nodrop.relay.relay import Caller
 from nodrop.servers.websocket import frames
+from nodrop.servers.websocket.connection import Asked
 from nodrop.servers.websocket.frames import Call, Credit, Flush, Frame, Hello
 
 Target = Callable[[bytes], None]
@@ -33,6 +36,10 @@ NOW: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z"""
 
 _INTAKE: Final = Intake(DEFAULT)
+_CONNECTION: Final[Any] = SimpleNamespace(
+    caller=Caller(team="team", agent="agent"), key=("team", "agent"), process="process"
+)
+"""A connection, as far as reading its frames needs one."""
 
 
 def offer(data: bytes) -> None:
@@ -82,7 +89,7 @@ def message(data: bytes) -> None:
         closely = [_frame(raw) for raw in frames.split(data)]
     except REFUSALS as error:
         raise AssertionError("read at once, and refused on a closer look") from error
-    plainly = map(_said, map(_called, at_once))
+    plainly = map(_said, at_once)
     assert list(plainly) == list(map(_said, closely)), "both say the same"
 
 
@@ -95,29 +102,24 @@ def _frame(raw: bytes) -> Call | Credit | Flush | Hello:
     return frames.read_call(frame, raw, DEFAULT)
 
 
-def _called(frame: Any) -> Call | Credit | Flush:
-    """Return what a frame that was read at once asks for, as the connection takes it."""
-    if isinstance(frame, Credit | Flush):
+def _said(frame: Any) -> object:
+    """Return what a frame asks for, as its connection takes it."""
+    if isinstance(frame, Credit | Flush | Hello):
         return frame
-    operation, about_handoff, exact = frames.PLAIN[type(frame)]
-    return Call(
+    asked = Asked(_CONNECTION, frame)
+    fields = OPERATIONS[asked.operation].request.__struct_fields__
+    request = [getattr(asked.request, field) for field in fields]
+    follows = asked.operation == frames.FOLLOWED and frame.follow
+    return (
         frame.id,
-        operation,
-        frame if exact is None else exact(frame),
-        frame.handoff_id if about_handoff else None,
-        None,
-        operation == frames.FOLLOWED and frame.follow,
+        asked.operation,
+        asked.handoff_id,
+        asked.name,
+        follows,
         frame.quiet,
-        frame.bare,
+        asked.quiet,
+        request,
     )
-
-
-def _said(frame: Call | Credit | Flush | Hello) -> object:
-    if not isinstance(frame, Call):
-        return frame
-    fields = OPERATIONS[frame.operation].request.__struct_fields__
-    request = [getattr(frame.request, field) for field in fields]
-    return (frame.id, frame.operation, frame.reference, frame.follow, frame.quiet, request)
 
 
 def block(data: bytes) -> None:

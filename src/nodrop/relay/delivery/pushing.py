@@ -37,20 +37,26 @@ class Flushes:
     """
 
     def __init__(self) -> None:
-        self._due: list[Callable[[], None]] = []
+        self.due: list[Callable[[], None]] = []
+        """What is called then. Once there is something, more may be added without `soon`."""
+        self._turn: asyncio.Handle | None = None
+        """Calls `now` at the end of the turn."""
 
     def soon(self, flush: Callable[[], None]) -> None:
         """Call `flush` at the end of this turn, or before."""
-        if not self._due:
-            asyncio.get_running_loop().call_soon(self.now)
-        self._due.append(flush)
+        if not self.due:
+            self._turn = asyncio.get_running_loop().call_soon(self.now)
+        self.due.append(flush)
 
     def now(self) -> None:
         """Have everything sent."""
-        due = self._due
+        due = self.due
         if not due:
             return
-        self._due = []
+        self.due = []
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
         for flush in due:
             try:
                 flush()

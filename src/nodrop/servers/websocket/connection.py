@@ -20,7 +20,6 @@ from nodrop.model.errors import (
     forget_frames,
 )
 from nodrop.protocol.decoding import decode_strict, peek
-from nodrop.protocol.requests import Request
 from nodrop.protocol.views import (
     EndedAnswer,
     HandoffAnswer,
@@ -32,7 +31,7 @@ from nodrop.protocol.views import (
 from nodrop.relay.relay import Asking, Caller, Listening, Relay, Reply, Subscription
 from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES, unread
 from nodrop.servers.websocket import frames
-from nodrop.servers.websocket.frames import Call, Credit, Flush, Frame, Hello, Id
+from nodrop.servers.websocket.frames import Call, Credit, Ended, Flush, Frame, Hello, Id
 from nodrop.servers.websocket.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -56,21 +55,69 @@ _NOTHING: Final = object()
 """In place of an answer that nobody asked for."""
 
 
-class _Asking(Asking):
+class Asked(Asking):
     """A frame that is answered over its connection: an offer perhaps twice, with its outcome too."""
 
     __slots__ = ("connection", "frame")
 
-    connection: "Connection"
-    frame: Any
-    """What was said, of a kind in `frames.PLAIN`, or a `Call`: how it is to be answered."""
+    def __init__(self, connection: "Connection", frame: Any) -> None:
+        """Ask for what `frame` asks for: one of a kind in `frames.PLAIN`, or a `Call`."""
+        # All of it in one go, without `Asking`: this is done for every command.
+        kind = _PLAIN.get(type(frame))
+        request: Any
+        if kind is None:
+            operation, request = frame.operation, frame.request
+            reference, self.name = frame.reference, frame.name
+        else:
+            operation, about_handoff, exact = kind
+            request = frame if exact is None else exact(frame)
+            reference, self.name = frame.handoff_id if about_handoff else None, None
+        if operation in _OF_A_PROCESS and request.process is None:  # it means its connection's
+            request = msgspec.structs.replace(request, process=connection.process)
+        self.connection = connection
+        self.frame = frame
+        self.by = connection.key
+        self.caller = connection.caller
+        self.operation = operation
+        self.request = request
+        self.handoff_id = reference or ""
+        self.quiet = frame.quiet or (frame.bare and not (operation == _FOLLOWED and frame.follow))
+        self.fetches = 0
+        self.follower = self.work = None
 
     def tell(self, reply: Reply) -> None:
-        """Take the answer."""
-        self.connection.told(self, reply.answer)
+        """Send an answer: at once if there is room, else in its turn.
+
+        One too many for who does not read has to be asked for again.
+        """
+        connection, frame = self.connection, self.frame
+        answer: Any = reply.answer
+        connection.asked.discard(self)
+        frame_id, follows = frame.id, False
+        if frame.quiet:
+            connection.carried_out(self)
+            return
+        if self.quiet:
+            message = _CARRIED_OUT % _encode(frame_id)
+        elif type(answer) is EndedAnswer:
+            connection.followed.discard(self)
+            message = _encode(Ended(id=frame_id, handoff=answer.handoff, outcome=answer.outcome))
+        else:
+            follows = (
+                self.operation == _FOLLOWED
+                and frame.follow
+                and isinstance(answer, OfferedAnswer | HandoffAnswer)
+                and len(connection.followed) < connection.followed_max
+            )
+            message = frames.ok(frame_id, answer, follows=follows)
+        if not connection.outbox.answer(message):
+            connection.refuse(frame_id, unread(self.caller.agent))
+        if follows:
+            connection.followed.add(self)
+            connection.relay.follow(self, answer.handoff.id)
 
     def refuse(self, error: NodropError) -> None:
-        """Take the reason why there is none."""
+        """Send why there is no answer: to a command, or to following an outcome any longer."""
         self.connection.refused(self, error)
 
 
@@ -87,11 +134,12 @@ class Connection:
         outbox: Outbox,
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
-        self._relay = relay
+        self.relay = relay
         self.caller = caller
         self._hello = hello
-        self._process = process
-        self._outbox = outbox
+        self.process = process
+        """The process that the client is, or was given."""
+        self.outbox = outbox
         self._in_flight_max = in_flight_max
         self._commands_max = in_flight_max
         """How many commands may wait for their answers besides the tasks."""
@@ -99,31 +147,27 @@ class Connection:
         """Done, with a close code, once the client must come back: it could not be told something,
         or what it was let in with is no longer good."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: set[_Asking] = set()
+        self.asked: set[Asked] = set()
         """Commands that are not answered yet."""
-        self._followed: set[_Asking] = set()
+        self.followed: set[Asked] = set()
         """Offers whose outcomes are still to come. They are no commands that wait."""
-        self._quiet: set[_Asking] = set()
+        self.followed_max = in_flight_max
+        """None, once it is closed."""
+        self._quiet: set[Asked] = set()
         """Quiet commands that are being carried out."""
-        self._flushes: list[tuple[Id, set[_Asking]]] = []
+        self._flushes: list[tuple[Id, set[Asked]]] = []
         """Flushes, each with the quiet commands that it waits for."""
         self._left: list[Any] = []
         """Frames of the last message that are not begun yet."""
-        self._closed = False
         self._subscription: Subscription | None = None
         self._listening: Listening | None = None
         if hello.inbox:
             self._listening = relay.listen(caller, self._push_item)
         self._unwatch = relay.on_revoked(caller, self._shut_out)
-        key = self._key = (caller.team, caller.agent)
-        self._shares = relay.shares
-        self._used = relay.shares.used
+        key = self.key = (caller.team, caller.agent)
+        shares = self._shares = relay.shares
+        self._used, self._in_turn, self._free_at = shares.used, shares.in_turn, shares.free_at
         outbox.count(partial(relay.outgoing.add, key), partial(relay.outgoing.has_room, key))
-
-    @property
-    def process(self) -> str:
-        """The process that the client is, or was given."""
-        return self._process
 
     @property
     def works(self) -> bool:
@@ -132,67 +176,89 @@ class Connection:
 
     def take(self, data: bytes) -> bool:
         """Begin what a WebSocket message asks for; False: `receive` has to go on with it."""
-        if len(data) > LARGE_BYTES or not self._shares.is_free(self._key):
+        key = self.key
+        waits = key in self._in_turn or key in self._free_at
+        if len(data) > LARGE_BYTES or (waits and not self._shares.is_free(key)):
             return False
         try:
             used, began = self._used(), perf_counter()
-            said = frames.read_at_once(data, self._relay.limits)
+            said = frames.read_at_once(data, self.relay.limits)
             if said is None:
                 return False
-            if self._subscription is not None:
-                self._subscription.hear()  # whatever a message says, its process is alive
-            return self._begin_all(said, used, began)
+            if self._subscription is not None and not (said and type(said[-1]) is Credit):
+                # Whatever a message says, its process is alive. A credit tells of that by itself.
+                self._subscription.hear()
+            seconds = self._begin_all(said, used, began)
         except Exception:
             log.exception("a connection could not be served")
             self._end(FAULT)
             return True
+        if seconds is None:
+            return not self._left
+        if (turn := self._in_turn.get(key)) is not None:
+            turn.seconds += seconds
+        else:
+            self._shares.spent(key, seconds)
+        return True
 
     async def receive(self, data: bytes) -> None:
         """Begin what a WebSocket message asks for that was not, or not wholly, taken.
 
         Pauses after what was costly, where the agent's share of the relay's time is used up.
         """
-        await self._shares.turn(self._key)
+        await self._shares.turn(self.key)
         if not self._left:
             if self._subscription is not None:
                 self._subscription.hear()
-            read = partial(frames.read_at_once, data, self._relay.limits)
+            read = partial(frames.read_at_once, data, self.relay.limits)
             large = len(data) > LARGE_BYTES
-            said = await self._shares.aside(self._key, read) if large else read()
+            said = await self._shares.aside(self.key, read) if large else read()
             if said is None:
                 await self._look_closer(data)
                 return
             self._left = said
-        while not self._begin_all(self._left, self._used(), perf_counter()):
-            await self._shares.turn(self._key)
+        while True:
+            seconds = self._begin_all(self._left, self._used(), perf_counter())
+            if seconds is not None:
+                self._shares.spent(self.key, seconds)
+                return
+            await self._shares.turn(self.key)
 
-    def _begin_all(self, said: list[Any], used: float, began: float) -> bool:
-        """Begin what frames ask for until that was costly; False: some are left, in `_left`."""
+    def _begin_all(self, said: list[Any], used: float, began: float) -> float | None:
+        """Begin what frames ask for, and return the seconds since `began`.
+
+        None: that was costly and is counted, and what is left is in `_left`.
+        """
         # Processor time counts. It takes a system call to ask for it: only where time has passed.
+        asked, seconds = self.asked, 0.0
         for number, frame in enumerate(said, 1):
-            kind = _PLAIN.get(type(frame))
-            if kind is None:
-                self._begin_own(frame)
+            if type(frame) is Flush:
+                self._flush(frame.id)
+            elif len(asked) >= self._commands_max:
+                self._refuse_one_more(frame.id)
+            elif type(frame) is Credit:
+                self._credit(frame)
             else:
-                operation, about_handoff, exact = kind
-                request = frame if exact is None else exact(frame)
-                reference = frame.handoff_id if about_handoff else None
-                self._begin(frame, operation, request, reference)
-            if perf_counter() - began >= COSTLY_SECONDS:
-                self._shares.spent(self._key, self._used() - used)
+                asking = Asked(self, frame)
+                asked.add(asking)
+                if frame.quiet:
+                    self._quiet.add(asking)
+                self.relay.ask(asking)
+            seconds = perf_counter() - began
+            if seconds >= COSTLY_SECONDS:
+                self._shares.spent(self.key, self._used() - used)
                 self._left = said[number:]
-                return not self._left
-        self._shares.spent(self._key, perf_counter() - began)
+                return None
         self._left = []
-        return True
+        return seconds
 
     async def close(self) -> None:
         """Let go: nobody waits for the answers any more, and no more work is taken."""
-        self._closed = True
-        self._outbox.close()
+        self.followed_max = 0
+        self.outbox.close()
         self._unwatch()
-        for asking in (*self._asked, *self._followed):
-            self._relay.leave(asking)
+        for asking in (*self.asked, *self.followed):
+            self.relay.leave(asking)
         if self._subscription is not None:
             self._subscription.close()
         if self._listening is not None:
@@ -201,8 +267,8 @@ class Connection:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # All of these hold this connection: it would not be freed without the collector.
-        self._asked.clear()
-        self._followed.clear()
+        self.asked.clear()
+        self.followed.clear()
         self._quiet.clear()
         self._flushes.clear()
         self._subscription = self._listening = None
@@ -212,31 +278,30 @@ class Connection:
         try:
             several = frames.split(data)
         except NodropError as error:
-            self._refuse(None, error)
+            self.refuse(None, error)
             return
-        began = self._used()
+        used = self._used()
         for frame in several:
-            read = partial(self._read_closely, frame)
+            read, costly = partial(self._read_closely, frame), False
             try:
                 if len(frame) > LARGE_BYTES:
-                    call = await self._shares.aside(self._key, read)
-                    began = self._used()
+                    said = await self._shares.aside(self.key, read)
+                    used = self._used()
                 else:
-                    call = read()
-                if isinstance(call, Call):
-                    self._begin(call, call.operation, call.request, call.reference, call.name)
-                else:
-                    self._begin_own(call)
+                    said = read()
+                costly = self._begin_all([said], used, perf_counter()) is None
             except NodropError as error:
-                self._refuse(frames.read_id(frame, self._relay.limits), error)
-            if (seconds := self._used() - began) >= COSTLY_SECONDS:
-                self._shares.spent(self._key, seconds)
-                await self._shares.turn(self._key)
-                began = self._used()
-        self._shares.spent(self._key, self._used() - began)
+                self.refuse(frames.read_id(frame, self.relay.limits), error)
+            if not costly and (seconds := self._used() - used) >= COSTLY_SECONDS:
+                self._shares.spent(self.key, seconds)
+                costly = True
+            if costly:
+                await self._shares.turn(self.key)
+                used = self._used()
+        self._shares.spent(self.key, self._used() - used)
 
     def _read_closely(self, data: bytes) -> Call | Credit | Flush:
-        limits = self._relay.limits
+        limits = self.relay.limits
         frame = peek(data, Frame, limits)
         if frame.op == "hello":
             problem = Problem(path="op", message="hello is said once, at the beginning")
@@ -247,53 +312,27 @@ class Connection:
             return decode_strict(data, Flush, limits)
         return frames.read_call(frame, data, limits)
 
-    def _begin(
-        self,
-        frame: Any,
-        operation: str,
-        request: Request,
-        reference: str | None,
-        name: str | None = None,
-    ) -> None:
-        """Ask for what a frame asks for, which is answered as the frame says."""
-        asked = self._asked
-        if len(asked) >= self._commands_max:
-            self._refuse_one_more(frame.id)
+    def _credit(self, credit: Credit) -> None:
+        """Let more deliveries come."""
+        subscription = self._subscription
+        if subscription is None:
+            self._spawn(self._answer(credit.id, self._subscribe(credit)))
             return
-        if operation in _OF_A_PROCESS:
-            request = self._as_this_process(request)
-        asking = _Asking(self.caller, operation, request, reference, name)
-        asking.connection = self
-        asking.frame = frame
-        asked.add(asking)
-        if frame.quiet:
-            asking.quiet = True
-            self._quiet.add(asking)
-        elif frame.bare:
-            asking.quiet = operation != _FOLLOWED or not frame.follow
-        self._relay.ask(asking)
-
-    def _begin_own(self, said: Credit | Flush) -> None:
-        """Begin what concerns this connection alone."""
-        if isinstance(said, Flush):
-            self._flush(said.id)
-        elif len(self._asked) >= self._commands_max:
-            self._refuse_one_more(said.id)
-        elif self._subscription is None:
-            self._spawn(self._answer(said.id, self._credit(said)))
-        else:
-            try:
-                self._subscription.grant(said.n)
-            except NodropError as error:
-                self._refuse(said.id, error)
-                return
-            if said.id is not None and not self._outbox.answer(frames.ok(said.id, {})):
-                self._refuse(said.id, unread(self.caller.agent))
+        try:
+            subscription.grant(credit.n)
+        except NodropError as error:
+            subscription.hear()
+            self.refuse(credit.id, error)
+            return
+        if credit.id is not None and not self.outbox.answer(frames.ok(credit.id, {})):
+            self.refuse(credit.id, unread(self.caller.agent))
 
     def _refuse_one_more(self, frame_id: Id) -> None:
         """Refuse a command where too many wait for their answers."""
+        if self._subscription is not None:
+            self._subscription.hear()  # it may be a credit
         full = QueueFullError(f"{self._in_flight_max} commands wait on this connection")
-        self._outbox.put(frames.refusal(frame_id, full))
+        self.outbox.put(frames.refusal(frame_id, full))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -305,57 +344,23 @@ class Connection:
         self._tasks.discard(task)
         self._commands_max += 1
 
-    def told(self, asking: _Asking, answer: object) -> None:
-        """Send an answer: at once if there is room, else in its turn.
-
-        One too many for who does not read has to be asked for again.
-        """
-        self._asked.discard(asking)
-        frame = asking.frame
-        frame_id = frame.id
-        offered = None
-        if frame.quiet:
-            self._quiet.discard(asking)
-            if self._flushes:
-                self._carried_out(asking)
-            return
-        if asking.quiet:
-            message = _CARRIED_OUT % _encode(frame_id)
-        elif type(answer) is EndedAnswer:
-            self._followed.discard(asking)
-            message = frames.ended(frame_id, answer)
-        else:
-            if asking.operation == _FOLLOWED and frame.follow:
-                offered = self._followable(answer)
-            message = frames.ok(frame_id, answer, follows=offered is not None)
-        if not self._outbox.answer(message):
-            self._refuse(frame_id, unread(self.caller.agent))
-        if offered is not None:
-            self._followed.add(asking)
-            self._relay.follow(asking, offered.handoff.id)
-
-    def _followable(self, answer: object) -> OfferedAnswer | HandoffAnswer | None:
-        room = len(self._followed) < self._in_flight_max and not self._closed
-        return answer if room and isinstance(answer, OfferedAnswer | HandoffAnswer) else None
-
-    def refused(self, asking: _Asking, error: NodropError) -> None:
+    def refused(self, asking: Asked, error: NodropError) -> None:
         """Send a refusal: of a command, or of following an outcome any longer."""
-        if asking in self._followed:
-            self._followed.discard(asking)
-            self._refuse(asking.frame.id, error)
+        if asking in self.followed:
+            self.followed.discard(asking)
+            self.refuse(asking.frame.id, error)
             return
-        self._asked.discard(asking)
+        self.asked.discard(asking)
         if isinstance(error, UnauthenticatedError):
             self._shut_out()  # it may have a better one, and sends this again if so
         else:
-            self._refuse(asking.frame.id, error)
+            self.refuse(asking.frame.id, error)
             if asking.frame.quiet:
-                self._quiet.discard(asking)
-                self._carried_out(asking)
+                self.carried_out(asking)
 
-    def _refuse(self, frame_id: Id, error: NodropError) -> None:
+    def refuse(self, frame_id: Id, error: NodropError) -> None:
         """Send why something is not done."""
-        self._outbox.put(frames.refusal(frame_id, error))
+        self.outbox.put(frames.refusal(frame_id, error))
         forget_frames(error)
 
     # --- quiet commands ---
@@ -363,20 +368,24 @@ class Connection:
     def _flush(self, frame_id: Id) -> None:
         if len(self._flushes) >= self._in_flight_max:
             full = QueueFullError(f"{self._in_flight_max} flushes wait on this connection")
-            self._outbox.put(frames.refusal(frame_id, full))
+            self.outbox.put(frames.refusal(frame_id, full))
         elif self._quiet:
             self._flushes.append((frame_id, set(self._quiet)))
         else:
-            self._outbox.put(frames.ok(frame_id, {}))
+            self.outbox.put(frames.ok(frame_id, {}))
 
-    def _carried_out(self, asking: _Asking) -> None:
-        waiting: list[tuple[Id, set[_Asking]]] = []
+    def carried_out(self, asking: Asked) -> None:
+        """Answer the flushes that waited for a quiet command."""
+        self._quiet.discard(asking)
+        if not self._flushes:
+            return
+        waiting: list[tuple[Id, set[Asked]]] = []
         for frame_id, before in self._flushes:
             before.discard(asking)
             if before:
                 waiting.append((frame_id, before))
             else:
-                self._outbox.put(frames.ok(frame_id, {}))
+                self.outbox.put(frames.ok(frame_id, {}))
         self._flushes = waiting
 
     # --- tasks ---
@@ -384,7 +393,7 @@ class Connection:
     async def _answer(self, frame_id: Id, work: Coroutine[Any, Any, object]) -> None:
         try:
             answer = await work
-            if answer is _NOTHING or not await self._outbox.turn():
+            if answer is _NOTHING or not await self.outbox.turn():
                 return
             message = frames.ok(frame_id, answer)
         except UnauthenticatedError:
@@ -395,23 +404,17 @@ class Connection:
         except Exception:
             log.exception("a frame could not be carried out")
             message = frames.refusal(frame_id, RelayFaultError())
-        self._outbox.put(message)
+        self.outbox.put(message)
 
-    def _as_this_process(self, request: Any) -> Request:
-        """Return `request`; where it leaves its process out, it means this connection's."""
-        if request.process is None:
-            return msgspec.structs.replace(request, process=self._process)
-        return request
-
-    async def _credit(self, credit: Credit) -> object:
+    async def _subscribe(self, credit: Credit) -> object:
         if self._subscription is None:
-            self._subscription = self._relay.subscribe(
+            self._subscription = self.relay.subscribe(
                 self.caller,
-                process=self._process,
+                process=self.process,
                 heartbeat_seconds=self._hello.heartbeat_seconds,
                 deliver=self._push_deliveries,
-                turn=self._outbox.turn,
-                has_room=lambda: self._outbox.has_room,
+                turn=self.outbox.turn,
+                has_room=lambda: self.outbox.has_room,
                 offered=self._push_offered,
             )
             if not await self._resumed(self._subscription):
@@ -439,11 +442,11 @@ class Connection:
 
     def _push_deliveries(self, deliveries: Sequence[PushView]) -> None:
         for delivery in deliveries:
-            self._outbox.put(frames.delivery(delivery))
+            self.outbox.put(frames.delivery(delivery))
 
     def _push_offered(self, waiting: Sequence[WaitingView]) -> None:
         for offer in waiting:
-            self._outbox.put(frames.offered(offer))
+            self.outbox.put(frames.offered(offer))
 
     def _push_item(self, item: ItemView) -> None:
-        self._outbox.put(frames.item(item))
+        self.outbox.put(frames.item(item))

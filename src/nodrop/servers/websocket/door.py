@@ -71,7 +71,7 @@ class WebSocketDoor:
         channel, limits = channel_of(scope), self._relay.limits
         outbox = Outbox(
             channel,
-            soon=self._relay.flushes.soon,
+            flushes=self._relay.flushes,
             bytes_max=limits.outgoing_bytes_max,
             frame_bytes_max=limits.frame_bytes_max,
         )

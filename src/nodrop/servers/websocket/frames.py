@@ -19,7 +19,6 @@ from nodrop.protocol.errors import Document, document
 from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES, Route
 from nodrop.protocol.views import (
-    EndedAnswer,
     ItemView,
     OfferedView,
     OutcomeView,
@@ -115,7 +114,9 @@ class _Ok(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     follows: bool = False
 
 
-class _Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The second answer to an offer that is followed."""
+
     id: Id
     handoff: OfferedView
     outcome: OutcomeView
@@ -298,11 +299,6 @@ _PLAIN: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
 def ok(frame_id: Id, answer: object, *, follows: bool = False) -> bytes:
     """Return the message that answers a frame; `follows`: the outcome will come under its id."""
     return _ENCODER.encode(_Ok(id=frame_id, ok=answer, follows=follows))
-
-
-def ended(frame_id: Id, answer: EndedAnswer) -> bytes:
-    """Return the second answer to an offer that is followed."""
-    return _ENCODER.encode(_Ended(id=frame_id, handoff=answer.handoff, outcome=answer.outcome))
 
 
 def refusal(frame_id: Id, error: NodropError) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nodrop.protocol.asgi import Channel
+from nodrop.relay.relay import Flushes
 
 _BRACKETS_BYTES: Final = 2
 _ROOMY: Final = 8
@@ -26,17 +27,17 @@ class Outbox:
         self,
         channel: Channel,
         *,
-        soon: Callable[[Callable[[], None]], None],
+        flushes: Flushes,
         bytes_max: int,
         frame_bytes_max: int,
     ) -> None:
-        """Send to `channel`; `soon` calls what it is given at the end of the turn, at the latest."""
+        """Send to `channel` at the end of a turn of the event loop, or when `flushes` are called for."""
         self.batch = False
         """Whether several messages may share a frame."""
         self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the reader turns out to be too slow."""
         self._channel = channel
-        self._soon = soon
+        self._flushes = flushes
         self._count: Callable[[int], None] = lambda _: None
         self._counted_bytes = 0
         """As many as `_count` was told of."""
@@ -110,7 +111,10 @@ class Outbox:
                 self.put(message)
                 return True
             if not waiting:
-                self._soon(self.flush)
+                if due := self._flushes.due:
+                    due.append(self.flush)
+                else:
+                    self._flushes.soon(self.flush)
             waiting.append(message)
             self._bytes = after
             return True
@@ -133,7 +137,7 @@ class Outbox:
             self._overflow()
             return
         if not waiting:
-            self._soon(self.flush)  # not now: the messages of one turn gather
+            self._flushes.soon(self.flush)  # not now: the messages of one turn gather
         waiting.append(message)
         if self._blocked:
             self._tell()
