@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.model.errors import NodropError
 from nodrop.model.limits import DEFAULT
-from nodrop.protocol.decoding import peek
+from nodrop.protocol.decoding import decode_plainly, peek
 from nodrop.protocol.requests import Offer
 from nodrop.relay.handoffs.repeats import digest_of
 from nodrop.relay.relay import Caller
@@ -31,7 +31,7 @@ CONNECTION: Any = SimpleNamespace(
 
 
 def told(data: bytes) -> list[Asked | Credit | Flush]:
-    said = frames.read_at_once(data, DEFAULT)
+    said = decode_plainly(data, frames.READER, DEFAULT)
     assert said is not None
     own = Credit | Flush
     return [each if isinstance(each, own) else Asked(CONNECTION, each) for each in said]
@@ -97,9 +97,9 @@ DOUBTFUL = {
 
 @pytest.mark.parametrize("data", DOUBTFUL.values(), ids=DOUBTFUL)
 def test_what_is_doubtful_is_left_to_a_closer_look(data: bytes) -> None:
-    assert frames.read_at_once(data, DEFAULT) is None
+    assert decode_plainly(data, frames.READER, DEFAULT) is None
     sound = msgspec.json.encode(SOUND[0])
     try:
-        assert frames.read_at_once(b"[%b,%b]" % (sound, data), DEFAULT) is None
+        assert decode_plainly(b"[%b,%b]" % (sound, data), frames.READER, DEFAULT) is None
     except NodropError as error:
         assert error.code == "invalid_request"  # noqa: PT017  # no array of JSON objects at all

@@ -36,7 +36,8 @@ _QUERY_BYTES_KEPT: Final = 128
 _SHOWN_CHARS_MAX: Final = 200
 """How much of what the caller sent a problem repeats."""
 
-_ENCODER: Final = msgspec.json.Encoder()
+_encode: Final = msgspec.json.Encoder().encode
+_format: Final = msgspec.json.format
 _PLAIN: Final = msgspec.json.Decoder(float_hook=float)
 """Takes no longer over numbers near 1e308 than over others (`canonical.has_extremes`)."""
 _NOTHING: Final = object()
@@ -58,33 +59,44 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
         plain = _decoder(object, hook).decode(data)  # also looks into fields that `kind` keeps raw
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _why(error, kind, data) from None
-    if not _is_plain(data, plain):
+    # What is written has every key once, and so has what came if it is the same, spaces apart. Other
+    # spellings of a value (`1e3`, `\u00e9`) need a closer look, and long numbers.
+    written = _encode(plain)
+    if (written != data and written != _format(data, indent=-1)) or (
+        _LONG_NUMBER in data.translate(_DIGITS) and _has_long_number(data)
+    ):
         problem = examine(data)
         if problem is not None:
             raise _invalid(problem)
     return value
 
 
-def is_plainly_sound(data: bytes, limits: Limits) -> bool:
-    """Whether a cheap look at `data`, an object or an array of them, finds nothing that msgspec lets pass.
+def decode_plainly(data: bytes, decoder: msgspec.json.Decoder[T], limits: Limits) -> T | None:
+    """Return `data`, an array of objects or one of them, as `decoder` reads the array.
 
-    False: each object is to be decoded strictly, which may still find nothing wrong.
+    None: a cheap look finds something that msgspec might let pass, or it is no such array. Each object
+    is to be decoded strictly, which may still find nothing wrong.
     """
     try:
         value = _PLAIN.decode(data)
-        if not _is_plain(data, value):
-            return False
+        written = _encode(value)
+        if written != data and written != _format(data, indent=-1):
+            return None
+        if _LONG_NUMBER in data.translate(_DIGITS) and _has_long_number(data):
+            return None
         most = limits.json_levels_max + 1  # an object itself, and the levels of each of its fields
         brackets = data.count(b"{") + data.count(b"[")
-        if brackets <= most or not isinstance(value, list):
-            return brackets <= most
-        values = _elements(value)  # one bracket for the array, and one for each other object
-        if brackets <= most + len(values):
-            return True
-        several = map(_ENCODER.encode, values)
-        return all(each.count(b"{") + each.count(b"[") <= most for each in several)
+        if brackets > most:
+            if not isinstance(value, list):
+                return None
+            values = _elements(value)  # one bracket for the array, and one for each other object
+            if brackets > most + len(values) and any(
+                each.count(b"{") + each.count(b"[") > most for each in map(_encode, values)
+            ):
+                return None
+        return decoder.decode(data if data.startswith(b"[") else b"[%b]" % data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+        return None
 
 
 def peek(data: bytes, kind: type[T], limits: Limits) -> T:
@@ -153,7 +165,7 @@ def encode_strict(fields: Mapping[str, Any]) -> bytes:
         TooLargeError: one of them nests without end.
     """
     try:
-        data = _ENCODER.encode(fields)
+        data = _encode(fields)
     except (TypeError, ValueError, OverflowError, RecursionError):
         raise _unwritable(fields) from None
     if b"null" in data:  # which is how msgspec writes a number that JSON does not have
@@ -262,19 +274,9 @@ _DIGITS: Final = bytes(ord("0") if chr(byte).isdigit() else ord(" ") for byte in
 _LONG_NUMBER: Final = b"0" * (_INTEGER_DIGITS_SAFE + 1)
 
 
-def _is_plain(data: bytes, value: Any) -> bool:
-    r"""Whether `value`, written again, is the same text as `data`, spaces apart, without long numbers.
-
-    What is written has every key once, and so has the text that came if it is the same. Other
-    spellings of a value (`1e3`, `\u00e9`) need a closer look.
-    """
-    written = _ENCODER.encode(value)
-    if written != data and written != msgspec.json.format(data, indent=-1):
-        return False
-    # Keys and ids are full of digits, and only numbers count.
-    return _LONG_NUMBER not in data.translate(_DIGITS) or (
-        _LONG_NUMBER not in _STRINGS.sub(b"", data).translate(_DIGITS)
-    )
+def _has_long_number(data: bytes) -> bool:
+    """Whether a number is so long that it need not fit. Keys and ids are full of digits: they do not count."""
+    return _LONG_NUMBER in _STRINGS.sub(b"", data).translate(_DIGITS)
 
 
 class _Wrong:
@@ -391,7 +393,7 @@ _OVER_64_BITS: Final = "the integer does not fit into 64 bits"
 def _unwritable(fields: Mapping[str, Any]) -> InvalidRequestError | TooLargeError:
     for name, value in fields.items():
         try:
-            _ENCODER.encode(value)
+            _encode(value)
         except RecursionError:
             return _too_deep(_shown(name), None)
         except UnicodeEncodeError:

@@ -19,7 +19,6 @@ from nodrop.model.handoff import (
     Proposal,
     Question,
     QuestionKind,
-    Receipt,
     Rung,
     State,
 )
@@ -77,7 +76,12 @@ def handoff_view(h: Handoff, known: Known, lasting: HandoffView) -> HandoffView:
         version=h.version,
         attempt=h.attempt,
         tries=h.tries,
-        receipts=tuple(map(_receipt, h.receipts)),
+        receipts=tuple(
+            [
+                ReceiptView(rung=_RUNGS[r.rung], at=format_time(r.at), by=r.by, attempt=r.attempt)
+                for r in h.receipts
+            ]
+        ),
         ack=None if h.ack is None and h.queued is None else _ack(h, known),
         question=None if h.question is None else _question(h.question, known),
         outcome=None if h.outcome is None else _outcome(h.outcome, h.state, known),
@@ -123,7 +127,12 @@ def offered_view(
         ref=f"{sender}/{h.key}" if h.key else h.id,
         state=_STATES[h.state],
         version=h.version,
-        receipts=tuple(map(_receipt, h.receipts)),
+        receipts=tuple(
+            [
+                ReceiptView(rung=_RUNGS[r.rung], at=format_time(r.at), by=r.by, attempt=r.attempt)
+                for r in h.receipts
+            ]
+        ),
         from_=sender,
         to=h.recipient,
         capability=h.capability,
@@ -277,7 +286,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
     """Return what is shown of `h` for as long as its terms are the same."""
     view = HandoffView(
         id=h.id,
-        ref=ref(h),
+        ref=f"{h.sender}/{h.key}" if h.key else h.id,
         state="",
         holder=None,
         due_at=None,
@@ -322,7 +331,7 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
         decision=None,
         late_result=False,
         idempotency_key=h.key,
-        traceparent=traces.traceparent(h),
+        traceparent=traces.own(h.team, h.id, h.correlation_id, h.traceparent),
         verified=content.verified,
         observations=content.observations,
         parameters=content.parameters,
@@ -335,19 +344,8 @@ def lasting_view(h: Handoff, content: Content) -> HandoffView:
     return msgspec.structs.replace(view, **_named(marks)) if marks else view
 
 
-@lru_cache(maxsize=8_192)  # a receipt is shown with every later view of its handoff
-def _receipt(receipt: Receipt) -> ReceiptView:
-    return ReceiptView(
-        rung=receipt.rung.value,
-        at=format_time(receipt.at),
-        by=receipt.by,
-        attempt=receipt.attempt,
-    )
-
-
 def forget_shown() -> None:
-    """Forget what is kept because it is often shown again: receipts, steps and times."""
-    _receipt.cache_clear()
+    """Forget what is kept because it is often shown again: steps and times."""
     _steps.cache_clear()
     format_time.cache_clear()
 

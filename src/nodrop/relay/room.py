@@ -220,13 +220,23 @@ class Room:
                     self._sizes[team, after.id] = len(content)
                     self._bytes.add((team, after.origin), len(content))
             else:
-                if not is_open or after.live is not before.live or recipient != before.recipient:
+                load = workloads[team, recipient]
+                if recipient != before.recipient:
                     self.release(team, before.origin, before.recipient, held=before.live)
                     if is_open:
                         self.reserve(team, after.origin, recipient, held=after.live)
-                    elif self._sizes and (size := self._sizes.pop((team, after.id), 0)):
-                        self._bytes.add((team, after.origin), -size)
-                load = workloads[team, recipient]
+                elif not is_open:
+                    requester = workloads[team, before.origin]
+                    if requester.asked:
+                        requester.asked -= 1
+                    if load.inbox:
+                        load.inbox -= 1
+                    if before.live and load.held:
+                        load.held -= 1
+                elif after.live is not before.live:
+                    load.held = max(load.held + (1 if after.live else -1), 0)
+                if not is_open and self._sizes and (size := self._sizes.pop((team, after.id), 0)):
+                    self._bytes.add((team, after.origin), -size)
             if row.rank is not None:
                 takeable = True
             if load.noted is not None or len(after.asked) > 1:

@@ -14,7 +14,7 @@ import msgspec
 from nodrop.model.errors import NodropError
 from nodrop.model.limits import DEFAULT
 from nodrop.protocol import canonical, requests, text
-from nodrop.protocol.decoding import decode_query, decode_strict, peek
+from nodrop.protocol.decoding import decode_plainly, decode_query, decode_strict, peek
 from nodrop.protocol.operations import OPERATIONS
 from nodrop.protocol.routes import find, split_team
 from nodrop.protocol.times import (
@@ -80,7 +80,7 @@ def message(data: bytes) -> None:
 
     What is read at once must be what a closer look finds.
     """
-    at_once = frames.read_at_once(data, DEFAULT)
+    at_once = decode_plainly(data, frames.READER, DEFAULT)
     if at_once is None:
         for raw in frames.split(data):
             _frame(raw)

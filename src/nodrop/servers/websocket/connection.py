@@ -19,7 +19,7 @@ from nodrop.model.errors import (
     UnavailableError,
     forget_frames,
 )
-from nodrop.protocol.decoding import decode_strict, peek
+from nodrop.protocol.decoding import decode_plainly, decode_strict, peek
 from nodrop.protocol.views import (
     EndedAnswer,
     HandoffAnswer,
@@ -31,7 +31,7 @@ from nodrop.protocol.views import (
 from nodrop.relay.relay import Asking, Caller, Listening, Relay, Reply, Subscription
 from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES, unread
 from nodrop.servers.websocket import frames
-from nodrop.servers.websocket.frames import Call, Credit, Ended, Flush, Frame, Hello, Id
+from nodrop.servers.websocket.frames import READER, Call, Credit, Ended, Flush, Frame, Hello, Id
 from nodrop.servers.websocket.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Connection:
             return False
         try:
             used, began = self._used(), perf_counter()
-            said = frames.read_at_once(data, self.relay.limits)
+            said = decode_plainly(data, READER, self.relay.limits)
             if said is None:
                 return False
             if self._subscription is not None and not (said and type(said[-1]) is Credit):
@@ -210,7 +210,7 @@ class Connection:
         if not self._left:
             if self._subscription is not None:
                 self._subscription.hear()
-            read = partial(frames.read_at_once, data, self.relay.limits)
+            read = partial(decode_plainly, data, READER, self.relay.limits)
             large = len(data) > LARGE_BYTES
             said = await self._shares.aside(self.key, read) if large else read()
             if said is None:

@@ -14,7 +14,7 @@ import msgspec
 from nodrop.model.errors import InvalidRequestError, NodropError, NotFoundError, Problem
 from nodrop.model.limits import Limits
 from nodrop.protocol import routes
-from nodrop.protocol.decoding import decode_strict, is_plainly_sound, peek
+from nodrop.protocol.decoding import decode_strict, peek
 from nodrop.protocol.errors import Document, document
 from nodrop.protocol.requests import Request
 from nodrop.protocol.routes import ROUTES, Route
@@ -152,16 +152,6 @@ _FRAMES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_at_once(data: bytes, limits: Limits) -> list[Any] | None:
-    """Return the frames in a WebSocket message, of the kinds in `PLAIN`; None: one needs a closer look."""
-    if not is_plainly_sound(data, limits):
-        return None
-    try:
-        return _PLAIN.decode(data if data.startswith(b"[") else b"[%b]" % data)
-    except msgspec.DecodeError:
-        return None
-
-
 def split(data: bytes) -> Iterable[bytes]:
     """Return the frames in a WebSocket message: itself, or the elements of an array.
 
@@ -290,7 +280,8 @@ PLAIN: Final = {
 }
 """The kinds of frames that are read at once, besides `Credit` and `Flush`."""
 _FRAME: Final[Any] = Union[(Credit, Flush, *PLAIN)]  # made from the table
-_PLAIN: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
+READER: Final = msgspec.json.Decoder[list[Any]](list[_FRAME], float_hook=float)
+"""Reads messages in which nothing needs a closer look (`decode_plainly`)."""
 
 
 # --- writing -------------------------------------------------------------------------------------
