@@ -22,7 +22,7 @@ import msgspec
 
 from nodrop.model.errors import InvalidRequestError, Problem, TooLargeError
 from nodrop.model.limits import Limits
-from nodrop.protocol import canonical
+from nodrop.protocol.canonical import EXTREME_BYTES_MIN, has_extremes
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def decode_strict(data: bytes, kind: type[T], limits: Limits) -> T:
     most = limits.json_levels_max + 1  # the object itself, and the levels of each of its fields
     if data.count(b"{") + data.count(b"[") > most and _deeper(data, most):
         raise _too_deep(_deep_field(data, most), limits.json_levels_max)
-    hook = float if canonical.has_extremes(data) else None
+    hook = float if len(data) >= EXTREME_BYTES_MIN and has_extremes(data) else None
     try:
         value: T = _decoder(kind, hook).decode(data)
         plain = _decoder(object, hook).decode(data)  # also looks into fields that `kind` keeps raw
@@ -106,7 +106,7 @@ def peek(data: bytes, kind: type[T], limits: Limits) -> T:
         InvalidRequestError: it is no JSON, or one of these fields is wrong.
         TooLargeError: a field of it nests too deep to be passed over.
     """
-    hook = float if canonical.has_extremes(data) else None
+    hook = float if len(data) >= EXTREME_BYTES_MIN and has_extremes(data) else None
     try:
         return _decoder(kind, hook).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -60,22 +60,23 @@ class Route:
         if self.operation.request is requests.Register:  # whose body is the manifest itself
             manifest = msgspec.Raw(body)
             return requests.Register(agent=name or "", manifest=manifest, command_id=command_id)
-        request = self.from_fields(body or b"{}", name=name, limits=limits)
-        return request if command_id is None else _with_command_id(request, command_id)
+        return self.from_fields(body or b"{}", name=name, limits=limits, command_id=command_id)
 
     def from_query(self, query: bytes, *, name: str | None) -> requests.Request:
         """Return the request in a query string."""
         request = decode_query(query, self.kind) if query else self.kind()
         return request if self.name_field is None else self.with_name(request, name)
 
-    def from_fields(self, data: bytes, *, name: str | None, limits: Limits) -> requests.Request:
+    def from_fields(
+        self, data: bytes, *, name: str | None, limits: Limits, command_id: str | None = None
+    ) -> requests.Request:
         """Return the request whose fields are the JSON object `data`."""
         request = decode_strict(data, self.kind, limits)
         if self.name_field is not None:
             request = self.with_name(request, name)
         if self.signs and getattr(request, "signature", None) is not None:
-            return self.signed(request, data)
-        return request
+            request = self.signed(request, data)
+        return request if command_id is None else _with_command_id(request, command_id)
 
     def signed(self, request: requests.Request, data: bytes) -> requests.Request:
         """Return `request`; a signature in it with the fields as they were sent in `data`."""

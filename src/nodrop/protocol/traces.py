@@ -37,7 +37,8 @@ def traceparent(handoff: Handoff) -> str:
 @lru_cache(maxsize=8_192)  # an offer, its delivery and its outcome are each shown with it
 def own(team: str, handoff_id: str, correlation_id: str, above: str | None) -> str:
     """Return the context of the span of a handoff that was offered in the context `above`."""
-    named = _named(team, handoff_id)
+    is_uuid = _UUID.fullmatch(handoff_id) and handoff_id != _NIL
+    named = handoff_id.replace("-", "") if is_uuid else _named(team, handoff_id)
     if above is not None:
         trace, flags = above[_TRACE_ID], above[_FLAGS]
     elif correlation_id == handoff_id:

@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager, contextmanager
 from types import coroutine
 from typing import Any, Final, Protocol, TypeVar, cast
 
+import msgspec
+
 from nodrop.log.port import LARGE_BODY_BYTES, Key, Page, Row, Store
 from nodrop.model import budget
 from nodrop.model.budget import Bucket
@@ -50,29 +52,30 @@ class _Bytes:
         self._per_relay = per_relay
         self._reserved = reserved
         """What each may have, whatever others have."""
-        self._bytes: dict[Key, int] = {}
+        self.held: dict[Key, int] = {}
+        """Nobody is here for whom none are: who has none has room for whatever comes."""
         self._total = 0
 
     def of(self, key: Key) -> int:
         """Return how many are held for an agent."""
-        return self._bytes.get(key, 0)
+        return self.held.get(key, 0)
 
     def has_room(self, key: Key, size: int) -> bool:
         """Whether so many more may be held for an agent."""
         most = self._per_agent
         if self._total + size > self._per_relay:
             most = self._reserved
-        held = self._bytes.get(key, 0)
+        held = self.held.get(key, 0)
         return not held or held + size <= most
 
     def add(self, key: Key, size: int) -> None:
         """Count bytes that are held from now on; a negative number: that are no longer."""
         self._total += size
-        held = self._bytes.get(key, 0) + size
+        held = self.held.get(key, 0) + size
         if held:
-            self._bytes[key] = held
+            self.held[key] = held
         else:
-            self._bytes.pop(key, None)
+            self.held.pop(key, None)
 
 
 class Room:
@@ -340,18 +343,15 @@ class Meter:
 NONE_LEFT: Final = Meter(0, 0)
 
 
-class InTurn:
+class InTurn(msgspec.Struct):
     """An agent in one turn of the event loop."""
 
-    __slots__ = ("caller", "meter", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        """Time that was spent on it."""
-        self.caller: object = None
-        """The caller that was admitted last."""
-        self.meter = NONE_LEFT
-        """Commands that this caller may ask for without another look."""
+    seconds: float = 0.0
+    """Time that was spent on it."""
+    caller: object = None
+    """The caller that was admitted last."""
+    meter: Meter = NONE_LEFT
+    """Commands that this caller may ask for without another look."""
 
 
 class Shares:

@@ -203,7 +203,8 @@ class Register:
             offered = self._offerings[team].get(capability or "")
             offering = offered.get(to) if offered else None
             named = self._named(team, to, capability, path) if offering is None else offering.named
-            self.rules.require(team, sender, to, named.capability)
+            if team in self.rules.policies:
+                self.rules.require(team, sender, to, named.capability)
             return named
         if capability is None:
             problem = Problem(path=f"{path}to", message="name a recipient, a capability, or both")
@@ -274,8 +275,8 @@ class Register:
         return declared[0].name if len(declared) == 1 else None
 
     def _named(self, team: str, to: str, capability: str | None, path: str) -> Target:
-        known = self.get(team, to)
-        if known is None:
+        known = self._agents[team].get(to)
+        if known is None or known[0].removed_at is not None:
             candidate = Candidate(agent=to)
             return Target(candidate=candidate, capability=capability, routed=False, known=False)
         agent = known[0]

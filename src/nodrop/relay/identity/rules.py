@@ -21,24 +21,25 @@ class Rules:
 
     def __init__(self, policies: Mapping[str, Policy] | None = None) -> None:
         """Go by the `policies` of teams, as they are when asked; a team without one says nothing."""
-        self._policies: Mapping[str, Policy] = {} if policies is None else policies
+        self.policies: Mapping[str, Policy] = {} if policies is None else policies
+        """Of each team that has one."""
 
     def admitted(
         self, team: str, sender: str, offered: Mapping[str, T], capability: str
     ) -> Mapping[str, T]:
         """Return those of who offers a capability whom `sender` may hand it to."""
-        policy = self._policies.get(team, DEFAULT_POLICY)
+        policy = self.policies.get(team, DEFAULT_POLICY)
         if not policy.allow:
             return offered
         return {a: o for a, o in offered.items() if policy.allows(sender, a, capability)}
 
     def team_steps(self, team: str) -> tuple[Escalation, ...]:
         """Return the team's escalation steps, for offers that have none of the same kind."""
-        return self._policies.get(team, DEFAULT_POLICY).escalation
+        return self.policies.get(team, DEFAULT_POLICY).escalation
 
     def require(self, team: str, sender: str, recipient: str, capability: str | None) -> None:
         """Refuse a handoff that no rule covers."""
-        policy = self._policies.get(team, DEFAULT_POLICY)
+        policy = self.policies.get(team, DEFAULT_POLICY)
         if policy.allow and not policy.allows(sender, recipient, capability):
             raise _uncovered(sender, recipient, capability)
 
@@ -55,7 +56,7 @@ class Rules:
             legs: what comes then.
             only: the one capability of an agent, where a leg leaves it out.
         """
-        policy = self._policies.get(team, DEFAULT_POLICY)
+        policy = self.policies.get(team, DEFAULT_POLICY)
         if not policy.allow:
             return
         sender: str | None = first

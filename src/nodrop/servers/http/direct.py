@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from starlette.types import Send
 
+from nodrop.log.port import Key
 from nodrop.model.errors import (
     NodropError,
     RelayFaultError,
@@ -79,8 +80,11 @@ class DirectDoor:
             return True
         seconds = perf_counter() - began
         if seconds >= COSTLY_SECONDS:  # processor time counts, and asking for it is a system call
-            seconds = shares.used() - used
-        shares.spent(asking.by, seconds)
+            shares.spent(asking.by, shares.used() - used)
+        elif (turn := shares.in_turn.get(asking.by)) is not None:
+            turn.seconds += seconds
+        else:
+            shares.spent(asking.by, seconds)
         return True
 
     def _read(self, exchange: Exchange) -> "Direct | None":
@@ -97,12 +101,15 @@ class DirectDoor:
         caller = known[1] if known is not None and compare_digest(known[0], said) else None
         if caller is None and (caller := self._recognise(said, exchange)) is None:
             return None
-        key = (caller.team, caller.agent)
-        if not relay.shares.is_free(key) or self._closed:
+        key, shares = (caller.team, caller.agent), relay.shares
+        waits = key in shares.in_turn or key in shares.free_at
+        if (waits and not shares.is_free(key)) or self._closed:
             return None
         if route.changes:
-            body = exchange.body
-            if len(body) > LARGE_BYTES or not relay.incoming.has_room(key, len(body)):
+            body, incoming = exchange.body, relay.incoming
+            if len(body) > LARGE_BYTES:
+                return None
+            if key in incoming.held and not incoming.has_room(key, len(body)):
                 return None
             if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
                 check_kind(headers)
@@ -111,7 +118,7 @@ class DirectDoor:
             request = route.from_query(exchange.query, name=found.name)
             if type(request) is GetLog and stream.wants_stream(headers):
                 return None
-        asking = Direct(relay, caller, route.operation, request, found=found, exchange=exchange)
+        asking = Direct(relay, caller, key, route.operation, request, found, exchange)
         if route.parks and getattr(request, "wait", 0):
             asking.watch(self._waiting)
         return asking
@@ -133,17 +140,26 @@ class Direct(Asking):
 
     _unwatch: Callable[[], None]
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # done for every request: names would take longer
         self,
         relay: Relay,
         caller: Caller,
+        key: Key,
         operation: Operation,
         request: Request,
-        *,
         found: Found,
         exchange: Exchange,
     ) -> None:
-        super().__init__(caller, operation.name, request, found.reference, found.name)
+        # All of it in one go, without `Asking`: this is done for every request.
+        self.by = key
+        self.caller = caller
+        self.operation = operation.name
+        self.request = request
+        self.handoff_id = found.reference or ""
+        self.name = found.name
+        self.quiet = False
+        self.fetches = 0
+        self.follower = self.work = None
         self._relay = relay
         self._exchange = exchange
         self._status = operation.status

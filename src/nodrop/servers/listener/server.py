@@ -328,7 +328,7 @@ class _Http(HttpToolsProtocol):
             if self._in_head:
                 self._expect(self._patience.head_seconds, self._refuse_slow)
             elif self._body is not None:
-                self._expect(_WHOLE_SECONDS, self._begin_asgi)
+                self._overdue = self.loop.call_later(_WHOLE_SECONDS, self._begin_asgi)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -401,7 +401,8 @@ class _Http(HttpToolsProtocol):
         if self._parting:
             return
         if self._overdue is not None:
-            self._expect_no_more()
+            self._overdue.cancel()
+            self._overdue = None
         if self._body is not None:
             assert self._take is not None, "else it would not be gathered"
             before = self.cycle
