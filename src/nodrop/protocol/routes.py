@@ -53,25 +53,16 @@ class Route:
         )
         return cast("type[requests.Request]", optional)
 
-    def from_body(
-        self, body: bytes, *, name: str | None, command_id: str | None, limits: Limits
-    ) -> requests.Request:
-        """Return the request in the body of an HTTP request. No body is an empty object."""
-        if self.operation.request is requests.Register:  # whose body is the manifest itself
-            manifest = msgspec.Raw(body)
-            return requests.Register(agent=name or "", manifest=manifest, command_id=command_id)
-        return self.from_fields(body or b"{}", name=name, limits=limits, command_id=command_id)
-
     def from_query(self, query: bytes, *, name: str | None) -> requests.Request:
         """Return the request in a query string."""
         request = decode_query(query, self.kind) if query else self.kind()
         return request if self.name_field is None else self.with_name(request, name)
 
-    def from_fields(
+    def from_body(
         self, data: bytes, *, name: str | None, limits: Limits, command_id: str | None = None
     ) -> requests.Request:
-        """Return the request whose fields are the JSON object `data`."""
-        request = decode_strict(data, self.kind, limits)
+        """Return the request whose fields are the JSON object `data`. No data is an empty object."""
+        request = decode_strict(data or b"{}", self.kind, limits)
         if self.name_field is not None:
             request = self.with_name(request, name)
         if self.signs and getattr(request, "signature", None) is not None:

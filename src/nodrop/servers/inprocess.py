@@ -283,7 +283,7 @@ class InProcessTransport:
         data = encode_strict(fields)
         if len(data) > limits.frame_bytes_max:
             raise TooLargeError(f"the request is larger than {limits.frame_bytes_max} bytes")
-        request = route.from_fields(data, name=name, limits=limits)
+        request = route.from_body(data, name=name, limits=limits)
         if route.named:
             name = name or route.name_in(request)
         route.check_address(reference=handoff, name=name)

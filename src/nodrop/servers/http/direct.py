@@ -11,6 +11,7 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Final
 
+from msgspec import Raw
 from msgspec.structs import replace
 from starlette.types import Send
 
@@ -25,7 +26,7 @@ from nodrop.model.limits import Limits
 from nodrop.protocol import routes
 from nodrop.protocol.asgi import Exchange, Headers, bearer_in, refusal
 from nodrop.protocol.operations import Operation
-from nodrop.protocol.requests import GetLog, Offer, OfferGroup, Request
+from nodrop.protocol.requests import GetLog, Offer, OfferGroup, Register, Request
 from nodrop.protocol.routes import Found, Route
 from nodrop.protocol.traces import is_traceparent
 from nodrop.relay.relay import Asking, Caller, Relay, Reply
@@ -229,7 +230,9 @@ def read_body(body: bytes, headers: Headers, found: Found, route: Route, limits:
     """Return the request that a body is, with what its headers say."""
     key, context = headers.get(b"idempotency-key"), headers.get(b"traceparent")
     command_id = None if key is None else key.decode("latin-1").strip('"')
-    request = route.from_body(body, name=found.name, command_id=command_id, limits=limits)
+    if route.operation.request is Register:  # whose body is the manifest itself
+        return Register(agent=found.name or "", manifest=Raw(body), command_id=command_id)
+    request = route.from_body(body, name=found.name, limits=limits, command_id=command_id)
     if (
         context is not None
         and isinstance(request, Offer | OfferGroup)

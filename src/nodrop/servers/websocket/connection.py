@@ -230,7 +230,7 @@ class Connection:
         None: that was costly and is counted, and what is left is in `_left`.
         """
         # Processor time counts. It takes a system call to ask for it: only where time has passed.
-        asked, seconds = self.asked, 0.0
+        asked, ask, seconds = self.asked, self.relay.ask, 0.0
         for number, frame in enumerate(said, 1):
             if type(frame) is Flush:
                 self._flush(frame.id)
@@ -243,7 +243,7 @@ class Connection:
                 asked.add(asking)
                 if frame.quiet:
                     self._quiet.add(asking)
-                self.relay.ask(asking)
+                ask(asking)
             seconds = perf_counter() - began
             if seconds >= COSTLY_SECONDS:
                 self._shares.spent(self.key, self._used() - used)

@@ -57,7 +57,7 @@ class Outbox:
         self._line = asyncio.Lock()
         self._in_line = 0
         self._blocked = False
-        """The client has yet to read what it was sent."""
+        """The client has yet to read what it was sent, or nothing is sent to it any more."""
         self._overflows = False
         self._closed = False
 
@@ -95,7 +95,7 @@ class Outbox:
 
     def close(self) -> None:
         """Let nobody wait any more."""
-        self._closed = True
+        self._closed = self._blocked = True
         self._roomy.set()
         self._count(-self._counted_bytes)
         self._count = lambda _: None
@@ -105,11 +105,8 @@ class Outbox:
     def answer(self, message: bytes) -> bool:
         """Have an answer sent, now or when there is room; False: too many are held back."""
         size = len(message)
-        if not (self._in_line or self._held) and self._bytes <= self._roomy_bytes:
-            waiting, after = self._waiting, self._bytes + size
-            if after > self._bytes_max or self._blocked or self._closed:
-                self.put(message)
-                return True
+        waiting, after = self._waiting, self._bytes + size
+        if after <= self._roomy_bytes and not (self._in_line or self._held or self._blocked):
             if not waiting:
                 if due := self._flushes.due:
                     due.append(self.flush)
@@ -117,6 +114,9 @@ class Outbox:
                     self._flushes.soon(self.flush)
             waiting.append(message)
             self._bytes = after
+            return True
+        if self.has_room:
+            self.put(message)
             return True
         if self._closed:
             return True
@@ -162,7 +162,7 @@ class Outbox:
 
     def drained(self) -> None:
         """Go on sending: the client has read what it was sent."""
-        self._blocked = False
+        self._blocked = self._closed
         self._make_room()
         self.flush()
 
