@@ -401,7 +401,7 @@ class Shares:
         self.free_at[key] = min(free_at, now + DEBT_SECONDS_MAX)
 
     def is_free(self, key: Key) -> bool:
-        """Whether an agent need not wait. So it is while it is neither in `free_at` nor in `in_turn`."""
+        """Whether an agent need not wait: for its share, or for the next turn of the event loop."""
         free_at = self.free_at.get(key)
         if free_at is not None:
             if free_at > asyncio.get_running_loop().time():

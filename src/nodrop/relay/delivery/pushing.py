@@ -88,17 +88,18 @@ class Subscription:
         """When each agent was last heard of."""
         self._joined = joined
         self._granted = False
-        self._limits = limits
+        self._credit_max = limits.credit_max
 
     def grant(self, n: int) -> None:
         """Let `n` more deliveries be in flight; with none, only know what waits for the agent."""
-        most = self._limits.credit_max
+        most, taker = self._credit_max, self._taker
         if not 0 <= n <= most:
             problem = Problem(path="n", message=f"between 0 and {most}")
             raise InvalidRequestError("no such credit", errors=(problem,))
-        taker, now = self._taker, self._now()
-        self._seen[taker.key] = now
-        self._engine.takers.grant(taker, min(n, most - max(taker.free, 0)), now=now)
+        if taker.free > 0:
+            n = min(n, most - taker.free)
+        self._seen[taker.key] = now = self._now()
+        self._engine.takers.grant(taker, n, now=now)
         if not self._granted:
             self._granted = True
             self._joined(self._taker)

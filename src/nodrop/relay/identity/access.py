@@ -176,7 +176,7 @@ class Admission:
         key = (caller.team, caller.agent)
         looked = self._in_turn.get(key)
         if looked is None or looked.caller is not caller:
-            looked = self._look_at(caller, key, operation)
+            looked = self._look_at(caller, key, operation, looked)
         meter = looked.meter
         if operation in _COMMANDS and meter.left >= 1:
             meter.left -= 1
@@ -191,7 +191,7 @@ class Admission:
             if works:
                 looked.meter = meter
 
-    def _look_at(self, caller: Caller, key: Key, operation: str) -> InTurn:
+    def _look_at(self, caller: Caller, key: Key, operation: str, turn: InTurn | None) -> InTurn:
         """Refuse a caller whose credential is no longer good, and note a sign of life.
 
         Once in a turn of the loop: what a commit of the same turn ends is told to nobody before the next.
@@ -204,10 +204,10 @@ class Admission:
         self._seen[key] = self._clock.now()
         if caller.invitation_id is not None or caller.link_id is not None:
             return InTurn()
-        looked = self._shares.turn_of(key)
-        looked.caller = caller
-        looked.meter = NONE_LEFT if caller.observer else self.rates.commands.get(key, NONE_LEFT)
-        return looked
+        turn = turn or self._shares.turn_of(key)
+        turn.caller = caller
+        turn.meter = NONE_LEFT if caller.observer else self.rates.commands.get(key, NONE_LEFT)
+        return turn
 
 
 def hashed(secret: str) -> str:

@@ -30,7 +30,7 @@ from nodrop.protocol.requests import GetLog, Offer, OfferGroup, Register, Reques
 from nodrop.protocol.routes import Found, Route
 from nodrop.protocol.traces import is_traceparent
 from nodrop.relay.relay import Asking, Caller, Relay, Reply
-from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES
+from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES, SLICE_SECONDS
 from nodrop.servers.http import stream
 from nodrop.servers.http.answers import (
     HEADERS,
@@ -80,12 +80,10 @@ class DirectDoor:
             exchange.answer(*refusal(RelayFaultError()))
             return True
         seconds = perf_counter() - began
-        if seconds >= COSTLY_SECONDS:  # processor time counts, and asking for it is a system call
+        if seconds < COSTLY_SECONDS:
+            shares.in_turn[asking.by].seconds += seconds
+        else:  # processor time counts, and asking for it is a system call
             shares.spent(asking.by, shares.used() - used)
-        elif (turn := shares.in_turn.get(asking.by)) is not None:
-            turn.seconds += seconds
-        else:
-            shares.spent(asking.by, seconds)
         return True
 
     def _read(self, exchange: Exchange) -> "Direct | None":
@@ -103,8 +101,12 @@ class DirectDoor:
         if caller is None and (caller := self._recognise(said, exchange)) is None:
             return None
         key, shares = (caller.team, caller.agent), relay.shares
-        waits = key in shares.in_turn or key in shares.free_at
-        if (waits and not shares.is_free(key)) or self._closed:
+        turn = shares.in_turn.get(key) or shares.turn_of(key)
+        if (
+            self._closed
+            or turn.seconds >= SLICE_SECONDS
+            or (key in shares.free_at and not shares.is_free(key))
+        ):
             return None
         if route.changes:
             body, incoming = exchange.body, relay.incoming

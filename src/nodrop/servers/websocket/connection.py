@@ -29,7 +29,7 @@ from nodrop.protocol.views import (
     WaitingView,
 )
 from nodrop.relay.relay import Asking, Caller, Listening, Relay, Reply, Subscription
-from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES, unread
+from nodrop.relay.room import COSTLY_SECONDS, LARGE_BYTES, SLICE_SECONDS, unread
 from nodrop.servers.websocket import frames
 from nodrop.servers.websocket.frames import READER, Call, Credit, Ended, Flush, Frame, Hello, Id
 from nodrop.servers.websocket.outbox import Outbox
@@ -176,9 +176,13 @@ class Connection:
 
     def take(self, data: bytes) -> bool:
         """Begin what a WebSocket message asks for; False: `receive` has to go on with it."""
-        key = self.key
-        waits = key in self._in_turn or key in self._free_at
-        if len(data) > LARGE_BYTES or (waits and not self._shares.is_free(key)):
+        key, shares = self.key, self._shares
+        turn = self._in_turn.get(key) or shares.turn_of(key)
+        if (
+            len(data) > LARGE_BYTES
+            or turn.seconds >= SLICE_SECONDS
+            or (key in self._free_at and not shares.is_free(key))
+        ):
             return False
         try:
             used, began = self._used(), perf_counter()
@@ -195,10 +199,7 @@ class Connection:
             return True
         if seconds is None:
             return not self._left
-        if (turn := self._in_turn.get(key)) is not None:
-            turn.seconds += seconds
-        else:
-            self._shares.spent(key, seconds)
+        turn.seconds += seconds
         return True
 
     async def receive(self, data: bytes) -> None:
