@@ -9,8 +9,8 @@ import pytest
 
 from kit.inline import InlineSQLiteStore
 from nodrop.log.port import Changes, Place, Team, Wanted
-from nodrop.log.serving import Name
 from nodrop.log.sqlite import command_ids as module
+from nodrop.log.tables import Name
 from nodrop.log.work import Commit
 from nodrop.model.errors import StoreUnavailableError
 from nodrop.protocol.entries import Draft

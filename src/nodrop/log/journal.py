@@ -9,13 +9,14 @@ must not about old ones.
 
 from binascii import hexlify
 from collections.abc import Collection, Iterable, Sequence
+from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from nodrop.log.port import LARGE_BODY_BYTES, LogPage, Mail
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, salted_digest, sealed
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head
 
 _HASH_BYTES: Final = 32
 _ENTRY: Final = msgspec.json.Decoder(Entry)
@@ -70,6 +71,27 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True):
     """The end of the log once it is written."""
 
 
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    """An entry in its place, but for the hash before it. Its fields are in the order of canonical JSON."""
+
+    actor: str
+    at: int
+    body_digest: str | None
+    command_id: str | None
+    correlation_id: str | None
+    data: msgspec.Raw
+    handoff_id: str | None
+    seq: int
+    team: str
+    type: str
+    version: int | None
+
+
+_encode_line: Final = msgspec.json.Encoder().encode
+_AFTER_PREV_HASH: Final = b'"seq":'
+"""What the hash before an entry comes before, in canonical JSON."""
+
+
 def pack(
     team: str, drafts: Sequence[Draft], mail: Sequence[tuple[str, Mail]], head: Head
 ) -> Packed:
@@ -83,25 +105,46 @@ def pack(
         seq += 1
         body, digest = draft.body, None
         if body is not None:
-            digest = salted_digest(draft.salt, body)
+            digest = sha256(draft.salt + body).hexdigest()
             kept = PackedBody(seq, draft.salt, body)
             (large if len(body) > LARGE_BODY_BYTES else small).append(kept)
-        line, own = sealed(draft, seq, digest, prev_hash)
+        line = _encode_line(
+            _Line(
+                draft.actor,
+                draft.at,
+                digest,
+                draft.command_id,
+                draft.correlation_id,
+                draft.data,
+                draft.handoff_id,
+                seq,
+                team,
+                draft.type,
+                draft.version,
+            )
+        )
         lines.append(line)
+        # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
+        before, _, after = line.rpartition(_AFTER_PREV_HASH)
+        own = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash, after)).digest()
         hashes.append(own)
         prev_hash = hexlify(own)
+    first, last = drafts[0], drafts[-1]
+    types = first.type if first is last else " ".join(sorted({draft.type for draft in drafts}))
     batch = Batch(
         team=team,
         last_seq=seq,
         first_seq=head.seq + 1,
-        first_at=drafts[0].at,
-        last_at=drafts[-1].at,
-        types=_types({draft.type for draft in drafts}),
+        first_at=first.at,
+        last_at=last.at,
+        types=f" {types} ",
         prev_hash=bytes.fromhex(head.hash),
         entries=b"\n".join(lines),
         hashes=b"".join(hashes),
         bodies=_PACK.encode(small) if small else b"",
-        mail=_PACK.encode([Item(m.seq, reader, m.kind) for reader, m in mail]) if mail else b"",
+        mail=_PACK.encode([(item.seq, reader, item.kind) for reader, item in mail])
+        if mail
+        else b"",
     )
     return Packed(batch=batch, large=large, head=Head(seq=seq, hash=prev_hash.decode()))
 
@@ -149,7 +192,7 @@ def cut(batch: Batch, seq: int) -> Batch:
         batch,
         first_seq=seq + 1,
         first_at=left[0].at,
-        types=_types({entry.type for entry in left}),
+        types=f" {' '.join(sorted({entry.type for entry in left}))} ",
         prev_hash=batch.hashes[(went - 1) * _HASH_BYTES : went * _HASH_BYTES],
         entries=b"\n".join(batch.entries.split(b"\n")[went:]),
         hashes=batch.hashes[went * _HASH_BYTES :],
@@ -174,7 +217,3 @@ def may_hold(batch: Batch, page: LogPage) -> bool:
         return True
     types = batch.types
     return f" {wanted[:-1]}" in types if wanted.endswith("*") else f" {wanted} " in types
-
-
-def _types(types: Iterable[str]) -> str:
-    return f" {' '.join(sorted(types))} "

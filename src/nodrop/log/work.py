@@ -1,15 +1,16 @@
-"""Units of work: what one writes to the journal and its tables, and how it is merged into memory."""
+"""Units of work: what one reads, what it writes to the journal and its tables, and how memory takes it in."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from nodrop.log.journal import Packed, pack
-from nodrop.log.port import Changes, Mail, Row
+from nodrop.log.port import Changes, Key, KeyUse, Loaded, Mail, Place, Process, Row, Wanted
 from nodrop.log.state import NOTHING_BEHIND, Slice, State, TeamState, mail_of
+from nodrop.log.tables import Name, Tables
 from nodrop.model.errors import RelayFaultError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol.entries import Draft
@@ -18,30 +19,77 @@ Command: TypeAlias = tuple[str, str, str, bytes | None, str]
 """(team, actor, command id, digest of the request, places of its entries, each before a space)."""
 
 _TEAM: Final = attrgetter("team")
+_NOTHING: Final = -1
+"""Follows on no version: a row without an event."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one commit writes."""
 
     journal: Sequence[Packed] = ()
-    commands: Sequence[Command] = ()
+    commands: Collection[Command] = ()
     mentions: Sequence[tuple[str, str, int]] = ()
     changes: Sequence[Changes] = ()
     """Of which the entries and the rows of handoffs are elsewhere."""
     behind: Slice = NOTHING_BEHIND
 
 
-class Work:
-    """Gathers what a unit of work appends, and takes it into memory once that is durable."""
+class Change(msgspec.Struct, gc=False):
+    """A change of one handoff by a unit of work."""
 
-    def __init__(self, state: State) -> None:
+    row: Row | None
+    """None: no row leads to its entries."""
+    version: int
+    """The last one so far."""
+    seqs: list[int]
+    """Where its events are."""
+
+
+class Part(msgspec.Struct):
+    """What a unit of work appends to the log of one team."""
+
+    name: str
+    end: int
+    """The last `seq` so far."""
+    drafts: list[Draft] = []
+    changed: dict[str, Change] = {}
+    """By handoff."""
+    mail: list[tuple[str, Mail]] = []
+
+
+class Reads(Protocol):
+    """A store that units of work read from."""
+
+    @property
+    def tables(self) -> Tables:
+        """Where it asks for what is not in memory."""
+        ...
+
+    async def found(self, keys: Collection[Key]) -> dict[Key, Handoff]:
+        """Return the handoffs there are of `keys`, in that order."""
+        ...
+
+
+S = TypeVar("S", bound=Reads)
+
+
+class Work(Generic[S]):
+    """A unit of work: reads what is committed, and gathers what is appended.
+
+    Memory takes that in with `merge`, once it is durable.
+    """
+
+    def __init__(self, store: S, state: State) -> None:
         self.appended: list[Changes] = []
         self.written: list[tuple[TeamState, Packed, Part]] = []
         """What is written to the log of each team, once `commit` is called, and of what it was made."""
+        self._store = store
         self._state = state
         self._parts: dict[str, Part] = {}
         """By team."""
-        self._commands: dict[tuple[str, str, str], Command] = {}
+        self._follows: dict[Key, int] = {}
+        """The version that the first event follows, of handoffs that are not in memory."""
+        self._commands: dict[Name, Command] = {}
         """By team, actor and command id."""
         self._mentions: list[tuple[str, str, int]] = []
         """Where entries are that are no event of a handoff."""
@@ -49,78 +97,153 @@ class Work:
         """Handoffs with events before any row: (team, handoff, change)."""
         self._behind = NOTHING_BEHIND
 
-    @property
-    def teams(self) -> Collection[str]:
-        """The teams that it writes to."""
-        return self._parts
+    # --- reading ---
 
-    def begin(self, rows: Sequence[Row]) -> list[Handoff]:
-        """Gather what becomes of handoffs; return those of which memory does not have what they were.
+    async def load(self, wanted: Wanted, *, names: bool = True) -> Loaded:
+        """Return what there is of `wanted`; without the keys and commands unless `names`."""
+        assert not self.appended, "append comes last in a unit of work"
+        store, find = self._store, self._state.get
+        handoffs: dict[Key, Handoff] = {}
+        keys: Mapping[Name, KeyUse] = {}
+        commands: Mapping[Name, Sequence[Place]] = {}
+        entries: Mapping[tuple[str, int], Place] = {}
+        held: dict[Key, Sequence[Handoff]] = {}
+        processes: Mapping[Key, Process] = {}
+        if wanted.processes:
+            for key in wanted.processes:
+                held[key] = await self._handoffs(self._state.held(*key))
+            told_of = await store.tables.processes_of(wanted.processes)
+            processes = {(process.team, process.id): process for process in told_of}
+        if wanted.handoffs:
+            for key in wanted.handoffs:
+                kept = find(key)
+                if kept is None:
+                    handoffs = await store.found(wanted.handoffs)
+                    break
+                handoffs[key] = kept.handoff
+        if names and wanted.keys:
+            used = await store.tables.keys(wanted.keys)
+            keys = {(use.team, use.sender, use.key): use for use in used}
+        if names and wanted.commands:
+            commands = await store.tables.commands(wanted.commands)
+        if wanted.entries:
+            entries = await store.tables.entry_places(wanted.entries)
+        return Loaded(
+            handoffs=handoffs,
+            keys=keys,
+            commands=commands,
+            entries=entries,
+            held=held,
+            processes=processes,
+        )
 
-        Unless one begins here, `go_on_from` is to say what it was.
-        """
-        part, unknown, find = None, list[Handoff](), self._state.get
-        for row in rows:
-            handoff = row.handoff
-            handoff_id = handoff.id
-            if part is None or part.name != handoff.team:
-                part = self._part(handoff.team)
-            change = part.changed.get(handoff_id)
-            if change is not None and change.row is not None:
-                change.row = row
-                continue
-            kept = find((part.name, handoff_id))
-            version = 0
-            if kept is not None:
-                version = kept.handoff.version
-            elif handoff.version > 1:
-                unknown.append(handoff)
-            if change is None:
-                part.changed[handoff_id] = Change(row, version, [])
-            else:
-                change.row, change.version = row, version
-        return unknown
+    async def claimable(self, team: str, agent: str, *, limit: int) -> Sequence[Handoff]:
+        """Return what `agent` may take, in the order of its queue."""
+        await self._rest_on([team])
+        return await self._handoffs(self._state.claimable(team, agent, limit))
 
-    def go_on_from(self, before: Handoff) -> None:
-        """Take note of what a handoff was."""
-        self._parts[before.team].changed[before.id].version = before.version
+    async def held(self, team: str, process: str) -> Sequence[Handoff]:
+        """Return what `process` holds."""
+        await self._rest_on([team])
+        return await self._handoffs(self._state.held(team, process))
+
+    async def due(self, *, now: int, limit: int) -> Sequence[Handoff]:
+        """Return what came due at or before `now`, oldest first."""
+        keys = self._state.due(now, limit)
+        await self._rest_on({team for team, _ in keys})
+        return await self._handoffs(keys)
+
+    async def unfinished(self, team: str, correlation_id: str) -> Sequence[Handoff]:
+        """Return what has no outcome yet of a chain, in the order of ids."""
+        await self._rest_on([team])
+        return await self._handoffs(self._state.unfinished_of(team, correlation_id))
+
+    async def _handoffs(self, keys: Collection[Key]) -> list[Handoff]:
+        assert not self.appended, "append comes last in a unit of work"
+        return list((await self._store.found(keys)).values())
+
+    async def _rest_on(self, teams: Iterable[str]) -> None:
+        """Take note that the unit of work rests on what is known of these teams."""
+
+    # --- gathering ---
+
+    async def append(self, changes: Changes) -> Sequence[int]:
+        """Gather `changes` for the commit; return the `seq` that each entry will have."""
+        seqs = self.add(changes)
+        if self._follows:
+            follows, self._follows = self._follows, {}
+            found = await self._store.found(follows)
+            for key, version in follows.items():
+                before = found[key].version if key in found else 0
+                if version not in (before, _NOTHING):
+                    raise _contradiction(version + 1, before)
+        return seqs
 
     def add(self, changes: Changes) -> list[int]:
-        """Gather `changes`, whose rows have begun; return the `seq` that each entry will have.
+        """Gather `changes`, all of whose handoffs begin in them or are in memory.
 
         Raises:
             RelayFaultError: an event does not follow from what there is of its handoff.
         """
         self.appended.append(changes)
-        return [
-            seq
-            for team, drafts in groupby(changes.entries, _TEAM)
-            for seq in self._append(self._part(team), list(drafts))
-        ]
-
-    def _append(self, part: "Part", drafts: list[Draft]) -> Sequence[int]:
-        """Gather entries of one team."""
-        seq, changed, commands = part.end, part.changed, self._commands
-        for draft in drafts:
-            seq += 1
-            version = draft.version
-            if version is None or draft.handoff_id is None:
-                self._mention(draft, seq)
+        part, find = None, self._state.get
+        absent: list[tuple[Key, Change]] = []
+        for row in changes.rows:
+            handoff = row.handoff
+            handoff_id = handoff.id
+            if part is None or part.name != handoff.team:
+                part = self._part(handoff.team)
+            change = part.changed.get(handoff_id)
+            if change is None:
+                change = part.changed[handoff_id] = Change(row, 0, [])
+            elif change.row is not None:
+                change.row = row
+                continue
             else:
-                change = changed.get(draft.handoff_id)
+                change.row = row
+            kept = find((part.name, handoff_id))
+            if kept is not None:
+                change.version = kept.handoff.version
+            elif handoff.version > 1:
+                absent.append(((part.name, handoff_id), change))
+        seqs: list[int] = []
+        for team, drafts in groupby(changes.entries, _TEAM):
+            if part is None or part.name != team:
+                part = self._part(team)
+            first = part.end + 1
+            self._append(part, list(drafts))
+            seqs += range(first, part.end + 1)
+        for key, change in absent:
+            version = change.version - len(change.seqs) if change.seqs else _NOTHING
+            if version:  # else it begins here
+                self._follows[key] = version
+        return seqs
+
+    def _append(self, part: Part, drafts: list[Draft]) -> None:
+        """Gather entries of one team."""
+        team, seq, changed, commands = part.name, part.end, part.changed, self._commands
+        for seq, draft in enumerate(drafts, part.end + 1):
+            handoff_id, version, command_id = draft.handoff_id, draft.version, draft.command_id
+            if version is None or handoff_id is None:
+                if handoff_id is not None:
+                    self._mentions.append((team, about_handoff(handoff_id), seq))
+                elif draft.correlation_id is not None:
+                    self._mentions.append((team, about_chain(draft.correlation_id), seq))
+            else:
+                change = changed.get(handoff_id)
                 if change is None:
-                    change = changed[draft.handoff_id] = Change(None, 0, [])
-                    self._rowless.append((part.name, draft.handoff_id, change))
+                    change = changed[handoff_id] = Change(None, 0, [])
+                    self._rowless.append((team, handoff_id, change))
                 elif change.row is not None:
-                    change.version += 1
-                    if version != change.version:  # it cannot be known what it follows
-                        raise RelayFaultError(
-                            f"the store refused a contradiction: version {version}"
-                            f" after {change.version - 1}"
-                        )
+                    # What it follows may not be in memory: then `append` looks it up.
+                    if version != change.version + 1 and (
+                        change.version or change.row.handoff.version == 1
+                    ):
+                        raise _contradiction(version, change.version)
+                    change.version = version
                 change.seqs.append(seq)
-            if draft.command_id is not None:
-                name = (part.name, draft.actor, draft.command_id)
+            if command_id is not None:
+                name = (team, draft.actor, command_id)
                 before = commands.get(name)
                 if before is None:
                     commands[name] = (*name, draft.request, f"{seq} ")
@@ -129,17 +252,18 @@ class Work:
             if draft.mail:
                 # One may be told for two reasons.
                 told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
-                part.mail += [(reader, mail_of(draft, seq, kind)) for reader, kind in told]
-        first, part.end = part.end + 1, seq
+                for reader, kind in told:
+                    part.mail.append((reader, mail_of(draft, seq, kind)))
         part.drafts += drafts
-        return range(first, seq + 1)
+        part.end = seq
 
-    def _mention(self, draft: Draft, seq: int) -> None:
-        """Take note where an entry is that is no event of a handoff."""
-        if draft.handoff_id is not None:
-            self._mentions.append((draft.team, about_handoff(draft.handoff_id), seq))
-        elif draft.correlation_id is not None:
-            self._mentions.append((draft.team, about_chain(draft.correlation_id), seq))
+    def _part(self, team: str) -> Part:
+        part = self._parts.get(team)
+        if part is None:
+            part = self._parts[team] = Part(team, self._state.teams[team].head.seq)
+        return part
+
+    # --- committing ---
 
     def commit(self, *, behind: bool = False) -> Commit:
         """Return what is to be written; `behind`, with rows of earlier commits. Nothing is added after this."""
@@ -165,49 +289,19 @@ class Work:
             behind=self._behind,
         )
 
-    def merge(self) -> None:
-        """Take what was written into memory."""
-        state = self._state
+    def merge(self) -> bool:
+        """Take what was written into memory; return whether rows that are behind are to be written."""
+        follow, is_far_behind = self._state.follow, False
         for team, packed, part in self.written:
             team.head = packed.head
-            team.mail.extend(part.mail)
+            team.mail += part.mail
             for change in part.changed.values():
                 if change.row is not None:
-                    state.follow(team, change.row, change.seqs, since=team.head.seq)
+                    follow(team, change.row, change.seqs, since=part.end)
+            is_far_behind = is_far_behind or team.is_far_behind
         if self._behind is not NOTHING_BEHIND:
-            state.wrote(self._behind)
-
-    def _part(self, team: str) -> "Part":
-        part = self._parts.get(team)
-        if part is None:
-            part = self._parts[team] = Part(team, self._state.teams[team].head.seq)
-        return part
-
-
-class Change(msgspec.Struct, gc=False):
-    """A change of one handoff by a unit of work."""
-
-    row: Row | None
-    """None: no row leads to its entries."""
-    version: int
-    """The last one so far."""
-    seqs: list[int]
-    """Where its events are."""
-
-
-class Part:
-    """What a unit of work appends to the log of one team."""
-
-    __slots__ = ("changed", "drafts", "end", "mail", "name")
-
-    def __init__(self, name: str, end: int) -> None:
-        self.name = name
-        self.end = end
-        """The last `seq` so far."""
-        self.drafts: list[Draft] = []
-        self.changed: dict[str, Change] = {}
-        """By handoff."""
-        self.mail: list[tuple[str, Mail]] = []
+            self._state.wrote(self._behind)
+        return is_far_behind
 
 
 def about_handoff(handoff_id: str) -> str:
@@ -218,3 +312,8 @@ def about_handoff(handoff_id: str) -> str:
 def about_chain(correlation_id: str) -> str:
     """Return under which name entries about a correlation are mentioned."""
     return f"chain {correlation_id}"
+
+
+def _contradiction(version: int, before: int) -> RelayFaultError:
+    """Return what it means that an event does not follow: it cannot be known what it does."""
+    return RelayFaultError(f"the store refused a contradiction: version {version} after {before}")

@@ -88,52 +88,6 @@ def seal(draft: Draft, head: Head, body_digest: str | None) -> Entry:
     return Entry(**{name: getattr(unsealed, name) for name in _HASHED}, hash=hash_of(unsealed))
 
 
-class _Line(msgspec.Struct, frozen=True, gc=False):
-    """An entry in its place, but for the hash before it. Its fields are in the order of canonical JSON."""
-
-    actor: str
-    at: int
-    body_digest: str | None
-    command_id: str | None
-    correlation_id: str | None
-    data: msgspec.Raw
-    handoff_id: str | None
-    seq: int
-    team: str
-    type: str
-    version: int | None
-
-
-_encode_line: Final = msgspec.json.Encoder().encode
-_AFTER_PREV_HASH: Final = b'"seq":'
-"""What the hash before an entry comes before, in canonical JSON."""
-
-
-def sealed(
-    draft: Draft, seq: int, body_digest: str | None, prev_hash: bytes
-) -> tuple[bytes, bytes]:
-    """Return the canonical JSON of an entry but for the hash before it, and its own hash."""
-    line = _encode_line(
-        _Line(
-            draft.actor,
-            draft.at,
-            body_digest,
-            draft.command_id,
-            draft.correlation_id,
-            draft.data,
-            draft.handoff_id,
-            seq,
-            draft.team,
-            draft.type,
-            draft.version,
-        )
-    )
-    # The last one: the data before it may have a field of that name, and quotes in texts are escaped.
-    before, _, after = line.rpartition(_AFTER_PREV_HASH)
-    own = sha256(b'%b"prev_hash":"%b","seq":%b' % (before, prev_hash, after))
-    return line, own.digest()
-
-
 def salted_digest(salt: bytes, body: bytes) -> str:
     """Return what the entry of a body says of it."""
     return sha256(salt + body).hexdigest()

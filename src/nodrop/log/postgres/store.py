@@ -68,9 +68,9 @@ from nodrop.log.postgres.writing import (
 )
 from nodrop.log.records import columns_of
 from nodrop.log.recovery import Replay
-from nodrop.log.serving import JournaledStore, JournaledTransaction
+from nodrop.log.serving import JournaledStore
 from nodrop.log.state import State, TeamState
-from nodrop.log.work import Commit
+from nodrop.log.work import Commit, Work
 from nodrop.model.contract import Agent
 from nodrop.model.errors import InvalidRequestError, NodropError, StoreUnavailableError
 from nodrop.protocol.entries import Head
@@ -227,7 +227,7 @@ class PostgresStore(JournaledStore):
                 )
                 try:
                     yield work
-                    if work.basis.heads or work.work.appended:
+                    if work.basis.heads or work.appended:
                         await to_the_end(asyncio.ensure_future(self._keep(work, held)))
                 except ConflictError:
                     self._contended = self._contended | set(work.basis.heads)
@@ -252,17 +252,17 @@ class PostgresStore(JournaledStore):
 
     async def _keep(self, work: "PostgresTransaction", held: "_Held | None") -> None:
         """Compare and append, or only compare where nothing is written; merge what was kept."""
-        basis, unit = work.basis, work.work
+        basis = work.basis
         async with self._folding:
             work.require_unmoved()
-            if not unit.appended:
+            if not work.appended:
                 async with (
                     self._connected() if held is None else nullcontext(held.connection) as it
                 ):
                     if not await check(it, basis):
                         raise ConflictError("another node has written to the log")
                 return
-            commit, changes = unit.commit(behind=True), gathered(unit.appended)
+            commit, changes = work.commit(behind=True), gathered(work.appended)
             about = known_changes(changes)
             if held is None:
                 own = await self._own_connection()
@@ -270,7 +270,7 @@ class PostgresStore(JournaledStore):
             else:
                 held.over = True
                 await self._send(held.connection, commit, changes, about, basis, begun=True)
-            unit.merge()
+            work.merge()
             if about and self.place.heard is not None:
                 self.place.hear(
                     {e.batch.team: e.head.seq for e in commit.journal if e.batch.team in about}
@@ -699,7 +699,7 @@ class PostgresStore(JournaledStore):
             return await do(connection)
 
 
-class PostgresTransaction(JournaledTransaction[PostgresStore]):
+class PostgresTransaction(Work[PostgresStore]):
     """A unit of work that remembers what it rests on, so that it can be compared."""
 
     def __init__(
@@ -723,12 +723,11 @@ class PostgresTransaction(JournaledTransaction[PostgresStore]):
                 if head is not None:
                     heads[team] = head
 
-    async def load(self, wanted: Wanted) -> Loaded:
+    async def load(self, wanted: Wanted, *, names: bool = True) -> Loaded:
         """Return what there is of `wanted`; that names are new is believed, and compared later."""
-        assert not self.work.appended, "append comes last in a unit of work"
         of = chain(wanted.handoffs, wanted.keys, wanted.commands, wanted.entries, wanted.processes)
         await self._rest_on(set(map(_TEAM, of)))
-        loaded = await self._store.loaded(wanted, names=self._careful)
+        loaded = await super().load(wanted, names=names and self._careful)
         if not self._careful:
             self.basis.commands.update(wanted.commands)
             self.basis.keys.update(wanted.keys)

@@ -39,8 +39,9 @@ from nodrop.log.records import (
     unpacked,
     value_of,
 )
-from nodrop.log.serving import SEQ_MAX, Name
+from nodrop.log.serving import SEQ_MAX
 from nodrop.log.state import Kept, Stub
+from nodrop.log.tables import Name
 from nodrop.model.contract import Agent
 from nodrop.model.handoff import Handoff
 from nodrop.protocol.entries import Entry, Head

@@ -13,7 +13,7 @@ from nodrop.log.postgres.driver import Connection
 from nodrop.log.postgres.place import Place
 from nodrop.log.postgres.records import party_columns, transposed
 from nodrop.log.records import Columns, agent_columns, columns_of, handoff_columns, packed
-from nodrop.log.serving import Name
+from nodrop.log.tables import Name
 from nodrop.log.work import Commit
 from nodrop.protocol.entries import Head
 

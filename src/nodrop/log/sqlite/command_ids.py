@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from nodrop.log.port import Key
-from nodrop.log.serving import Name
+from nodrop.log.tables import Name
 from nodrop.log.work import Command
 
 ACTORS_MAX: Final = 10_000

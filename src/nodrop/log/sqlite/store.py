@@ -33,7 +33,7 @@ from nodrop.log.port import (
     Team,
     Token,
 )
-from nodrop.log.serving import JournaledStore, JournaledTransaction, Name, page_fits
+from nodrop.log.serving import JournaledStore, page_fits
 from nodrop.log.sqlite.backup import DIRECTORY, Copying
 from nodrop.log.sqlite.command_ids import CommandIds
 from nodrop.log.sqlite.connection import translated
@@ -41,6 +41,7 @@ from nodrop.log.sqlite.database import Database
 from nodrop.log.sqlite.pace import Pace
 from nodrop.log.sqlite.tail import Tail
 from nodrop.log.state import NOTHING_BEHIND, Kept, Slice, State, TeamState
+from nodrop.log.tables import Name
 from nodrop.log.work import Work
 from nodrop.model.contract import Agent
 from nodrop.model.errors import (
@@ -169,15 +170,13 @@ class SQLiteStore(JournaledStore):
                 self._doubts += 1
                 self._ids.forget()
                 raise
-            work.merge()
+            is_far_behind = work.merge()
             for _, packed, part in work.written:
                 self._tail.add(packed, part.drafts)
             self._ids.go_on(commit.commands)
-            if self._keeping_up is None and (
-                self._state.is_far_behind(work.teams) or self._database.is_checkpoint_due
-            ):
+            if self._keeping_up is None and (is_far_behind or self._database.is_checkpoint_due):
                 # In the next turn of the event loop: those who are told of this commit work meanwhile.
-                keeping_up = self._keep_up(list(work.teams))
+                keeping_up = self._keep_up([packed.batch.team for _, packed, _ in work.written])
                 self._keeping_up = asyncio.get_running_loop().create_task(keeping_up)
             self._rest()
         finally:
@@ -453,7 +452,7 @@ class SQLiteStore(JournaledStore):
             self._on_thread.popleft()
 
 
-class SQLiteTransaction(JournaledTransaction[SQLiteStore]):
+class SQLiteTransaction(Work[SQLiteStore]):
     """A unit of work: has its turn for as long as its block lasts, and commits at the end."""
 
     async def __aenter__(self) -> Self:
@@ -461,7 +460,7 @@ class SQLiteTransaction(JournaledTransaction[SQLiteStore]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        await self._store.end(self.work if kind is None else None)
+        await self._store.end(self if kind is None else None)
 
 
 class _Visits:
