@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from nodrop.log import state as module
-from nodrop.log.port import row_of
+from nodrop.log.port import Mail, row_of
 from nodrop.log.state import Kept, State, TeamState
 from nodrop.model import events
 from nodrop.model.handoff import ClockName, Handoff
@@ -37,7 +37,16 @@ class Team:
             for seq, draft in enumerate(told.entries, self.own.head.seq + 1):
                 seqs.append(seq)
                 for reader, kind in draft.mail:
-                    self.own.mail.append((reader, module.mail_of(draft, seq, kind)))
+                    item = Mail(
+                        seq,
+                        kind,
+                        draft.at,
+                        draft.actor,
+                        draft.type,
+                        draft.handoff_id,
+                        draft.version,
+                    )
+                    self.own.mail.append((reader, item))
             self.own.head = Head(seq=seqs[-1])
             self.state.follow(self.own, row_of(told.handoff), seqs, since=seqs[-1])
 

@@ -109,7 +109,7 @@ class Loaded(Value, frozen=True, kw_only=True):
     """Those of them that are known, as any engine last heard of them."""
 
 
-class Row(Value, frozen=True, kw_only=True):
+class Row(Value, frozen=True):
     """A handoff and what it is found by."""
 
     handoff: Handoff
@@ -137,15 +137,17 @@ def takeable(handoff: Handoff) -> bool:
 
 def row_of(handoff: Handoff) -> Row:
     """Return a handoff with what a store finds it by."""
-    final = handoff.outcome is not None
+    due_at, final, rank = clocks.due_at(handoff), handoff.outcome is not None, None
+    if handoff.state is _OFFERED and takeable(handoff):
+        rank = clocks.rank(handoff)
     dead = final and undecided(handoff)
     return Row(
-        handoff=handoff,
-        due_at=clocks.due_at(handoff),
-        rank=clocks.rank(handoff) if takeable(handoff) else None,
-        held=handoff.process is not None and not final,
-        open=dead or handoff.settled_at is None,
-        dead=dead,
+        handoff,
+        due_at,
+        rank,
+        handoff.process is not None and not final,
+        dead or handoff.settled_at is None,
+        dead,
     )
 
 
@@ -199,7 +201,7 @@ class Changes(Value, frozen=True, kw_only=True):
     """(team, kind, id)."""
 
 
-class Mail(Value, frozen=True, kw_only=True):
+class Mail(Value, frozen=True):
     """One inbox item: an entry that concerns a reader."""
 
     seq: int

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from nodrop.log import journal
 from nodrop.log.journal import Batch
 from nodrop.log.port import Key, Mail, row_of
-from nodrop.log.state import Kept, State, mail_of, stub_of
+from nodrop.log.state import Kept, State, stub_of
 from nodrop.model.machine import evolve
 from nodrop.protocol import events as wire_events
 
@@ -65,4 +65,6 @@ class Replay:
         """Yield what it put into inboxes: (reader, item)."""
         entries = {entry.seq: entry for entry in self.entries}
         for item in journal.mail(self.batch):
-            yield item.reader, mail_of(entries[item.seq], item.seq, item.kind)
+            of = entries[item.seq]
+            told = Mail(of.seq, item.kind, of.at, of.actor, of.type, of.handoff_id, of.version)
+            yield item.reader, told

@@ -17,7 +17,7 @@ import msgspec
 
 from nodrop.log.port import Key, Mail, Row
 from nodrop.model.handoff import Handoff
-from nodrop.protocol.entries import Draft, Entry, Head
+from nodrop.protocol.entries import Head
 
 K = TypeVar("K")
 
@@ -70,11 +70,11 @@ class Stub(msgspec.Struct, gc=False):
     recipient: str
     origin: str
     correlation_id: str
-    process: str | None
+    process: str | None = None
     """The process that holds it."""
-    due_at: int | None
-    rank: int | None
-    ended: bool
+    due_at: int | None = None
+    rank: int | None = None
+    ended: bool = True
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ class State:
         self._recipients: dict[Key, dict[str, None]] = {}
         """What has no outcome yet, by recipient."""
         self._held: dict[Key, dict[str, None]] = {}
-        self._chains: dict[Key, set[str]] = {}
+        self._chains: dict[Key, dict[str, None]] = {}
         """What has no outcome yet, by correlation; but for what began it, which has its id."""
 
     # --- handoffs ---
@@ -179,10 +179,14 @@ class State:
 
     def admit_stub(self, key: Key, stub: Stub) -> None:
         """Take in what an open handoff is found by, as its row has it."""
-        if (known := self._stubs.get(key)) is not None:
-            self._unindex(key, known)
-        if stub.due_at is not None or not stub.ended:
-            self._index(key, stub)
+        known = self._stubs.get(key)
+        if known is None:
+            if stub.due_at is None and stub.ended:
+                return
+            known = self._stubs[key] = Stub(stub.recipient, stub.origin, stub.correlation_id)
+        self._move(key, known, stub.recipient, stub.process, stub.due_at, stub.rank, stub.ended)
+        if stub.due_at is None and stub.ended:
+            del self._stubs[key]
 
     def unwritten_of(self, team: str) -> dict[str, Handoff]:
         """Return the handoffs of a team whose rows are behind, by id."""
@@ -195,8 +199,7 @@ class State:
         """Forget a handoff: there is no row of it any more."""
         self._unwritten.pop(key, None)
         self._written.pop(key, None)
-        if (stub := self._stubs.get(key)) is not None:
-            self._unindex(key, stub)
+        self._forget_stub(key)
         team = self.teams.get(key[0])
         if team is not None:
             team.unwritten.pop(key[1], None)
@@ -212,8 +215,8 @@ class State:
         for known in (self._unwritten, self._written):
             for key in [key for key in known if key[0] == name]:
                 del known[key]
-        for key, stub in [item for item in self._stubs.items() if item[0][0] == name]:
-            self._unindex(key, stub)
+        for key in [key for key in self._stubs if key[0] == name]:
+            self._forget_stub(key)
 
     def forget_closed(self, name: str, horizon: int) -> None:
         """Forget what is over and was last changed up to `horizon`: its row may be gone."""
@@ -243,28 +246,24 @@ class State:
         kept.handoff = handoff
         if seqs:
             kept.trail += seqs
-            kept.applied = max(kept.applied, seqs[-1])
+            kept.applied = seqs[-1]
             if len(kept.trail) > TRAIL_MAX:
                 kept.split()
         stub = self._stubs.get(key)
-        if row.due_at is None:
+        if stub is None:
+            stub = Stub(handoff.recipient, handoff.origin, handoff.correlation_id)
+            self._stubs[key] = stub
+        due_at, ended = row.due_at, handoff.outcome is not None
+        process = handoff.process if row.held else None
+        self._move(key, stub, handoff.recipient, process, due_at, row.rank, ended)
+        if due_at is None:
             team.closed[handoff.id] = None
-            if handoff.outcome is not None:
-                if stub is not None:
-                    self._unindex(key, stub)
-                return
+            if ended:
+                del self._stubs[key]
         elif team.closed:
             team.closed.pop(handoff.id, None)
-        if stub is None:
-            self._index(key, stub_of(row))
-        else:
-            self._move(key, stub, row)
 
     # --- writing behind ---
-
-    def is_far_behind(self, teams: Iterable[str]) -> bool:
-        """Whether `slice` would return something of one of these teams."""
-        return any([self.teams[name].is_far_behind for name in teams])  # noqa: C419  # a list is quicker for so few
 
     def slice(self, teams: Iterable[str]) -> Slice:
         """Return rows and inbox items of these teams to be written next, where that is worth a visit."""
@@ -310,28 +309,30 @@ class State:
 
     def wrote(self, slice_: Slice) -> None:
         """Take note that a slice is in its tables."""
-        unwritten, kept_written = self._unwritten, self._written
+        teams, unwritten, kept_written = self.teams, self._unwritten, self._written
         for written in slice_.rows:
             handoff = written.row.handoff
-            key = (handoff.team, handoff.id)
+            handoff_id = handoff.id
+            key = (handoff.team, handoff_id)
             kept = unwritten.get(key)
             if kept is None or kept.applied != written.applied:
                 continue  # it has changed since: its row is behind again
-            team = self.teams[handoff.team]
             del unwritten[key]
-            del team.unwritten[handoff.id]
-            team.closed.pop(handoff.id, None)
+            kept_written[key] = kept
+            team = teams[handoff.team]
+            del team.unwritten[handoff_id]
+            if handoff_id in team.closed:
+                del team.closed[handoff_id]
+            kept.asked = handoff.asked
             if written.overflow:
                 kept.overflow = kept.overflow[len(written.overflow) :]
-            kept.asked = handoff.asked
-            kept_written[key] = kept
         self._forget_oldest()
         for name, _, item in slice_.mail:
-            mail = self.teams[name].mail
+            mail = teams[name].mail
             if mail and mail[0][1] is item:  # else another slice had it too
                 mail.popleft()
         for name, seq in slice_.watermarks:
-            team = self.teams[name]
+            team = teams[name]
             team.watermark = max(team.watermark, seq)
 
     def covered(self, name: str, watermark: int) -> None:
@@ -427,88 +428,61 @@ class State:
         stub = self._stubs.get((team, handoff_id))
         return stub is not None and stub.due_at == at
 
-    def _index(self, key: Key, stub: Stub) -> None:
-        """Have a handoff found that was not."""
-        self._stubs[key] = stub
-        if not stub.ended:
-            self._add_unfinished(key, stub)
-        if stub.process is not None:
-            self._held.setdefault((key[0], stub.process), {})[key[1]] = None
-        if stub.rank is not None:
-            self._queue(key, stub.recipient, stub.rank)
-        if stub.due_at is not None:
-            self._expect(key, stub.due_at)
-
-    def _move(self, key: Key, stub: Stub, row: Row) -> None:
+    def _move(  # noqa: PLR0917  # for every change: names would cost as much again
+        self,
+        key: Key,
+        stub: Stub,
+        recipient: str,
+        process: str | None,
+        due_at: int | None,
+        rank: int | None,
+        ended: bool,  # noqa: FBT001  # the same
+    ) -> None:
         """Move a handoff to where it is found from now on: only what changed is touched."""
-        handoff = row.handoff
-        ended, recipient, due_at, rank = (
-            handoff.outcome is not None,
-            handoff.recipient,
-            row.due_at,
-            row.rank,
-        )
+        team, handoff_id = key
         moved = stub.recipient != recipient
-        if stub.ended != ended or (moved and not ended):
+        if moved or stub.ended != ended:
+            chain = None if stub.correlation_id == handoff_id else (team, stub.correlation_id)
             if not stub.ended:
-                self._drop_unfinished(key, stub)
+                _discard(self._recipients, (team, stub.recipient), handoff_id)
+                if chain is not None:
+                    _discard(self._chains, chain, handoff_id)
             stub.recipient, stub.ended = recipient, ended
             if not ended:
-                self._add_unfinished(key, stub)
-        stub.recipient = recipient
-        process = handoff.process if row.held else None
+                self._recipients.setdefault((team, recipient), {})[handoff_id] = None
+                if chain is not None:
+                    self._chains.setdefault(chain, {})[handoff_id] = None
         if stub.process != process:
             if stub.process is not None:
-                _discard(self._held, (key[0], stub.process), key[1])
+                _discard(self._held, (team, stub.process), handoff_id)
             if process is not None:
-                self._held.setdefault((key[0], process), {})[key[1]] = None
+                self._held.setdefault((team, process), {})[handoff_id] = None
             stub.process = process
         if moved or stub.rank != rank:
             stub.rank = rank
             if rank is not None:
-                self._queue(key, recipient, rank)
+                queue = self._queues.get((team, recipient))
+                if queue is None:
+                    queue = self._queues[team, recipient] = _Queue()
+                queue.add(rank, handoff_id)
         if stub.due_at != due_at:
             stub.due_at = due_at
             if due_at is not None:
-                self._expect(key, due_at)
+                heapq.heappush(self.due_times, (due_at, team, handoff_id))
+                if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
+                    self._drop_dead_times()
 
-    def _unindex(self, key: Key, stub: Stub) -> None:
+    def _forget_stub(self, key: Key) -> None:
         """Have a handoff found nowhere any more."""
-        del self._stubs[key]
-        if stub.process is not None:
-            _discard(self._held, (key[0], stub.process), key[1])
-        if not stub.ended:
-            self._drop_unfinished(key, stub)
+        stub = self._stubs.get(key)
+        if stub is not None:
+            self._move(key, stub, stub.recipient, None, None, None, ended=True)
+            del self._stubs[key]
 
-    def _queue(self, key: Key, recipient: str, rank: int) -> None:
-        team, handoff_id = key
-        queue = self._queues.get((team, recipient))
-        if queue is None:
-            queue = self._queues[team, recipient] = _Queue()
-        queue.add(rank, handoff_id)
-
-    def _expect(self, key: Key, due_at: int) -> None:
-        heapq.heappush(self.due_times, (due_at, *key))
-        if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
-            self.due_times = [
-                (s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None
-            ]
-            heapq.heapify(self.due_times)
-
-    def _add_unfinished(self, key: Key, stub: Stub) -> None:
-        team, handoff_id = key
-        self._recipients.setdefault((team, stub.recipient), {})[handoff_id] = None
-        if stub.correlation_id != handoff_id:
-            self._chains.setdefault((team, stub.correlation_id), set()).add(handoff_id)
-
-    def _drop_unfinished(self, key: Key, stub: Stub) -> None:
-        team, handoff_id = key
-        _discard(self._recipients, (team, stub.recipient), handoff_id)
-        if stub.correlation_id != handoff_id:
-            chain = self._chains[team, stub.correlation_id]
-            chain.discard(handoff_id)
-            if not chain:
-                del self._chains[team, stub.correlation_id]
+    def _drop_dead_times(self) -> None:
+        times = [(s.due_at, *k) for k, s in self._stubs.items() if s.due_at is not None]
+        heapq.heapify(times)
+        self.due_times = times
 
 
 class _Queue:
@@ -567,25 +541,11 @@ def stub_of(row: Row) -> Stub:
     )
 
 
-def mail_of(draft: Draft | Entry, seq: int, kind: str) -> Mail:
-    """Return the inbox item that an entry makes."""
-    return Mail(
-        seq=seq,
-        kind=kind,
-        at=draft.at,
-        actor=draft.actor,
-        type=draft.type,
-        handoff_id=draft.handoff_id,
-        version=draft.version,
-    )
-
-
 def _discard(index: dict[Key, dict[str, None]], key: Key, handoff_id: str) -> None:
-    found = index.get(key)
-    if found is not None:
-        found.pop(handoff_id, None)
-        if not found:
-            del index[key]
+    found = index[key]
+    del found[handoff_id]
+    if not found:
+        del index[key]
 
 
 def _first(names: Mapping[K, object], most: int) -> list[K]:

@@ -9,7 +9,7 @@ import msgspec
 
 from nodrop.log.journal import Packed, pack
 from nodrop.log.port import Changes, Key, KeyUse, Loaded, Mail, Place, Process, Row, Wanted
-from nodrop.log.state import NOTHING_BEHIND, Slice, State, TeamState, mail_of
+from nodrop.log.state import NOTHING_BEHIND, Slice, State, TeamState
 from nodrop.log.tables import Name, Tables
 from nodrop.model.errors import RelayFaultError
 from nodrop.model.handoff import Handoff
@@ -27,7 +27,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one commit writes."""
 
     journal: Sequence[Packed] = ()
-    commands: Collection[Command] = ()
+    commands: Sequence[Command] = ()
     mentions: Sequence[tuple[str, str, int]] = ()
     changes: Sequence[Changes] = ()
     """Of which the entries and the rows of handoffs are elsewhere."""
@@ -253,7 +253,8 @@ class Work(Generic[S]):
                 # One may be told for two reasons.
                 told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
                 for reader, kind in told:
-                    part.mail.append((reader, mail_of(draft, seq, kind)))
+                    item = Mail(seq, kind, draft.at, draft.actor, draft.type, handoff_id, version)
+                    part.mail.append((reader, item))
         part.drafts += drafts
         part.end = seq
 
