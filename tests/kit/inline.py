@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.log.sqlite.database import Database
-from nodrop.log.sqlite.pace import Pace
 from nodrop.log.sqlite.store import SQLiteStore
 
 
@@ -31,12 +30,14 @@ class Inline(ThreadPoolExecutor):
 class InlineSQLiteStore(SQLiteStore):
     """A SQLite store in one thread, which leaves it to the operating system when to sync."""
 
+    quick_seconds_max = math.inf
+    """How long a visit takes must not decide where it is made."""
+
     def __init__(self, path: Path) -> None:
         """Open the database at `path`."""
         self.database = Database(path, vfs=None, synchronous="OFF")
         self.state = self.database.recover()
         super().__init__(self.database, self.state, Inline(1))
-        self._pace = Pace(math.inf)  # how long a visit takes must not decide where it is made
 
     def crash(self) -> None:
         """Let go of the file as a crash would: at once."""

@@ -9,7 +9,7 @@ import pytest
 
 from kit.inline import InlineSQLiteStore
 from nodrop.log.port import Changes, Place, Team, Wanted
-from nodrop.log.sqlite import command_ids as module
+from nodrop.log.sqlite import store as module
 from nodrop.log.tables import Name
 from nodrop.log.work import Commit
 from nodrop.model.errors import StoreUnavailableError

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kit.inline import InlineSQLiteStore
+from nodrop.log import journal as module
 from nodrop.log.port import Changes, LogPage, Team
-from nodrop.log.sqlite import tail as module
 from nodrop.protocol.entries import Draft, Entry
 from nodrop.testing.clock import T0
 from nodrop.testing.handoffs import TEAM, handoff_id, offered, story

@@ -8,16 +8,20 @@ must not about old ones.
 """
 
 from binascii import hexlify
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import sha256
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from nodrop.log.port import LARGE_BODY_BYTES, LogPage, Mail
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, salted_digest
 
+TAIL_BYTES_MAX: Final = 1024 * 1024
+"""Of the entries and bodies that stay in memory, of all teams: about what a follower reads in one go."""
 _HASH_BYTES: Final = 32
 _ENTRY: Final = msgspec.json.Decoder(Entry)
 _PACK: Final = msgspec.msgpack.Encoder()
@@ -217,3 +221,94 @@ def may_hold(batch: Batch, page: LogPage) -> bool:
         return True
     types = batch.types
     return f" {wanted[:-1]}" in types if wanted.endswith("*") else f" {wanted} " in types
+
+
+# --- the end of it in memory ---------------------------------------------------------------------
+
+
+class Tail:
+    """The last batches of all teams, for followers that keep up: they need not be read and decoded.
+
+    A follower that is further behind reads the journal; nothing rests on what is kept here.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[_Recent] = deque()
+        self._bytes = 0
+
+    def add(self, packed: Packed, drafts: Sequence[Draft]) -> None:
+        """Take in what was committed."""
+        size = len(packed.batch.entries) + len(packed.batch.bodies)
+        for body in packed.large:
+            size += len(body.body)
+        self._batches.append(_Recent(packed.batch, drafts, size))
+        self._bytes += size
+        while self._bytes > TAIL_BYTES_MAX:
+            self._bytes -= self._batches.popleft().size
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._batches.clear()
+        self._bytes = 0
+
+    def after(
+        self, team: str, seq: int, end: int, fits: Callable[[Entry], bool], limit: int
+    ) -> list[Entry] | None:
+        """Return the entries after `seq` that fit; None: it does not have all of them up to `end`."""
+        found: list[Sequence[Entry]] = []
+        known = False
+        for recent in reversed(self._batches):
+            if known and end <= seq:
+                break
+            if recent.batch.team == team:
+                known = True
+                if recent.batch.last_seq != end or end <= seq:
+                    break
+                found.append(recent.entries())
+                end = recent.batch.first_seq - 1
+        if end > seq or not known:
+            return None
+        fitting = (e for entries in reversed(found) for e in entries if e.seq > seq and fits(e))
+        return list(islice(fitting, limit))
+
+
+class _Recent(msgspec.Struct, gc=False):
+    """A batch that was committed. Its drafts are made entries when the first follower asks."""
+
+    batch: Batch
+    drafts: Sequence[Draft]
+    size: int
+    made: Sequence[Entry] = ()
+
+    def entries(self) -> Sequence[Entry]:
+        """Return its entries."""
+        if not self.made:
+            self.made = self._sealed()
+            self.drafts = ()  # with the bodies
+        return self.made
+
+    def _sealed(self) -> list[Entry]:
+        prev, hashes = self.batch.prev_hash.hex(), self.batch.hashes.hex()
+        sealed: list[Entry] = []
+        for n, draft in enumerate(self.drafts):
+            own = hashes[n * 2 * _HASH_BYTES : (n + 1) * 2 * _HASH_BYTES]
+            body = draft.body
+            sealed.append(
+                Entry(
+                    team=draft.team,
+                    seq=self.batch.first_seq + n,
+                    at=draft.at,
+                    type=draft.type,
+                    actor=draft.actor,
+                    handoff_id=draft.handoff_id,
+                    version=draft.version,
+                    correlation_id=draft.correlation_id,
+                    command_id=draft.command_id,
+                    data=draft.data,
+                    body_digest=None if body is None else salted_digest(draft.salt, body),
+                    prev_hash=prev,
+                    hash=own,
+                )
+            )
+            prev = own
+        return sealed

@@ -3,8 +3,11 @@
 Units of work take turns, gather what they append in memory, and write it in one visit to the file: a
 row of the journal per team, and a slice of the rows that earlier commits have left. Open handoffs are
 found in memory; the file is asked for what was not used lately. Reads wait for the visits before them
-and never for a block. Short visits are made on the event loop for as long as the disk is quick
-(`pace`), all others on a thread of the store's own.
+and never for a block.
+
+Short visits are made on the event loop for as long as the disk is quick, all others on a thread of the
+store's own: a visit of a tenth of a millisecond is not worth two changes of thread, and one that waits
+for a slow disk must not hold up the loop. Which of the two this disk gives is measured as we go.
 """
 
 import asyncio
@@ -14,10 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final, Self, TypeVar
 
 import apsw
 
+from nodrop.log.journal import Tail
 from nodrop.log.port import (
     Body,
     Copy,
@@ -35,11 +40,8 @@ from nodrop.log.port import (
 )
 from nodrop.log.serving import JournaledStore, page_fits
 from nodrop.log.sqlite.backup import DIRECTORY, Copying
-from nodrop.log.sqlite.command_ids import CommandIds
 from nodrop.log.sqlite.connection import translated
-from nodrop.log.sqlite.database import Database
-from nodrop.log.sqlite.pace import Pace
-from nodrop.log.sqlite.tail import Tail
+from nodrop.log.sqlite.database import CHECKPOINT_PAGES, Database
 from nodrop.log.state import NOTHING_BEHIND, Kept, Slice, State, TeamState
 from nodrop.log.tables import Name
 from nodrop.log.work import Work
@@ -62,28 +64,43 @@ GIVE_BACK_SECONDS: Final = 30.0
 """So long after a commit the memory of pages is given back, if it is much."""
 CHECK_SECONDS_MAX: Final = 0.5
 """How long a start looks for damage; `nodrop doctor` looks at everything."""
+QUICK_SECONDS_MAX: Final = 0.003
+"""Visits that take longer than this on average are made on the thread."""
+_WEIGHT: Final = 0.1
+"""Of the last visit in that average."""
+ACTORS_MAX: Final = 10_000
+"""Actors whose greatest command id is kept."""
 
 
 class SQLiteStore(JournaledStore):
     """Teams in one SQLite file, which it holds for itself until `close`."""
 
+    quick_seconds_max = QUICK_SECONDS_MAX
+
     def __init__(self, database: Database, state: State, thread: ThreadPoolExecutor) -> None:
         """Take over an open database and the one thread that it was opened on; see `open`."""
-        self._ids = CommandIds()
-        super().__init__(state, _Visits(self, database, self._ids))
+        self.greatest: dict[Key, str] = {}
+        """The greatest command id of each team and actor, as the file has it; empty where there is none.
+
+        A greater one is new without asking the file. Most ids begin with the time they were made at.
+        """
+        super().__init__(state, _Visits(self, database))
         self._database = database
         self._thread = thread
         self._tail = Tail()
         """What was committed last, for followers."""
-        self._turn = asyncio.Lock()
-        self._pace = Pace()
+        self.turn = asyncio.Lock()
+        """Held by a unit of work for as long as it lasts."""
+        self._visit_seconds = 0.0
+        """A moving average of how long visits take."""
         self._on_thread: deque[Future[Any]] = deque()
         """Visits that the thread may not have finished, oldest first."""
+        self.damage: str | None = None
+        """What was found wrong with the file. Nothing is written to it from then on."""
+        self.in_doubt = False
+        """Whether a commit failed, and what became of it was not found out yet."""
         self._doubts = 0
         """Commits that failed: whether one was kept only the file knows."""
-        self._doubts_settled = 0
-        self._damage: str | None = None
-        """What was found wrong with the file. Nothing is written to it from then on."""
         self._flushing: dict[str, asyncio.Task[None]] = {}
         self._keeping_up: asyncio.Task[None] | None = None
         self._resting: asyncio.TimerHandle | None = None
@@ -126,7 +143,7 @@ class SQLiteStore(JournaledStore):
             if timer is not None:
                 timer.cancel()
         behind = [self._state.all_of(team) for team in self._state.teams]
-        left = self._in_doubt or self._damage is not None
+        left = self.in_doubt or self.damage is not None
         closing = self._submit(_close, self._database, () if left else behind)
         self._closed = True
         self._thread.shutdown(wait=False)
@@ -147,40 +164,39 @@ class SQLiteStore(JournaledStore):
         """Open a unit of work."""
         return SQLiteTransaction(self, self._state)
 
-    async def begin(self) -> None:
-        """Take the turn of a unit of work, once what is committed is in memory."""
-        await self._turn.acquire()
-        try:
-            self._require_sound()
-            if self._doubts > self._doubts_settled:
-                await self._settle()
-        except BaseException:
-            self._turn.release()
-            raise
+    async def make_sound(self) -> None:
+        """Have in memory what is committed, whatever failed; refuse to go on with a damaged file."""
+        self._require_sound()
+        await self._settle()
 
-    async def end(self, work: Work | None) -> None:
-        """Commit a unit of work, if there is something to be kept of it, and give the turn away."""
+    async def keep(self, work: "SQLiteTransaction") -> None:
+        """Commit what a unit of work has gathered, and take it into memory."""
+        commit = work.commit()
         try:
-            if work is None or not work.appended:
-                return
-            commit = work.commit()
-            try:
-                await self.visit(self._database.write, commit)
-            except BaseException:
-                self._doubts += 1
-                self._ids.forget()
-                raise
-            is_far_behind = work.merge()
-            for _, packed, part in work.written:
-                self._tail.add(packed, part.drafts)
-            self._ids.go_on(commit.commands)
-            if self._keeping_up is None and (is_far_behind or self._database.is_checkpoint_due):
-                # In the next turn of the event loop: those who are told of this commit work meanwhile.
-                keeping_up = self._keep_up([packed.batch.team for _, packed, _ in work.written])
-                self._keeping_up = asyncio.get_running_loop().create_task(keeping_up)
+            await self.visit(self._database.write, commit)
+        except BaseException:
+            self._doubts += 1
+            self.in_doubt = True
+            self.greatest.clear()
+            raise
+        is_far_behind = work.merge()
+        for _, packed, part in work.written:
+            self._tail.add(packed, part.drafts)
+        greatest = self.greatest
+        for team, actor, command_id, _, _ in commit.commands:
+            known = greatest.get((team, actor))
+            if known is not None and known < command_id:
+                greatest[team, actor] = command_id
+        if self._keeping_up is None and (
+            is_far_behind or self._database.wal_pages >= CHECKPOINT_PAGES
+        ):
+            # In the next turn of the event loop: those who are told of this commit work meanwhile.
+            keeping_up = self._keep_up([packed.batch.team for packed in commit.journal])
+            self._keeping_up = asyncio.get_running_loop().create_task(keeping_up)
+        if self._resting is None or self._giving_back is None:
             self._rest()
-        finally:
-            self._turn.release()
+        else:
+            self._rested = False
 
     # --- what is behind ---
 
@@ -190,15 +206,12 @@ class SQLiteStore(JournaledStore):
         Only those: on a full disk others fail all the time, and a reader must get its turn.
         """
         del teams  # a commit that failed may have been to any
-        if self._in_doubt:
+        if self.in_doubt:
             doubts = self._doubts
             for team in list(self._state.teams):
                 await self._submit_translated(self._database.catch_up, self._state, team)
-            self._doubts_settled = max(self._doubts_settled, doubts)
-
-    @property
-    def _in_doubt(self) -> bool:
-        return self._doubts > self._doubts_settled
+            if doubts == self._doubts:  # else another has failed since
+                self.in_doubt = False
 
     async def _keep_up(self, teams: Sequence[str]) -> None:
         """Write some of the rows that are behind, and empty the write-ahead log if it is long."""
@@ -208,7 +221,7 @@ class SQLiteStore(JournaledStore):
             if behind is not NOTHING_BEHIND:
                 await self.visit(self._database.write_behind, behind)
                 self._state.wrote(behind)
-            if self._database.is_checkpoint_due:
+            if self._database.wal_pages >= CHECKPOINT_PAGES:
                 await self.long_visit(self._database.checkpoint)
         except UnavailableError as error:
             if not self._closed:
@@ -307,7 +320,7 @@ class SQLiteStore(JournaledStore):
 
     def cached(self, key: Key) -> Handoff | None:
         """Return what `handoffs` would, if that takes no waiting; None: ask there."""
-        if self._doubts > self._doubts_settled:
+        if self.in_doubt:
             return None
         kept = self._state.get(key)
         return None if kept is None else kept.handoff
@@ -316,7 +329,7 @@ class SQLiteStore(JournaledStore):
         """Return a page of the log, oldest first: what was committed lately comes from memory."""
         known = self._state.teams.get(page.team)
         follows = page.handoff_id is None and page.correlation_id is None
-        if follows and known and not (self._in_doubt or self._closed or self._damage):
+        if follows and known and not (self.in_doubt or self._closed or self.damage):
             end, fits = known.head.seq, partial(page_fits, page)
             recent = self._tail.after(page.team, page.after, end, fits, page.limit)
             if recent is not None:
@@ -345,7 +358,7 @@ class SQLiteStore(JournaledStore):
 
     async def shed(self) -> None:
         """Drop from memory what can be read again."""
-        async with self._turn:
+        async with self.turn:
             self._state.shed()
             self._tail.clear()
             await self.visit(self._database.give_back)
@@ -360,7 +373,7 @@ class SQLiteStore(JournaledStore):
     async def prune(self, horizon: Horizon, *, forget_before: int) -> int:
         """Cut the log of a team at `horizon`; return how many entries went."""
         team = horizon.team
-        async with self._turn:
+        async with self.turn:
             self._require_sound()
             await self._settle()
             await self.visit(self._database.write_behind, behind := self._state.all_of(team))
@@ -402,14 +415,23 @@ class SQLiteStore(JournaledStore):
         connection in the middle of something.
         """
         try:
-            if self._pace.quick and not self._closed:
-                if self._on_thread:
-                    self._forget_finished()
+            if self._visit_seconds <= self.quick_seconds_max and not self._closed:
+                while self._on_thread and self._on_thread[0].done():
+                    self._on_thread.popleft()
                 if not self._on_thread:
-                    return self._pace.measured(call, *args)
-            return await self._submit(self._pace.measured, call, *args)
+                    return self._measured(call, *args)
+            return await self._submit(self._measured, call, *args)
         except apsw.Error as error:
             raise self._meaning(error) from error
+
+    def _measured(self, call: Callable[..., T], *args: Any) -> T:
+        """Make a visit and take its measure."""
+        began = perf_counter()
+        try:
+            return call(*args)
+        finally:
+            took = perf_counter() - began
+            self._visit_seconds += _WEIGHT * (took - self._visit_seconds)
 
     async def long_visit(self, call: Callable[..., T], *args: Any) -> T:
         """Make a visit that may take its time, on the thread."""
@@ -424,15 +446,17 @@ class SQLiteStore(JournaledStore):
     def _submit(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
         if self._closed:
             raise StoreUnavailableError("the store is closed")
-        self._forget_finished()
+        # A visit whose caller was cancelled is done only once the thread has really finished it.
+        while self._on_thread and self._on_thread[0].done():
+            self._on_thread.popleft()
         visit = self._thread.submit(call, *args)
         self._on_thread.append(visit)
         return asyncio.wrap_future(visit)
 
     def _meaning(self, error: apsw.Error) -> NodropError:
         meaning = translated(error)
-        if isinstance(meaning, StoreCorruptError) and self._damage is None:
-            self._damage = meaning.detail
+        if isinstance(meaning, StoreCorruptError) and self.damage is None:
+            self.damage = meaning.detail
             log.critical(
                 "%s: %s; commands are refused from now on. %s",
                 self._database.path,
@@ -443,33 +467,38 @@ class SQLiteStore(JournaledStore):
 
     def _require_sound(self) -> None:
         """Refuse to go on with a damaged file: writing to it could do more damage."""
-        if self._damage is not None:
-            raise StoreCorruptError(self._damage)
-
-    def _forget_finished(self) -> None:
-        # A visit whose caller was cancelled is done only once the thread has really finished it.
-        while self._on_thread and self._on_thread[0].done():
-            self._on_thread.popleft()
+        if self.damage is not None:
+            raise StoreCorruptError(self.damage)
 
 
 class SQLiteTransaction(Work[SQLiteStore]):
     """A unit of work: has its turn for as long as its block lasts, and commits at the end."""
 
     async def __aenter__(self) -> Self:
-        await self._store.begin()
+        store = self._store
+        await store.turn.acquire()
+        if store.in_doubt or store.damage is not None:
+            try:
+                await store.make_sound()
+            except BaseException:
+                store.turn.release()
+                raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        await self._store.end(self if kind is None else None)
+        try:
+            if kind is None and self.appended:
+                await self._store.keep(self)
+        finally:
+            self._store.turn.release()
 
 
 class _Visits:
     """The tables of the file, as `serving.Tables`."""
 
-    def __init__(self, store: "SQLiteStore", database: Database, ids: CommandIds) -> None:
+    def __init__(self, store: SQLiteStore, database: Database) -> None:
         self._store = store
         self._database = database
-        self._ids = ids
 
     async def kept(self, keys: Sequence[Key]) -> Sequence[Kept]:
         return await self._store.visit(self._database.kept, keys)
@@ -478,12 +507,19 @@ class _Visits:
         return await self._store.visit(self._database.keys, wanted)
 
     async def commands(self, wanted: Collection[Name]) -> Mapping[Name, Sequence[Place]]:
-        asked = self._ids.not_new(wanted)
+        greatest = self._store.greatest
+        asked: list[Name] = []
+        for name in wanted:
+            known = greatest.get((name[0], name[1]))
+            if known is None or name[2] <= known:
+                asked.append(name)
         if not asked:
             return {}
-        for team, actor in self._ids.unknown(asked):
+        for team, actor in {(team, actor) for team, actor, _ in asked} - greatest.keys():
             found = await self._store.visit(self._database.greatest_command, team, actor)
-            self._ids.begin(team, actor, found or "")
+            if len(greatest) >= ACTORS_MAX:
+                greatest.clear()
+            greatest[team, actor] = found or ""
         return await self._store.visit(self._database.commands, asked)
 
     async def entry_places(
