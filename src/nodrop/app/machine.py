@@ -9,7 +9,7 @@ import mmap
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -72,12 +72,12 @@ class SystemClock:
     ) -> None:
         """Take the time of day from `wall_ns`, once, and how much of it passes from `passing_ns`."""
         self._passing_ns = passing_ns or _passing_ns
-        self._start_ns = self._passing_ns()
-        self._wall_ns = (wall_ns or time.time_ns)()
+        self._ahead_ns = (wall_ns or time.time_ns)() - self._passing_ns()
+        """Of what passes."""
 
     def now(self) -> int:
         """Return the current time."""
-        return (self._wall_ns + self._passing_ns() - self._start_ns) // 1_000_000
+        return (self._passing_ns() + self._ahead_ns) // 1_000_000
 
     async def sleep_until(self, at: int) -> None:
         """Return when `now()` has reached `at`, not before."""
@@ -100,15 +100,15 @@ class SteeredClock(SystemClock):
 
     def steer(self, by_ms: int) -> None:
         """Go on so much later, or earlier: then the time stands still for as long."""
-        self._wall_ns += by_ms * 1_000_000
+        self._ahead_ns += by_ms * 1_000_000
 
 
 class SystemIds:
     """Ids that sort by time, and secrets."""
 
     def __init__(self) -> None:
-        self._random = b""
-        self._random_used = 0
+        self.salt: Callable[[], bytes] = _salts().__next__
+        """Returns 128 random bits."""
 
     def new(self) -> str:
         """Return a fresh UUIDv7."""
@@ -118,13 +118,13 @@ class SystemIds:
         """Return 256 random bits."""
         return secrets.token_urlsafe(32)
 
-    def salt(self) -> bytes:
-        """Return 128 random bits. They are drawn by the page: one system call for many."""
-        at = self._random_used
-        if at >= len(self._random):
-            self._random, at = secrets.token_bytes(_SALTS * _SALT_BYTES), 0
-        self._random_used = at + _SALT_BYTES
-        return self._random[at : self._random_used]
+
+def _salts() -> Iterator[bytes]:
+    """Yield 128 random bits at a time. They are drawn by the page: one system call for many."""
+    while True:
+        page = secrets.token_bytes(_SALTS * _SALT_BYTES)
+        for at in range(0, len(page), _SALT_BYTES):
+            yield page[at : at + _SALT_BYTES]
 
 
 class KeyFile:

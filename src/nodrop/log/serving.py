@@ -65,7 +65,7 @@ class JournaledStore(ABC):
 
     def cached(self, key: Key) -> Handoff | None:
         """Return a handoff as it is in memory, if it is; None: ask `handoffs`."""
-        kept = self._state.get(key)
+        kept = self._state.unwritten.get(key) or self._state.get(key)
         return None if kept is None else kept.handoff
 
     async def resolve(self, team: str, reference: str) -> Sequence[str]:

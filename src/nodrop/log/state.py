@@ -142,7 +142,8 @@ class State:
 
     def __init__(self) -> None:
         self.teams: dict[str, TeamState] = {}
-        self._unwritten: dict[Key, Kept] = {}
+        self.unwritten: dict[Key, Kept] = {}
+        """Handoffs whose rows are behind: most of those that are asked for."""
         self._written: dict[Key, Kept] = {}
         """The most lately used last."""
         self._stubs: dict[Key, Stub] = {}
@@ -159,7 +160,7 @@ class State:
 
     def get(self, key: Key) -> Kept | None:
         """Return a handoff, if it is in memory."""
-        kept = self._unwritten.get(key)
+        kept = self.unwritten.get(key)
         if kept is not None:
             return kept
         kept = self._written.pop(key, None)
@@ -170,7 +171,7 @@ class State:
     def admit(self, kept: Kept) -> Kept:
         """Take in a handoff as its row has it; return it as it is in memory."""
         key = (kept.handoff.team, kept.handoff.id)
-        known = self._unwritten.get(key) or self._written.get(key)
+        known = self.unwritten.get(key) or self._written.get(key)
         if known is not None:
             return known
         self._written[key] = kept
@@ -180,26 +181,25 @@ class State:
     def admit_stub(self, key: Key, stub: Stub) -> None:
         """Take in what an open handoff is found by, as its row has it."""
         known = self._stubs.get(key)
+        if stub.due_at is None and stub.ended:
+            self._forget_stub(key, known)
+            return
         if known is None:
-            if stub.due_at is None and stub.ended:
-                return
             known = self._stubs[key] = Stub(stub.recipient, stub.origin, stub.correlation_id)
         self._move(key, known, stub.recipient, stub.process, stub.due_at, stub.rank, stub.ended)
-        if stub.due_at is None and stub.ended:
-            del self._stubs[key]
 
     def unwritten_of(self, team: str) -> dict[str, Handoff]:
         """Return the handoffs of a team whose rows are behind, by id."""
         known = self.teams.get(team)
         if known is None:
             return {}
-        return {name: self._unwritten[team, name].handoff for name in known.unwritten}
+        return {name: self.unwritten[team, name].handoff for name in known.unwritten}
 
     def forget(self, key: Key) -> None:
         """Forget a handoff: there is no row of it any more."""
-        self._unwritten.pop(key, None)
+        self.unwritten.pop(key, None)
         self._written.pop(key, None)
-        self._forget_stub(key)
+        self._forget_stub(key, self._stubs.get(key))
         team = self.teams.get(key[0])
         if team is not None:
             team.unwritten.pop(key[1], None)
@@ -212,11 +212,11 @@ class State:
     def drop(self, name: str) -> None:
         """Forget a team as a whole: what was known of it is not what its log says."""
         self.teams.pop(name, None)
-        for known in (self._unwritten, self._written):
+        for known in (self.unwritten, self._written):
             for key in [key for key in known if key[0] == name]:
                 del known[key]
-        for key in [key for key in self._stubs if key[0] == name]:
-            self._forget_stub(key)
+        for key, stub in [item for item in self._stubs.items() if item[0][0] == name]:
+            self._forget_stub(key, stub)
 
     def forget_closed(self, name: str, horizon: int) -> None:
         """Forget what is over and was last changed up to `horizon`: its row may be gone."""
@@ -233,15 +233,16 @@ class State:
 
     def follow(self, team: TeamState, row: Row, seqs: Sequence[int], *, since: int) -> None:
         """Take in a handoff that changed with the entries at `seqs`, none of which is in its row."""
-        handoff = row.handoff
-        key = (handoff.team, handoff.id)
-        kept = self._unwritten.get(key)
+        handoff, due_at = row.handoff, row.due_at
+        handoff_id, ended = handoff.id, handoff.outcome is not None
+        key = (handoff.team, handoff_id)
+        kept = self.unwritten.get(key)
         if kept is None:
             kept = self._written.pop(key, None)
             if kept is None:
                 kept = Kept(handoff, 0, [])
-            self._unwritten[key] = kept
-            team.unwritten[handoff.id] = seqs[0] if seqs else since
+            self.unwritten[key] = kept
+            team.unwritten[handoff_id] = seqs[0] if seqs else since
         kept.row = row
         kept.handoff = handoff
         if seqs:
@@ -250,18 +251,18 @@ class State:
             if len(kept.trail) > TRAIL_MAX:
                 kept.split()
         stub = self._stubs.get(key)
+        if due_at is None:
+            team.closed[handoff_id] = None
+            if ended:
+                self._forget_stub(key, stub)
+                return
+        elif team.closed:
+            team.closed.pop(handoff_id, None)
         if stub is None:
             stub = Stub(handoff.recipient, handoff.origin, handoff.correlation_id)
             self._stubs[key] = stub
-        due_at, ended = row.due_at, handoff.outcome is not None
         process = handoff.process if row.held else None
         self._move(key, stub, handoff.recipient, process, due_at, row.rank, ended)
-        if due_at is None:
-            team.closed[handoff.id] = None
-            if ended:
-                del self._stubs[key]
-        elif team.closed:
-            team.closed.pop(handoff.id, None)
 
     # --- writing behind ---
 
@@ -309,7 +310,7 @@ class State:
 
     def wrote(self, slice_: Slice) -> None:
         """Take note that a slice is in its tables."""
-        teams, unwritten, kept_written = self.teams, self._unwritten, self._written
+        teams, unwritten, kept_written = self.teams, self.unwritten, self._written
         for written in slice_.rows:
             handoff = written.row.handoff
             handoff_id = handoff.id
@@ -342,9 +343,9 @@ class State:
             return
         for handoff_id in list(team.unwritten):
             key = (name, handoff_id)
-            kept = self._unwritten[key]
+            kept = self.unwritten[key]
             if kept.applied <= watermark:
-                del self._unwritten[key]
+                del self.unwritten[key]
                 del team.unwritten[handoff_id]
                 team.closed.pop(handoff_id, None)
                 kept.overflow = ()
@@ -356,7 +357,7 @@ class State:
         team.watermark = watermark
 
     def _snapshot(self, key: Key) -> Snapshot:
-        kept = self._unwritten[key]
+        kept = self.unwritten[key]
         assert kept.row is not None, "it has changed"
         return Snapshot(
             row=kept.row,
@@ -444,9 +445,15 @@ class State:
         if moved or stub.ended != ended:
             chain = None if stub.correlation_id == handoff_id else (team, stub.correlation_id)
             if not stub.ended:
-                _discard(self._recipients, (team, stub.recipient), handoff_id)
+                found = self._recipients[team, stub.recipient]
+                del found[handoff_id]
+                if not found:
+                    del self._recipients[team, stub.recipient]
                 if chain is not None:
-                    _discard(self._chains, chain, handoff_id)
+                    found = self._chains[chain]
+                    del found[handoff_id]
+                    if not found:
+                        del self._chains[chain]
             stub.recipient, stub.ended = recipient, ended
             if not ended:
                 self._recipients.setdefault((team, recipient), {})[handoff_id] = None
@@ -454,7 +461,10 @@ class State:
                     self._chains.setdefault(chain, {})[handoff_id] = None
         if stub.process != process:
             if stub.process is not None:
-                _discard(self._held, (team, stub.process), handoff_id)
+                found = self._held[team, stub.process]
+                del found[handoff_id]
+                if not found:
+                    del self._held[team, stub.process]
             if process is not None:
                 self._held.setdefault((team, process), {})[handoff_id] = None
             stub.process = process
@@ -472,11 +482,11 @@ class State:
                 if len(self.due_times) > 2 * len(self._stubs) + _DEAD_MAX:
                     self._drop_dead_times()
 
-    def _forget_stub(self, key: Key) -> None:
+    def _forget_stub(self, key: Key, stub: Stub | None) -> None:
         """Have a handoff found nowhere any more."""
-        stub = self._stubs.get(key)
         if stub is not None:
-            self._move(key, stub, stub.recipient, None, None, None, ended=True)
+            if stub.process is not None or not stub.ended:
+                self._move(key, stub, stub.recipient, None, None, None, ended=True)
             del self._stubs[key]
 
     def _drop_dead_times(self) -> None:
@@ -539,13 +549,6 @@ def stub_of(row: Row) -> Stub:
         row.rank,
         handoff.outcome is not None,
     )
-
-
-def _discard(index: dict[Key, dict[str, None]], key: Key, handoff_id: str) -> None:
-    found = index[key]
-    del found[handoff_id]
-    if not found:
-        del index[key]
 
 
 def _first(names: Mapping[K, object], most: int) -> list[K]:

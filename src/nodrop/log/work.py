@@ -102,7 +102,7 @@ class Work(Generic[S]):
     async def load(self, wanted: Wanted, *, names: bool = True) -> Loaded:
         """Return what there is of `wanted`; without the keys and commands unless `names`."""
         assert not self.appended, "append comes last in a unit of work"
-        store, find = self._store, self._state.get
+        store, state = self._store, self._state
         handoffs: dict[Key, Handoff] = {}
         keys: Mapping[Name, KeyUse] = {}
         commands: Mapping[Name, Sequence[Place]] = {}
@@ -111,12 +111,12 @@ class Work(Generic[S]):
         processes: Mapping[Key, Process] = {}
         if wanted.processes:
             for key in wanted.processes:
-                held[key] = await self._handoffs(self._state.held(*key))
+                held[key] = await self._handoffs(state.held(*key))
             told_of = await store.tables.processes_of(wanted.processes)
             processes = {(process.team, process.id): process for process in told_of}
         if wanted.handoffs:
             for key in wanted.handoffs:
-                kept = find(key)
+                kept = state.unwritten.get(key) or state.get(key)
                 if kept is None:
                     handoffs = await store.found(wanted.handoffs)
                     break
@@ -186,7 +186,7 @@ class Work(Generic[S]):
             RelayFaultError: an event does not follow from what there is of its handoff.
         """
         self.appended.append(changes)
-        part, find = None, self._state.get
+        state, part = self._state, None
         absent: list[tuple[Key, Change]] = []
         for row in changes.rows:
             handoff = row.handoff
@@ -196,35 +196,37 @@ class Work(Generic[S]):
             change = part.changed.get(handoff_id)
             if change is None:
                 change = part.changed[handoff_id] = Change(row, 0, [])
-            elif change.row is not None:
+            elif change.row is None:
                 change.row = row
-                continue
             else:
                 change.row = row
-            kept = find((part.name, handoff_id))
+                continue
+            key = (part.name, handoff_id)
+            kept = state.unwritten.get(key) or state.get(key)
             if kept is not None:
                 change.version = kept.handoff.version
             elif handoff.version > 1:
-                absent.append(((part.name, handoff_id), change))
+                absent.append((key, change))
         seqs: list[int] = []
         for team, drafts in groupby(changes.entries, _TEAM):
             if part is None or part.name != team:
                 part = self._part(team)
-            first = part.end + 1
-            self._append(part, list(drafts))
-            seqs += range(first, part.end + 1)
+            first = len(part.drafts)
+            part.drafts += drafts
+            seqs += self._place(part, part.drafts[first:])
         for key, change in absent:
             version = change.version - len(change.seqs) if change.seqs else _NOTHING
             if version:  # else it begins here
                 self._follows[key] = version
         return seqs
 
-    def _append(self, part: Part, drafts: list[Draft]) -> None:
-        """Gather entries of one team."""
-        team, seq, changed, commands = part.name, part.end, part.changed, self._commands
-        for seq, draft in enumerate(drafts, part.end + 1):
-            handoff_id, version, command_id = draft.handoff_id, draft.version, draft.command_id
-            if version is None or handoff_id is None:
+    def _place(self, part: Part, drafts: list[Draft]) -> Sequence[int]:
+        """Take note where drafts of one team will be; return that."""
+        team, changed, mail, commands = part.name, part.changed, part.mail, self._commands
+        first = seq = part.end + 1
+        for seq, draft in enumerate(drafts, first):
+            handoff_id, version = draft.handoff_id, draft.version
+            if handoff_id is None or version is None:
                 if handoff_id is not None:
                     self._mentions.append((team, about_handoff(handoff_id), seq))
                 elif draft.correlation_id is not None:
@@ -242,21 +244,24 @@ class Work(Generic[S]):
                         raise _contradiction(version, change.version)
                     change.version = version
                 change.seqs.append(seq)
+            command_id = draft.command_id
             if command_id is not None:
-                name = (team, draft.actor, command_id)
+                actor = draft.actor
+                name = (team, actor, command_id)
+                request, at = draft.request, f"{seq} "
                 before = commands.get(name)
-                if before is None:
-                    commands[name] = (*name, draft.request, f"{seq} ")
-                else:
-                    commands[name] = (*name, before[3] or draft.request, f"{before[4]}{seq} ")
-            if draft.mail:
-                # One may be told for two reasons.
-                told = draft.mail if len(draft.mail) == 1 else sorted(set(draft.mail))
+                if before is not None:
+                    request, at = before[3] or request, before[4] + at
+                commands[name] = (team, actor, command_id, request, at)
+            told = draft.mail
+            if told:
+                if len(told) > 1:  # one may be told for two reasons
+                    told = sorted(set(told))
                 for reader, kind in told:
                     item = Mail(seq, kind, draft.at, draft.actor, draft.type, handoff_id, version)
-                    part.mail.append((reader, item))
-        part.drafts += drafts
+                    mail.append((reader, item))
         part.end = seq
+        return range(first, seq + 1)
 
     def _part(self, team: str) -> Part:
         part = self._parts.get(team)

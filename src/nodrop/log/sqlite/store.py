@@ -322,7 +322,7 @@ class SQLiteStore(JournaledStore):
         """Return what `handoffs` would, if that takes no waiting; None: ask there."""
         if self.in_doubt:
             return None
-        kept = self._state.get(key)
+        kept = self._state.unwritten.get(key) or self._state.get(key)
         return None if kept is None else kept.handoff
 
     async def log(self, page: LogPage) -> Sequence[Entry]:
