@@ -63,14 +63,18 @@ class Started:
         clock = FakeClock()
         deliveries = create_autospec(Deliveries, instance=True)
         deliveries.serve.return_value = False
+        consequences = create_autospec(Consequences, instance=True)
+        consequences.promised = {}
+        following = create_autospec(Following, instance=True)
+        following.followers = {}
         self.engine = Engine(store, clock=clock, limits=DEFAULT)
         self.loop = Loop(
             self.engine,
             store,
             timers=create_autospec(Timers, instance=True),
             deliveries=deliveries,
-            consequences=create_autospec(Consequences, instance=True),
-            following=create_autospec(Following, instance=True),
+            consequences=consequences,
+            following=following,
             statements=create_autospec(Statements, instance=True),
             register=Register(DEFAULT),
             bodies=self.bodies,

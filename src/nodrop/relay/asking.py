@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from nodrop.log.port import Wanted
+from nodrop.log.port import Key, Wanted
 from nodrop.model.errors import NodropError, Problem, RelayFaultError, UnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol import requests, views
@@ -22,7 +22,7 @@ from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.following import Follower
 from nodrop.relay.handoffs.repeats import left_by, repeated, request_digest
 from nodrop.relay.identity.proved import Proved
-from nodrop.relay.jobs import Job, Wants
+from nodrop.relay.jobs import Job
 from nodrop.relay.shows import Caller, may_see, unseen
 from nodrop.relay.tasks import Tasks
 
@@ -60,10 +60,12 @@ class HandoffCommand(Job[Done | DoneBefore]):
     """A decision about one handoff that its caller may see, made once for its command id."""
 
     __slots__ = (
-        *("besides", "caller", "checked", "command", "decide"),
+        *("about", "besides", "caller", "checked", "command", "decide"),
         *("digest", "handoff_id", "problems", "proved", "request"),
     )
 
+    about: Key
+    digest: bytes | None
     problems: tuple[Problem, ...]
 
     def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
@@ -80,34 +82,28 @@ class HandoffCommand(Job[Done | DoneBefore]):
         self.checked: Handoff | None = None
         """The handoff as it was when its result was checked, which found `problems`."""
         caller, request = self.caller, self.request
+        self.about = (caller.team, self.handoff_id)
         self.command: CommandName | None = None
         if request is not None and request.command_id is not None:
             self.command = (caller.team, caller.agent, request.command_id)
             self.digest = request_digest(request)
 
-    def want(self, wants: Wants) -> None:
-        """Say what it must see."""
-        wants.handoffs.add((self.caller.team, self.handoff_id))
-        if self.command is not None:
-            wants.commands.add(self.command)
-        if self.besides is not None:
-            wants.add(self.besides)
-
     def run(self, batch: Batch) -> Done | DoneBefore:
         """Decide, unless this was done before."""
         caller = self.caller
-        handoff = batch.find(caller.team, self.handoff_id)
+        handoff = batch.handoffs.get(self.about)
         if handoff is None or not (
             caller.agent in (handoff.recipient, handoff.origin) or may_see(caller, handoff)
         ):
             raise unseen(handoff)
         command = self.command
-        if command is not None and (
-            places := repeated(
+        if command is not None:
+            if command not in batch.requests:  # it is new, as most are
+                batch.requests[command] = self.digest
+            elif places := repeated(
                 batch, command, left_by(self.request.__class__), self.digest, self.handoff_id
-            )
-        ):
-            return DoneBefore(places=tuple(places))
+            ):
+                return DoneBefore(places=tuple(places))
         return Done(handoff=self.decide(batch, handoff, self))
 
 

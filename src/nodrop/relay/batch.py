@@ -1,12 +1,12 @@
 """The working set of one commit: what the commands in it have decided so far.
 
 A later command of the batch sees what an earlier one did. A refused command leaves no trace: each
-one runs inside `attempt()`, which undoes its part. Nothing here is durable yet, and nothing here
+one is decided by `decide_each`, which undoes its part. Nothing here is durable yet, and nothing here
 talks to a store: `relay.loop` loads what is wanted before and writes what came of it after.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -31,14 +31,17 @@ from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.entries import Draft
 
-T = TypeVar("T")
-
 CommandName = tuple[str, str, str]
 """(team, actor, command id)."""
 
 _WORDED: Final = frozenset({Acknowledged, Queued, Updated})
 """Events that may come with words: where there are none, that is remembered."""
 _NAMES: Final = {kind: kind.value for kind in mail.Kind}
+_EVENT_NAMES: Final = wire_events.NAMES
+_ASIDE: Final = mail.ASIDE
+_ENDINGS: Final = mail.ENDINGS
+_data_of: Final = wire_events.data
+_Raw: Final = msgspec.Raw
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +65,8 @@ class Batch:
         self.bodies: dict[tuple[str, str, int], bytes | None] = {}
         """What came with the events; None where a view asks for words that were not said."""
         self._loaded = loaded
-        self._handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
+        self.handoffs: dict[Key, Handoff] = dict(loaded.handoffs)
+        """What is at hand, as the batch has it now."""
         self._held: dict[Key, list[str]] = {}
         for key, rows in loaded.held.items():
             self.admit(rows)
@@ -71,17 +75,23 @@ class Batch:
         self._keys: dict[tuple[str, str, str], KeyUse] = {}
         self._commands: dict[CommandName, list[Draft]] = {}
         self._written: dict[CommandName, int] = {}
-        self.requests: dict[CommandName, bytes] = {}
-        """The digests of requests, kept with whatever their commands write in this batch."""
+        self.requests: dict[CommandName, bytes | None] = dict.fromkeys(loaded.commands)
+        """Every command that was carried out before, or is looked at by this batch.
+
+        With the digest of its request, which is kept with whatever it writes; None: that is not known.
+        """
         self._processes: dict[Key, Process] = {}
-        self._processes_gone: set[Key] = set()
+        self.processes_gone: set[Key] = set()
+        """The processes that are dropped."""
         self._agents: list[tuple[Agent, bytes]] = []
         self._tokens: list[Token] = []
         self._records: dict[tuple[str, str, str], Record | None] = {}
         self._undo: list[tuple[Key, Handoff | None]] = []
-        self._changed: dict[Key, Handoff | None] = {}
-        """Every handoff that changed, as it was before the batch."""
+        self.before: dict[Key, Handoff | None] = {}
+        """Every handoff that changed, as it was before the batch: in the order of the rows of `changes`."""
         self._placed: dict[Key, int] = {}
+        self._moved: list[tuple[str, Handoff | None, Handoff | None]] = []
+        """What is yet to be counted in `_placed`: of a team, a handoff before and after."""
         self._reserved: set[Key] = set()
         self.followed: set[tuple[Key, bool]] = set()
         """(handoff, whether it had ended) for what consequences were looked after."""
@@ -92,7 +102,7 @@ class Batch:
 
     def find(self, team: str, handoff_id: str) -> Handoff | None:
         """Return a handoff as the batch has it now."""
-        return self._handoffs.get((team, handoff_id))
+        return self.handoffs.get((team, handoff_id))
 
     def handoff(self, team: str, handoff_id: str) -> Handoff:
         """Return a handoff that must exist."""
@@ -110,12 +120,12 @@ class Batch:
         """Take rows the store returned into the working set; return them as the batch has them."""
         keys = [(row.team, row.id) for row in rows]
         for key, row in zip(keys, rows, strict=True):
-            self._handoffs.setdefault(key, row)
-        return [self._handoffs[key] for key in keys]
+            self.handoffs.setdefault(key, row)
+        return [self.handoffs[key] for key in keys]
 
     def held(self, team: str, process: str) -> list[Handoff]:
         """Return what a process holds, as the batch has it now."""
-        return [self._handoffs[team, handoff_id] for handoff_id in self._held[team, process]]
+        return [self.handoffs[team, handoff_id] for handoff_id in self._held[team, process]]
 
     def key_use(self, team: str, sender: str, key: str) -> KeyUse | None:
         """Return what an idempotency key was used for, by this batch or before."""
@@ -169,45 +179,41 @@ class Batch:
         An offer that is `reserved` is counted by `Room` until its commit, and not by `placed`.
         """
         key, now, agent = (team, handoff_id), self.now, by.agent
-        first = handoff = self._handoffs.get(key)
+        first = handoff = self.handoffs.get(key)
         facts = machine.decide(first, command, by, now, around)
         if not facts:
             assert first is not None, "deciding on nothing makes something or raises"
             return first
-        request = None
+        request, written = None, None
         if command_id is not None:
-            name = (team, agent, command_id)
-            request = self.requests.get(name)
-            written = self._commands.get(name)
-            if written is None:
-                self._commands[name] = written = []
-        else:
-            written = None
+            asked = (team, agent, command_id)
+            request = self.requests.get(asked)
+            written = self._commands.setdefault(asked, [])
         drafts = self._drafts
         for fact in facts:
             event, body = fact.event, fact.body
             handoff = machine.evolve(handoff, event, team, handoff_id, agent, now)
-            kind, version = type(event), handoff.version
-            items: tuple[mail.Item, ...] = ()
-            if kind not in mail.ASIDE:
+            kind, version, readers = type(event), handoff.version, ()
+            name = _EVENT_NAMES[kind]
+            if kind not in _ASIDE:
                 items = mail.items(event, handoff)
-                if items or kind in mail.ENDINGS:
-                    told = Happened(handoff, len(drafts), wire_events.NAMES[kind], agent, items)
-                    self.happened.append(told)
+                if items or kind in _ENDINGS:
+                    self.happened.append(Happened(handoff, len(drafts), name, agent, items))
+                    readers = tuple([(item.reader, _NAMES[item.kind]) for item in items])
             draft = Draft(
                 team,
                 now,
-                wire_events.NAMES[kind],
+                name,
                 agent,
                 handoff_id,
                 version,
                 handoff.correlation_id,
                 command_id,
-                msgspec.Raw(wire_events.data(event)),
+                _Raw(_data_of(event)),
                 body,
                 request,
                 b"" if body is None else self._salt(),
-                tuple([(item.reader, _NAMES[item.kind]) for item in items]) if items else (),
+                readers,
             )
             drafts.append(draft)
             if written is not None:
@@ -216,9 +222,8 @@ class Batch:
                 self.bodies[team, handoff_id, version] = body
         assert handoff is not None, "an event was folded"
         self._undo.append((key, first))
-        if key not in self._changed:
-            self._changed[key] = first
-        self._handoffs[key] = handoff
+        self.before.setdefault(key, first)
+        self.handoffs[key] = handoff
         if reserved:
             self._reserved.add(key)
         elif (
@@ -226,24 +231,19 @@ class Batch:
             or first.outcome is not handoff.outcome
             or first.recipient != handoff.recipient
         ):
-            self._count(key, first, handoff)
+            self._moved.append((team, first, handoff))
         return handoff
 
     def placed(self, team: str, agent: str) -> int:
         """Return how many more unfinished handoffs an agent has by this batch; may be negative."""
-        return self._placed.get((team, agent), 0)
-
-    def _count(self, key: Key, before: Handoff | None, after: Handoff | None) -> None:
-        """Keep `placed` right while one handoff changes, or a change of it is undone."""
-        was = None if before is None or before.outcome is not None else before.recipient
-        is_ = None if after is None or after.outcome is not None else after.recipient
-        if was == is_ or (key in self._reserved and (before is None or after is None)):
-            return
         placed = self._placed
-        if was is not None:
-            placed[key[0], was] = placed.get((key[0], was), 0) - 1
-        if is_ is not None:
-            placed[key[0], is_] = placed.get((key[0], is_), 0) + 1
+        for of, before, after in self._moved:  # few ask, so what moved is counted for them
+            if before is not None and before.outcome is None:
+                placed[of, before.recipient] = placed.get((of, before.recipient), 0) - 1
+            if after is not None and after.outcome is None:
+                placed[of, after.recipient] = placed.get((of, after.recipient), 0) + 1
+        self._moved.clear()
+        return placed.get((team, agent), 0)
 
     def write(self, draft: Draft) -> int:
         """Add an entry that is about the team; return its index among the batch's entries."""
@@ -265,7 +265,7 @@ class Batch:
     def see(self, process: Process) -> None:
         """Keep a sign of life of a process."""
         self._processes[process.team, process.id] = process
-        self._processes_gone.discard((process.team, process.id))
+        self.processes_gone.discard((process.team, process.id))
 
     def sees(self, team: str, process: str, *, heartbeat_ms: int) -> bool:
         """Whether a process is kept already, and looked after at least as often as that."""
@@ -274,17 +274,12 @@ class Batch:
 
     def forget(self, team: str, process: str) -> None:
         """Drop a process that is gone and holds nothing, unless it shows up again."""
-        self._processes_gone.add((team, process))
+        self.processes_gone.add((team, process))
 
     @property
     def processes(self) -> Sequence[Process]:
         """The processes that were asked for, as they were last heard of."""
         return list(self._loaded.processes.values())
-
-    @property
-    def processes_gone(self) -> Sequence[Key]:
-        """The processes that are dropped."""
-        return sorted(self._processes_gone) if self._processes_gone else ()
 
     def register(self, agent: Agent, manifest: bytes) -> None:
         """Keep an agent and its manifest as sent."""
@@ -310,64 +305,60 @@ class Batch:
         """Drop what is under a record's name."""
         self._records[team, kind, record_id] = None
 
-    def attempt(self, run: Callable[["Batch"], T]) -> T:
-        """Return what `run` returns; if it raises, undo what it did to the working set."""
-        drafts, happened, stated = len(self._drafts), len(self.happened), len(self.stated)
-        self._undo.clear()
-        try:
-            return run(self)
-        except BaseException:
-            for draft in self._drafts[drafts:]:
-                if draft.command_id is not None:
-                    self._commands.pop((draft.team, draft.actor, draft.command_id), None)
-                    self._written.pop((draft.team, draft.actor, draft.command_id), None)
-                if draft.handoff_id is not None and draft.version is not None:
-                    self.bodies.pop((draft.team, draft.handoff_id, draft.version), None)
-            del self._drafts[drafts:]
-            del self.happened[happened:]
-            del self.stated[stated:]
-            for key, before in reversed(self._undo):
-                self._restore(key, before)
-            raise
+    def decide_each(self, runs: Iterable[Callable[["Batch"], Any]]) -> list[Any]:
+        """Return what each of `runs` returns; or what it raises, and then undo what it did."""
+        answers: list[Any] = []
+        for run in runs:
+            drafts, happened, stated = len(self._drafts), len(self.happened), len(self.stated)
+            self._undo.clear()
+            try:
+                answers.append(run(self))
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+                answers.append(error)
+                self._undo_from(drafts, happened, stated)
+        return answers
 
-    def _restore(self, key: Key, before: Handoff | None) -> None:
-        self._count(key, self._handoffs[key], before)
-        if before is None:
-            del self._handoffs[key]
-            self._reserved.discard(key)
-        else:
-            self._handoffs[key] = before
-        if before is self._changed[key]:
-            del self._changed[key]
+    def _undo_from(self, drafts: int, happened: int, stated: int) -> None:
+        for draft in self._drafts[drafts:]:
+            if draft.command_id is not None:
+                self._commands.pop((draft.team, draft.actor, draft.command_id), None)
+                self._written.pop((draft.team, draft.actor, draft.command_id), None)
+            if draft.handoff_id is not None and draft.version is not None:
+                self.bodies.pop((draft.team, draft.handoff_id, draft.version), None)
+        del self._drafts[drafts:]
+        del self.happened[happened:]
+        del self.stated[stated:]
+        for key, before in reversed(self._undo):
+            after = self.handoffs[key]
+            if before is not None:
+                self.handoffs[key] = before
+                self._moved.append((key[0], after, before))
+            else:
+                del self.handoffs[key]
+                if key in self._reserved:
+                    self._reserved.discard(key)
+                else:
+                    self._moved.append((key[0], after, None))
+            if before is self.before[key]:
+                del self.before[key]
 
     # --- what came of it ---
 
     def changes(self) -> Changes:
         """Return everything that must be written."""
-        handoffs, records = self._handoffs, self._records
+        handoffs, records = self.handoffs, self._records
         return Changes(
             entries=self._drafts,
-            rows=[row_of(handoffs[key]) for key in self._changed],
+            rows=[row_of(handoffs[key]) for key in self.before],
             keys=list(self._keys.values()),
             processes=list(self._processes.values()),
-            processes_gone=self.processes_gone,
+            processes_gone=sorted(self.processes_gone),
             agents=self._agents,
             tokens=self._tokens,
             records=[record for record in records.values() if record is not None],
             records_gone=[name for name, record in records.items() if record is None],
         )
 
-    @property
-    def touches(self) -> int:
-        """How many handoffs changed: so many of what the store has may no longer be so."""
-        return len(self._changed)
-
-    @property
-    def before(self) -> list[Handoff | None]:
-        """Every handoff that changed, as it was before the batch: in the order of the rows of `changes`."""
-        return list(self._changed.values())
-
-    @property
     def changed(self) -> list[tuple[Handoff | None, Handoff]]:
-        """Every handoff that changed: as it was before the batch, and as it is now."""
-        return [(before, self._handoffs[key]) for key, before in self._changed.items()]
+        """Return every handoff that changed: as it was before the batch, and as it is now."""
+        return [(before, self.handoffs[key]) for key, before in self.before.items()]

@@ -35,71 +35,65 @@ class JobQueue:
     """
 
     def __init__(self) -> None:
-        self._lines: defaultdict[Key | None, deque[Job[Any]]] = defaultdict(deque)
+        self.lines: defaultdict[Key | None, deque[Job[Any]]] = defaultdict(deque)
         """By agent, the one whose turn it is first."""
         self.count = 0
         """How many jobs wait."""
 
     def __iter__(self) -> Iterator[Job[Any]]:
-        return chain.from_iterable(self._lines.values())
+        return chain.from_iterable(self.lines.values())
 
     def of(self, agent: Key | None) -> int:
         """Return how many jobs of an agent wait."""
-        return len(self._lines.get(agent, ()))
+        return len(self.lines.get(agent, ()))
 
     def append(self, job: Job[Any]) -> None:
         """Have `job` wait behind the others of its agent."""
-        self._lines[job.by].append(job)
+        self.lines[job.by].append(job)
         self.count += 1
 
     def take(self, most: int) -> list[Job[Any]]:
         """Return the next jobs, one of each agent in turn, at most so many."""
         if self.count <= most:
-            turns = zip_longest(*self._lines.values())
+            turns = zip_longest(*self.lines.values())
             taken = list(filter(None, chain.from_iterable(turns)))
-            self._lines.clear()
+            self.lines.clear()
             self.count = 0
             return taken
         taken: list[Job[Any]] = []
-        while self._lines and len(taken) < most:
-            agent = next(iter(self._lines))
-            line = self._lines.pop(agent)
-            alone = not self._lines
+        while self.lines and len(taken) < most:
+            agent = next(iter(self.lines))
+            line = self.lines.pop(agent)
+            alone = not self.lines
             count = min(most - len(taken), len(line)) if alone else 1
             taken += [line.popleft() for _ in range(count)]
             if line:
-                self._lines[agent] = line
+                self.lines[agent] = line
         self.count -= len(taken)
         return taken
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._lines.clear()
+        self.lines.clear()
         self.count = 0
 
 
 class Wake:
     """A flag that one task waits for, and that is seldom waited for when it is set."""
 
-    __slots__ = ("_is_set", "_waiting")
+    __slots__ = ("is_set", "waiting")
 
     def __init__(self) -> None:
-        self._is_set = False
-        self._waiting: asyncio.Future[None] | None = None
+        self.is_set = False
+        self.waiting: asyncio.Future[None] | None = None
+        """What the task awaits."""
 
     def set(self) -> None:
         """Wake the task, now or as soon as it waits."""
-        if not self._is_set:
-            self._is_set = True
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(None)
-
-    async def wait(self) -> None:
-        """Return when it is set, and take it back."""
-        while not self._is_set:
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        self._is_set = False
+        if not self.is_set:
+            self.is_set = True
+            if self.waiting is not None and not self.waiting.done():
+                self.waiting.set_result(None)
 
 
 class Engine:
@@ -157,7 +151,8 @@ class Engine:
         before = queue.count
         if before >= self._shared_jobs_max or self.stopping:
             self._require_room(job.by)
-        queue.append(job)
+        queue.lines[job.by].append(job)
+        queue.count = before + 1
         if not before:  # with others in the queue, the loop was woken for them
             self.wake.set()
 

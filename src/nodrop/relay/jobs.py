@@ -2,15 +2,15 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
-from nodrop.log.port import Changes, Key, Process, Row, Wanted
+from nodrop.log.port import Changes, Key, Row, Wanted
 from nodrop.model.errors import NodropError
 from nodrop.model.handoff import Handoff
-from nodrop.relay.batch import Batch, Happened
+from nodrop.relay.batch import Batch, CommandName, Happened
 from nodrop.relay.bodies import BodyKey
 
 T = TypeVar("T")
@@ -39,6 +39,14 @@ class Job(ABC, Generic[T]):
 
     __slots__ = ("by", "fetches", "future")
 
+    about: Key | None = None
+    """The handoff that it must see."""
+    command: CommandName | None = None
+    """The name of its command, which may have been carried out before."""
+    key_use: tuple[str, str, str] | None = None
+    """The idempotency key (team, sender, key) that it must see."""
+    besides: Wanted | None = None
+    """What else it must see."""
     held: Key | None = None
     """(team, process) whose deliveries must be loaded too."""
     alive: bool = False
@@ -49,10 +57,6 @@ class Job(ABC, Generic[T]):
         """(team, agent) whose command it is; None: the relay's own."""
         self.fetches = 0
         self.future: asyncio.Future[T] | None = None
-
-    @abstractmethod
-    def want(self, wants: Wants) -> None:
-        """Say what it must see."""
 
     @abstractmethod
     def run(self, batch: Batch) -> T:
@@ -72,7 +76,7 @@ class Job(ABC, Generic[T]):
 class FunctionJob(Job[T]):
     """A decision that a function makes."""
 
-    __slots__ = ("_decide", "_wanted", "alive", "held")
+    __slots__ = ("_decide", "alive", "besides", "held")
 
     def __init__(
         self,
@@ -84,30 +88,14 @@ class FunctionJob(Job[T]):
         by: Key | None = None,
     ) -> None:
         super().__init__(by)
-        self._wanted = wanted
+        self.besides = wanted
         self._decide = decide
         self.held = held
         self.alive = alive
 
-    def want(self, wants: Wants) -> None:
-        """Say what it must see."""
-        wants.add(self._wanted)
-
     def run(self, batch: Batch) -> T:
         """Decide."""
         return self._decide(batch)
-
-
-def all_wanted(jobs: Iterable[Job[Any]], processes: Iterable[Process]) -> Wanted:
-    """Return what `jobs` want together, and what these processes hold."""
-    wants = Wants()
-    for process in processes:
-        wants.processes.add((process.team, process.id))
-    for job in jobs:
-        job.want(wants)
-        if job.held is not None:
-            wants.processes.add(job.held)
-    return wants
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from nodrop.log.port import ConflictError, Key, LogPage, Process, Store
+from nodrop.log.port import ConflictError, Key, LogPage, Process, Store, takeable
 from nodrop.model import commands
 from nodrop.model.commands import RELAY
 from nodrop.model.errors import (
@@ -22,17 +22,17 @@ from nodrop.model.errors import (
     StoreUnavailableError,
     UnavailableError,
 )
-from nodrop.model.handoff import Handoff
+from nodrop.model.handoff import State
 from nodrop.model.limits import SECOND
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies, MissingBodyError
-from nodrop.relay.delivery.deliveries import Deliveries, Served
+from nodrop.relay.delivery.deliveries import Deliveries, Fresh, Served
 from nodrop.relay.directory.register import MissingManifestError, Register
 from nodrop.relay.engine import Engine
-from nodrop.relay.handoffs.consequences import Consequences
+from nodrop.relay.handoffs.consequences import Consequences, matters
 from nodrop.relay.handoffs.following import Following
 from nodrop.relay.identity.statements import Statements
-from nodrop.relay.jobs import Committed, Job, all_wanted
+from nodrop.relay.jobs import Committed, Job, Wants
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.timers import Timers
 
@@ -44,8 +44,9 @@ _DECISIONS_MAX: Final = 8
 _SET_BACK_MS_MIN: Final = SECOND
 """A clock that was set back by less only makes things happen later by as much."""
 
-_MISSING: Final = (MissingBodyError, MissingManifestError)
 _DELIVERED: Final = commands.MarkOutcomeDelivered()
+_COMPLETED: Final = State.COMPLETED
+_OFFERED: Final = State.OFFERED
 
 
 class Loop:
@@ -151,34 +152,59 @@ class Loop:
     # --- the loop ---
 
     async def _commit_forever(self) -> None:
+        engine, wake, queue = self._engine, self._engine.wake, self._engine.queue
         while True:
-            await self._engine.wake.wait()
-            if self._engine.stopping:
+            while not wake.is_set:
+                wake.waiting = asyncio.get_running_loop().create_future()
+                await wake.waiting
+            wake.is_set = False
+            if engine.stopping:
                 return
-            jobs = self._engine.queue.take(self._engine.limits.batch_commands_max)
-            if self._engine.queue.count:
-                self._engine.wake.set()
+            jobs = queue.take(engine.limits.batch_commands_max)
+            if queue.count:
+                wake.set()
             await self._commit(jobs)
             del jobs  # they hold requests, and who asked, while this waits for more
 
     async def _commit(self, jobs: list[Job[Any]]) -> None:
         now = self._clock.now()
+        takers, leases, agenda = self._engine.takers, self._engine.leases, self._engine.agenda
+        wants = Wants()
         for job in jobs:
-            if job.alive and job.held:
-                # A process that waits for its job to be decided is not silent.
-                self._engine.leases.hear(*job.held, now)
-                self._engine.takers.hear(*job.held, now)
-        takers = self._engine.takers
+            if job.about is not None:
+                wants.handoffs.add(job.about)
+            if job.command is not None:
+                wants.commands.add(job.command)
+            if job.key_use is not None:
+                wants.keys.add(job.key_use)
+            if job.besides is not None:
+                wants.add(job.besides)
+            if job.held is not None:
+                wants.processes.add(job.held)
+                if job.alive:  # a process that waits for its job to be decided is not silent
+                    leases.hear(*job.held, now)
+                    takers.hear(*job.held, now)
         to_check = takers.to_check() if takers.unchecked else []
-        leases, agenda = self._engine.leases, self._engine.agenda
         leases.now = now
         silent = leases.to_check() if leases.next_at <= now else []
         if not (jobs or to_check or silent or self._set_back or agenda.next_due <= now):
             agenda.rearm()
             return
+        for process in silent:
+            wants.processes.add((process.team, process.id))
         served: Served = {}
         try:
-            await self._transact_at_last(jobs, to_check, silent, served, now)
+            for _ in range(_DECISIONS_MAX):
+                try:
+                    await self._transact(jobs, wants, to_check, silent, served, now)
+                    return  # noqa: TRY300  # what is below is for the next try
+                except ConflictError:  # other nodes changed what was decided on
+                    served.clear()  # nothing of it was kept
+                    if self._catch_up is not None:
+                        await self._catch_up()
+                finally:
+                    self._engine.batch = None
+            raise StoreUnavailableError("others write to this team at the same time")  # noqa: TRY301  # refused as any other failure is
         except Exception as error:
             if not isinstance(error, NodropError):
                 log.exception("a commit failed")
@@ -194,59 +220,40 @@ class Loop:
                 self._engine.leases.check_at(process.team, process.id, now + SECOND)
             agenda.put_off(now + SECOND)
 
-    async def _transact_at_last(
+    async def _transact(  # noqa: PLR0917  # called for every commit, with what it begins with
         self,
         jobs: list[Job[Any]],
+        wants: Wants,
         to_check: list[Key],
         silent: list[Process],
         served: Served,
         now: int,
     ) -> None:
-        """Decide again for as long as other nodes change what was decided on."""
-        for _ in range(_DECISIONS_MAX):
-            try:
-                return await self._transact(jobs, to_check, silent, served, now)
-            except ConflictError:
-                served.clear()  # nothing of it was kept
-                if self._catch_up is not None:
-                    await self._catch_up()
-            finally:
-                self._engine.batch = None
-        raise StoreUnavailableError("others write to this team at the same time")
-
-    async def _transact(
-        self,
-        jobs: list[Job[Any]],
-        to_check: list[Key],
-        silent: list[Process],
-        served: Served,
-        now: int,
-    ) -> None:
+        engine, consequences = self._engine, self._consequences
         async with self._store.transaction() as tx:
-            batch = Batch(
-                await tx.load(all_wanted(jobs, silent)),
-                now=now,
-                salt=self._ids.salt,
-            )
-            self._engine.batch = batch
+            batch = Batch(await tx.load(wants), now=now, salt=self._ids.salt)
+            engine.batch = batch
             if self._catch_up is not None:  # another node may have heard of them since
-                self._engine.leases.learn(batch.processes, up_since=self._engine.up_since)
-            due = self._engine.agenda.next_due <= now
+                engine.leases.learn(batch.processes, up_since=engine.up_since)
+            due = engine.agenda.next_due <= now
             if silent or self._set_back or due:
                 await self._timers.look_after(silent, tx, batch, set_back=self._set_back)
-            answers = self._decide(jobs, batch)
-            changed = batch.changed
-            if self._consequences.follow_from(changed):
-                await self._consequences.look_after(tx, batch)
-                changed = batch.changed
-            fresh = self._deliveries.sort(changed)
+            answers = batch.decide_each([job.run for job in jobs])
+            fresh, ended, has_consequences = self._sort(batch)
+            if has_consequences or consequences.promised:
+                await consequences.look_after(tx, batch)
+                fresh, ended, _ = self._sort(batch)
             if (fresh or to_check) and await self._deliveries.serve(
                 tx, batch, to_check, fresh, served
             ):
-                await self._consequences.look_after(tx, batch)
-                changed = batch.changed
-                self._engine.feed(self._deliveries.sort(changed))  # what follows is delivered next
-            self._mark_outcomes(batch, changed)
+                await consequences.look_after(tx, batch)
+                fresh, ended, _ = self._sort(batch)
+                engine.feed(fresh)  # what follows is delivered next
+            for key in ended:
+                # An outcome is sent with its commit where its requester waits, which is recorded in it.
+                followers = self._following.followers.get(key)
+                if followers is not None and any([each.origin for each in followers]):  # noqa: C419  # a list is quicker for so few
+                    batch.apply(*key, _DELIVERED, by=RELAY, around=engine.usual)
             if batch.stated:
                 self._statements.sign(batch)
             changes = batch.changes()
@@ -256,7 +263,7 @@ class Loop:
         self._bodies.keep(batch.bodies)
         self._answer(jobs, answers, seqs)
         for taker, handoffs in served.values():
-            self._engine.takers.served(taker, handoffs)
+            engine.takers.served(taker, handoffs)
         self._following.committed([row.handoff for row in changes.rows])
         self._flush()
         alone = self._catch_up is None
@@ -270,7 +277,7 @@ class Loop:
                     changes=changes,
                     seqs=seqs,
                     types={draft.type for draft in changes.entries},
-                    changed=list(zip(batch.before, changes.rows, strict=True)),
+                    changed=list(zip(batch.before.values(), changes.rows, strict=True)),
                     happened=batch.happened,
                     bodies=batch.bodies,
                 )
@@ -278,31 +285,57 @@ class Loop:
 
     # --- the parts of a batch ---
 
-    def _decide(self, jobs: list[Job[Any]], batch: Batch) -> list[Any]:
-        """Return the answer to each job, or the error that it is told of."""
-        answers: list[Any] = []
-        for job in jobs:
-            try:
-                answers.append(batch.attempt(job.run))
-            except (NodropError, MissingBodyError, MissingManifestError) as error:
-                answers.append(error)
-            except Exception:
-                log.exception("a command could not be decided")
-                answers.append(RelayFaultError())
-        return answers
+    def _sort(self, batch: Batch) -> tuple[Fresh, list[Key], bool]:
+        """Return what a batch put into inboxes of those connected, what has ended, and whether anything follows.
+
+        Notes which processes it found silent.
+        """
+        fresh: Fresh = {}
+        ended: list[Key] = []
+        follows, handoffs, takers = False, batch.handoffs, self._engine.takers
+        for key, before in batch.before.items():
+            after = handoffs[key]
+            if after.outcome is not None:
+                if after.settled_at is None:
+                    ended.append(key)
+                is_plain = after.state is _COMPLETED and not after.legs and after.decision is None
+                if not is_plain or after.member_of is not None:
+                    follows = follows or matters(before, after)
+                continue
+            if after.member_of is not None:
+                follows = follows or matters(before, after)
+            if after.live:
+                continue
+            if after.revivable:
+                self._engine.note_lapsed(after)
+            if after.state is _OFFERED and takeable(after):
+                agent = (after.team, after.recipient)
+                if agent in takers.by_agent:
+                    fresh.setdefault(agent, []).append(after)
+                else:
+                    takers.emptied.discard(agent)
+        return fresh, ended, follows
 
     def _answer(self, jobs: list[Job[Any]], answers: list[Any], seqs: Sequence[int]) -> None:
         for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, _MISSING):
-                self._fetch_and_try_again(job, answer)
-            elif isinstance(answer, NodropError):
-                job.refused(answer)
-            else:
-                try:
-                    job.told(answer(seqs) if callable(answer) else answer)
-                except Exception:  # a failure to answer one command concerns no other
-                    log.exception("a command was committed, and its answer failed")
-                    job.refused(RelayFaultError())
+            if isinstance(answer, Exception):
+                self._tell_why(job, answer)
+                continue
+            try:
+                job.told(answer(seqs) if callable(answer) else answer)
+            except Exception:  # a failure to answer one command concerns no other
+                log.exception("a command was committed, and its answer failed")
+                job.refused(RelayFaultError())
+
+    def _tell_why(self, job: Job[Any], error: Exception) -> None:
+        """Refuse a job that could not be decided, unless it lacks what can be fetched."""
+        if isinstance(error, MissingBodyError | MissingManifestError):
+            self._fetch_and_try_again(job, error)
+        elif isinstance(error, NodropError):
+            job.refused(error)
+        else:
+            log.error("a command could not be decided", exc_info=error)
+            job.refused(RelayFaultError())
 
     def _fetch_and_try_again(
         self, job: Job[Any], missing: MissingBodyError | MissingManifestError
@@ -340,16 +373,3 @@ class Loop:
     def _refuse(jobs: Iterable[Job[Any]], error: NodropError) -> None:
         for job in jobs:
             job.refused(error)
-
-    def _mark_outcomes(
-        self, batch: Batch, changed: Iterable[tuple[Handoff | None, Handoff]]
-    ) -> None:
-        """Record that an outcome is sent, in the commit of the outcome, where somebody waits."""
-        around = self._engine.surroundings()
-        for _, handoff in changed:
-            if (
-                handoff.outcome is not None
-                and handoff.settled_at is None
-                and self._following.is_awaited(handoff)
-            ):
-                batch.apply(handoff.team, handoff.id, _DELIVERED, by=RELAY, around=around)

@@ -1,13 +1,12 @@
 """Delivering: waiting handoffs go to consumers with credit, in the commit that made it possible."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from nodrop.log.port import Key, Process, Store, Transaction, takeable
 from nodrop.model import commands
 from nodrop.model.clocks import rank
 from nodrop.model.commands import RELAY, Binding
-from nodrop.model.handoff import Handoff, State
+from nodrop.model.handoff import Handoff
 from nodrop.relay.batch import Batch
 from nodrop.relay.delivery.binding import Binder
 from nodrop.relay.delivery.waiters import Taker
@@ -15,7 +14,6 @@ from nodrop.relay.engine import Engine
 
 Served = dict[int, tuple[Taker, list[Handoff]]]
 """Who is given what by a batch, by the consumer's identity."""
-_OFFERED: Final = State.OFFERED
 Fresh = dict[Key, list[Handoff]]
 """Handoffs that may be handed over now, by (team, recipient)."""
 
@@ -27,23 +25,6 @@ class Deliveries:
         self._engine = engine
         self._store = store
         self._binder = binder
-
-    def sort(self, changed: Iterable[tuple[Handoff | None, Handoff]]) -> Fresh:
-        """Return what a batch put into inboxes of those connected; note which processes it found silent."""
-        fresh: Fresh = {}
-        takers = self._engine.takers
-        for _, handoff in changed:
-            if handoff.live or handoff.outcome is not None:
-                continue
-            if handoff.revivable:
-                self._engine.note_lapsed(handoff)
-            if handoff.state is _OFFERED and takeable(handoff):
-                key = (handoff.team, handoff.recipient)
-                if key in takers.by_agent:
-                    fresh.setdefault(key, []).append(handoff)
-                else:
-                    takers.emptied.discard(key)
-        return fresh
 
     async def serve(
         self,
@@ -75,7 +56,7 @@ class Deliveries:
             bindings: dict[str, Binding] = {}
             while True:
                 if key in looked_through:
-                    most = limit + batch.touches
+                    most = limit + len(batch.before)  # what changed may no longer be so
                     stored = batch.admit(await tx.claimable(team, agent, limit=most))
                     # The batch may have given one of them to another agent, which the store ignores.
                     mine = [h for h in stored if takeable(h) and h.recipient == agent]

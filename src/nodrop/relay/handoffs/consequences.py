@@ -7,7 +7,7 @@ passing time brought about, is looked after once the batch is decided (`look_aft
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -36,9 +36,6 @@ _ROUNDS_MAX: Final = 256
 _COMPLETED: Final = State.COMPLETED
 _REDRIVEN: Final = Decision.REDRIVEN
 
-_Change: TypeAlias = tuple[Handoff | None, Handoff]
-"""A handoff before and after."""
-
 
 class Consequences:
     """Does what an outcome calls for, as the relay."""
@@ -51,7 +48,7 @@ class Consequences:
         self._bodies = bodies
         self._room = room
         self._ids = ids
-        self._promised: dict[str, tuple[int, Target]] = {}
+        self.promised: dict[str, tuple[int, Target]] = {}
         """Steps that redrive a dead letter in this batch, by the successor's id."""
 
     # --- while a command is decided ---
@@ -125,7 +122,7 @@ class Consequences:
         successor: str | None = None
         if handoff.final:
             successor = self._ids.new()
-            self._promised[successor] = (timer.step, target)
+            self.promised[successor] = (timer.step, target)
         return {
             "step_to": target.candidate,
             "step_capability": target.capability,
@@ -154,23 +151,19 @@ class Consequences:
 
     # --- once a batch is decided ---
 
-    def follow_from(self, changed: Iterable[_Change]) -> bool:
-        """Whether anything follows from what a batch changed so far: from most, nothing does."""
-        return bool(self._promised or _that_matter(changed))
-
     async def look_after(self, tx: Transaction, batch: Batch) -> None:
         """Do what follows from everything that ended in this batch."""
         try:
             await self._in_rounds(tx, batch)
         finally:
-            self._promised.clear()
+            self.promised.clear()
 
     async def _in_rounds(self, tx: Transaction, batch: Batch) -> None:
         for _ in range(_ROUNDS_MAX):
             fresh = [
                 (before, after)
-                for before, after in _that_matter(batch.changed)
-                if _place(after) not in batch.followed
+                for before, after in batch.changed()
+                if matters(before, after) and _place(after) not in batch.followed
             ]
             if not fresh:
                 return
@@ -242,7 +235,7 @@ class Consequences:
 
         unfinished = batch.admit(await tx.unfinished(above.team, above.correlation_id))
         line = of_chain(
-            h for h in (*unfinished, *(h for _, h in batch.changed)) if h.id != above.id
+            h for h in (*unfinished, *(h for _, h in batch.changed())) if h.id != above.id
         )
         looked_for = {above.id, *line}
         while missing := {h.parent_id for h in line.values() if h.parent_id} - looked_for:
@@ -254,9 +247,9 @@ class Consequences:
 
     async def _carry_on(self, tx: Transaction, batch: Batch, dead: Handoff, successor: str) -> None:
         """Make the successor that an escalation step has promised; who redrives makes its own."""
-        if successor not in self._promised:
+        if successor not in self.promised:
             return
-        step, target = self._promised.pop(successor)
+        step, target = self.promised.pop(successor)
         content = await self._content(batch, dead) or b"{}"
         await self._load_legs_before(tx, batch, dead)
         deadline, chain = chains.fresh_deadlines(dead, batch.legs_before(dead), now=batch.now)
@@ -388,22 +381,15 @@ def _is_below(handoff: Handoff, above: Handoff, line: Mapping[str, Handoff]) -> 
     return False
 
 
-def _that_matter(changed: Iterable[_Change]) -> list[_Change]:
-    """Return those of a batch's changes from which anything may follow."""
-    found: list[_Change] = []
-    for change in changed:
-        before, after = change
-        if after.outcome is None and after.member_of is None:
-            continue  # it goes on, and nothing waits for it
-        if after.outcome is not None and (before is None or before.outcome is None):
-            matters = after.state is not _COMPLETED or after.legs or after.member_of is not None
-        elif after.member_of is not None:
-            matters = before is None and (after.redrive_of or after.legs_done)
-        else:
-            matters = after.decision is _REDRIVEN and (before is None or before.decision is None)
-        if matters:
-            found.append(change)
-    return found
+def matters(before: Handoff | None, after: Handoff) -> bool:
+    """Whether anything may follow from a change."""
+    if after.outcome is None and after.member_of is None:
+        return False  # it goes on, and nothing waits for it
+    if after.outcome is not None and (before is None or before.outcome is None):
+        return after.state is not _COMPLETED or bool(after.legs) or after.member_of is not None
+    if after.member_of is not None:
+        return before is None and bool(after.redrive_of or after.legs_done)
+    return after.decision is _REDRIVEN and (before is None or before.decision is None)
 
 
 def _result(body: bytes | None) -> Any:

@@ -116,7 +116,7 @@ class Following:
         self._intake = intake
         self._spawn = spawn
         self._alone = alone
-        self._followers: dict[Key, dict[Follower, None]] = {}
+        self.followers: dict[Key, dict[Follower, None]] = {}
         """In the order in which they came; a dict, so that thousands leave as quickly as one."""
         self._waits = Waits(waits_max)
 
@@ -163,21 +163,14 @@ class Following:
             self._alarms.cancel(follower.alarm)
             follower.alarm = None
 
-    def is_awaited(self, handoff: Handoff) -> bool:
-        """Whether the requester of a handoff waits for it right now."""
-        for follower in self._followers.get((handoff.team, handoff.id), ()):
-            if follower.origin:
-                return True
-        return False
-
     def is_followed(self, handoff: Handoff) -> bool:
         """Whether anybody waits for a handoff."""
-        return (handoff.team, handoff.id) in self._followers
+        return (handoff.team, handoff.id) in self.followers
 
     def committed(self, handoffs: Iterable[Handoff]) -> None:
         """Show handoffs that changed to those who follow them."""
         for handoff in handoffs:
-            followers = self._followers.get((handoff.team, handoff.id))
+            followers = self.followers.get((handoff.team, handoff.id))
             if followers is None:
                 continue
             if len(followers) > 1:
@@ -201,7 +194,7 @@ class Following:
 
     def close(self) -> None:
         """Let nobody wait any longer: the relay is about to stop."""
-        for followers in list(self._followers.values()):
+        for followers in list(self.followers.values()):
             for follower in tuple(followers):
                 self._refuse(follower, UnavailableError("the relay is stopping"))
 
@@ -212,7 +205,7 @@ class Following:
 
         Who `waits` is shown what other engines do as it becomes known here; who looks once is not.
         """
-        self._followers.setdefault(follower.key, {})[follower] = None
+        self.followers.setdefault(follower.key, {})[follower] = None
         handoff = self._store.cached(follower.key) if waits or self._alone else None
         if handoff is None:
             self._spawn(self._fetch(follower))
@@ -261,11 +254,11 @@ class Following:
             follower.refused(error)
 
     def _unlist(self, follower: Follower) -> None:
-        followers = self._followers.get(follower.key)
+        followers = self.followers.get(follower.key)
         if followers is not None:
             followers.pop(follower, None)
             if not followers:
-                del self._followers[follower.key]
+                del self.followers[follower.key]
 
 
 def _goal(until: str) -> Goal:

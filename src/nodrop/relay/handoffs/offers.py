@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nodrop.log.port import KeyUse
+from nodrop.log.port import KeyUse, Wanted
 from nodrop.model import commands, events, lineage
 from nodrop.model.errors import (
     AlreadyFinishedError,
@@ -44,7 +44,7 @@ from nodrop.relay.identity.proved import Proved
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
-from nodrop.relay.jobs import Job, Wants
+from nodrop.relay.jobs import Job
 from nodrop.relay.ports import Clock, Ids
 from nodrop.relay.room import LARGE_BYTES, Aside, Room
 from nodrop.relay.shows import Caller
@@ -98,6 +98,7 @@ class Offers:
             done = await self.engine.submit(job)
             while isinstance(done, Unloaded):
                 job.loaded = (*job.loaded, done.handoff_id)
+                job.want(done.handoff_id)
                 done = await self.engine.submit(job)
             return done
 
@@ -235,8 +236,9 @@ class _OfferJob(Job[Offered]):
     """An offer that somebody asks for, to be decided in some batch."""
 
     __slots__ = (
-        *("_offers", "asking", "caller", "command", "digest", "error", "full", "handoff_id"),
-        *("key", "loaded", "offer", "proved", "receiver", "recipient", "request", "said", "sender"),
+        *("_offers", "asking", "besides", "caller", "command", "digest", "error", "full"),
+        *("handoff_id", "key", "key_use", "loaded", "offer", "proved", "receiver", "recipient"),
+        *("request", "said", "sender"),
     )
 
     def __init__(
@@ -274,12 +276,14 @@ class _OfferJob(Job[Offered]):
         if key is not None or request.turn_based:
             self.digest = digest_of(request, sender)
             self.key = name_of(self.digest) if key is None else key
+        self.key_use = None if self.key is None else (caller.team, sender, self.key)
         self.command: CommandName | None = None
         self.said: bytes | None = None
         """The digest of what the command of this id asks for."""
         if request.command_id is not None:
             self.command = (caller.team, caller.agent, request.command_id)
             self.said = request_digest(request)
+        self.besides: Wanted | None = None
         self.loaded: tuple[str, ...] = ()
         """Handoffs that it was held against as a repeat."""
         self.offer: commands.Offer | None = None
@@ -293,6 +297,8 @@ class _OfferJob(Job[Offered]):
         self.recipient = recipient = offer.to.agent
         self.full = self._offers.room.why_full(self.caller.team, self.sender, recipient)
         """Why there is no room for it; a repeat needs none."""
+        if offer.parent_id is not None:
+            self.want(offer.parent_id)
 
     def may_repeat(self, error: CallerError) -> None:
         """Take why it is refused, unless it is a repeat: that is answered as the first time."""
@@ -301,26 +307,21 @@ class _OfferJob(Job[Offered]):
         self.error = error
         self.recipient = self.sender
 
-    def want(self, wants: Wants) -> None:
-        """Say what it must see."""
-        team, offer = self.caller.team, self.offer
-        if self.key is not None:
-            wants.keys.add((team, self.sender, self.key))
-        if self.command is not None:
-            wants.commands.add(self.command)
-        if offer is not None and offer.parent_id is not None:
-            wants.handoffs.add((team, offer.parent_id))
-        if self.loaded:
-            wants.handoffs.update([(team, handoff_id) for handoff_id in self.loaded])
+    def want(self, handoff_id: str) -> None:
+        """See this handoff too."""
+        wanted = () if self.besides is None else self.besides.handoffs
+        self.besides = Wanted(handoffs=(*wanted, (self.caller.team, handoff_id)))
 
     def run(self, batch: Batch) -> Offered:
         """Make a handoff, or recognise the one that the same offer made before."""
         offers, caller, offer, key = self._offers, self.caller, self.offer, self.key
         team, sender, proved = caller.team, self.sender, self.proved
-        if self.command is not None and (
-            places := repeated(batch, self.command, OFFERED, self.said)
-        ):
-            return DoneBefore(places=tuple(places))
+        command = self.command
+        if command is not None:
+            if command not in batch.requests:  # it is new, as most are
+                batch.requests[command] = self.said
+            elif places := repeated(batch, command, OFFERED, self.said):
+                return DoneBefore(places=tuple(places))
         if key is not None and (use := batch.key_use(team, sender, key)) is not None:
             before = offered_before(batch, use, self.digest, offers.engine.limits)
             if isinstance(before, str):

@@ -185,6 +185,8 @@ def repeated(
         raise conflict(command[2])
     if request is not None:
         batch.requests[command] = request
+    else:
+        batch.requests.setdefault(command, None)
     return ()
 
 
