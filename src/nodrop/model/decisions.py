@@ -317,10 +317,14 @@ def _complete(
     attempt = command.attempt
     if handoff.outcome is not None and _takes_late_result(handoff, attempt, by):
         return (Fact(event=events.LateResultKept(attempt=handoff.attempt), body=command.body),)
-    entered = _fence(handoff, attempt, by)
+    completed = Fact(event=events.Completed(attempt=handoff.attempt), body=command.body)
+    if handoff.live and attempt == handoff.attempt and by.agent == handoff.recipient:
+        entered = ()  # as most are
+    else:
+        entered = _fence(handoff, attempt, by)
     if handoff.ack is None:
         _acknowledged(handoff)
-    return (*entered, Fact(event=events.Completed(attempt=handoff.attempt), body=command.body))
+    return (*entered, completed)
 
 
 def _takes_late_result(handoff: Handoff, attempt: int | None, by: Actor) -> bool:

@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from nodrop.log.port import Key, Wanted
+from nodrop.log.port import Wanted
 from nodrop.model.errors import NodropError, Problem, RelayFaultError, UnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol import requests, views
-from nodrop.relay.batch import Batch, CommandName
+from nodrop.relay.batch import Batch
 from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.following import Follower
 from nodrop.relay.handoffs.repeats import left_by, repeated, request_digest
@@ -64,26 +64,32 @@ class HandoffCommand(Job[Done | DoneBefore]):
         *("digest", "handoff_id", "problems", "proved", "request"),
     )
 
-    about: Key
+    decide: Decide
+    """Returns the handoff as it is after the command."""
     digest: bytes | None
+    """Of the request, if it has a name."""
+    proved: Proved | None
+    checked: Handoff | None
+    """The handoff as it was when its result was checked, which found `problems`."""
     problems: tuple[Problem, ...]
 
-    def __init__(self, caller: Caller, handoff_id: str, request: requests.Command | None) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        handoff_id: str,
+        request: requests.Command | None,
+        decide: Decide,
+        besides: Wanted | None = None,
+    ) -> None:
+        """Have `decide` decide, once the handoff and what is `besides` are loaded."""
         super().__init__((caller.team, caller.agent))
         self.caller = caller
         self.handoff_id = handoff_id
+        self.about = (caller.team, handoff_id)
         self.request: Any = request
-
-    def prepare(self, decide: Decide, besides: Wanted | None = None) -> None:
-        """Have `decide` return the handoff as it is then, once it and what is `besides` are loaded."""
         self.decide = decide
         self.besides = besides
-        self.proved: Proved | None = None
-        self.checked: Handoff | None = None
-        """The handoff as it was when its result was checked, which found `problems`."""
-        caller, request = self.caller, self.request
-        self.about = (caller.team, self.handoff_id)
-        self.command: CommandName | None = None
+        self.proved = self.checked = self.command = None
         if request is not None and request.command_id is not None:
             self.command = (caller.team, caller.agent, request.command_id)
             self.digest = request_digest(request)
@@ -91,7 +97,7 @@ class HandoffCommand(Job[Done | DoneBefore]):
     def run(self, batch: Batch) -> Done | DoneBefore:
         """Decide, unless this was done before."""
         caller = self.caller
-        handoff = batch.handoffs.get(self.about)
+        handoff = None if self.about is None else batch.handoffs.get(self.about)
         if handoff is None or not (
             caller.agent in (handoff.recipient, handoff.origin) or may_see(caller, handoff)
         ):
@@ -128,7 +134,8 @@ class Asking(HandoffCommand):
         *,
         quiet: bool = False,
     ) -> None:
-        # All of it in one go, without the classes above: this is done for every request.
+        # All of it in one go, without the classes above: this is done for every request. What only a
+        # command about a handoff needs is set by who posts it.
         self.by = (caller.team, caller.agent)
         self.fetches = 0
         self.caller = caller

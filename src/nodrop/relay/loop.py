@@ -260,7 +260,8 @@ class Loop:
             seqs = await tx.append(changes)
         # From here on it is true. Those who wait are told first: they go on while the relay counts.
         self._set_back = False
-        self._bodies.keep(batch.bodies)
+        if batch.bodies:
+            self._bodies.keep(batch.bodies)
         self._answer(jobs, answers, seqs)
         for taker, handoffs in served.values():
             engine.takers.served(taker, handoffs)
@@ -308,12 +309,12 @@ class Loop:
                 continue
             if after.revivable:
                 self._engine.note_lapsed(after)
-            if after.state is _OFFERED and takeable(after):
+            if after.state is _OFFERED:
                 agent = (after.team, after.recipient)
-                if agent in takers.by_agent:
-                    fresh.setdefault(agent, []).append(after)
-                else:
+                if agent not in takers.by_agent:
                     takers.emptied.discard(agent)
+                elif takeable(after):
+                    fresh.setdefault(agent, []).append(after)
         return fresh, ended, follows
 
     def _answer(self, jobs: list[Job[Any]], answers: list[Any], seqs: Sequence[int]) -> None:

@@ -54,7 +54,9 @@ class Waiting:
     def committed(self, rows: Iterable[Row]) -> None:
         """Take in what a commit changed."""
         for row in rows:
-            self._note(row.handoff, waits=row.rank is not None and row.handoff.queued is None)
+            handoff = row.handoff
+            if (handoff.team, handoff.recipient) in self._takers.by_agent:
+                self._note(handoff, waits=row.rank is not None and handoff.queued is None)
 
     def note(self, handoff: Handoff) -> None:
         """Take in a handoff that changed."""

@@ -170,17 +170,24 @@ class Following:
     def committed(self, handoffs: Iterable[Handoff]) -> None:
         """Show handoffs that changed to those who follow them."""
         for handoff in handoffs:
-            followers = self.followers.get((handoff.team, handoff.id))
+            key = (handoff.team, handoff.id)
+            followers = self.followers.get(key)
             if followers is None:
                 continue
             if len(followers) > 1:
                 self._show(handoff, tuple(followers))
                 continue
             [follower] = followers
-            if not follower.origin or follower.until is not None or handoff.decision is not None:
+            if (
+                not (follower.origin and follower.waits)
+                or follower.until is not None
+                or handoff.decision is not None
+            ):
                 self._look(follower, handoff)
             elif handoff.outcome is not None:  # its requester waits for that, as most do
-                self._end(follower)
+                del self.followers[key]
+                follower.ended = True
+                self._waits.leave((follower.caller.team, follower.caller.agent))
                 follower.told(handoff, elapsed=False)
 
     def _show(self, handoff: Handoff, followers: tuple[Follower, ...]) -> None:

@@ -74,18 +74,19 @@ class Handoffs:
         self._replies = replies
         self._clock = clock
         self._limits = limits
+        writing.receiver = writing.offers.receiver = self
 
     def handlers(self) -> dict[str, Handler]:
         """Return what carries out each operation."""
         return {
-            "offer": self._offer,
+            "offer": self._writing.offers.post,
             "list_handoffs": self._list,
             "dead_letters": self._dead_letters,
             "inbox": self._inbox,
             "trace": showing(self._trace),
             "get_handoff": self._wait,
             "ack": self._ack,
-            **dict.fromkeys(_PLAIN, self._command),
+            **dict.fromkeys(_PLAIN, self._writing.post),
             "step": self._step,
             "get_step": self._get_step,
             "answer": self._answer,
@@ -119,11 +120,7 @@ class Handoffs:
 
     # --- offers ---
 
-    def _offer(self, asking: Asking) -> Answer:
-        posted = self._writing.offers.post(asking, self)
-        return None if posted else self._offer_later(asking)
-
-    async def _offer_later(self, asking: Asking) -> Reply | None:
+    async def offer_later(self, asking: Asking) -> Reply | None:
         """Make a handoff below its parent, or one whose payload takes a while to check."""
         caller, request = asking.caller, asking.request
         parent: Handoff | None = None
@@ -139,19 +136,16 @@ class Handoffs:
 
     # --- commands about a handoff ---
 
-    def _command(self, asking: Asking) -> None:
-        self._writing.post(asking, self)
-
     def _ack(self, asking: Asking) -> Answer:
         team, agent = asking.caller.team, asking.caller.agent
         if self._queues.line(team, agent) is None:
             return self._ack_later(asking)
-        self._writing.post(asking, self)
+        self._writing.post(asking)
         return None
 
     async def _ack_later(self, asking: Asking) -> None:
         await self._queues.know(asking.caller.team, asking.caller.agent)
-        self._command(asking)
+        self._writing.post(asking)
 
     async def _answer(self, asking: Asking) -> Reply | None:
         if isinstance(asking.request, requests.Answer):
@@ -209,7 +203,14 @@ class Handoffs:
 
     def decided(self, asking: Asking, done: Offered) -> None:
         """Answer with what a commit made of a command. Most are answered with little, or nothing."""
-        self._replies.give(asking, self._done, done)
+        try:
+            answer = self._done(asking, done)
+            if type(answer) is Reply:
+                asking.tell(answer)
+            elif answer is not None:
+                self._replies.take(asking, answer)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told
+            self._replies.give_up(asking, error)
 
     def refused(self, asking: Asking, error: NodropError) -> None:
         """Answer with the reason why a command was not carried out."""
@@ -222,7 +223,7 @@ class Handoffs:
             return (
                 self._existing(asking, done)
                 if isinstance(done, Existing)
-                else self._offer_later(asking)
+                else self.offer_later(asking)
             )
         if asking.quiet:
             return CARRIED_OUT

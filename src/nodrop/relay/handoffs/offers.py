@@ -5,9 +5,10 @@ answered as the first time, whatever has changed since. What reads an offer may 
 offer on somebody's behalf (groups, triggers).
 """
 
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -26,7 +27,7 @@ from nodrop.model.handoff import Handoff, State
 from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
 from nodrop.protocol import requests, traces
-from nodrop.relay.asking import Asking, Receiver
+from nodrop.relay.asking import Asking, Receiver, Reply
 from nodrop.relay.batch import Batch, CommandName
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.register import MissingManifestError, Register
@@ -54,6 +55,14 @@ Offered = Done | DoneBefore | Existing | Unloaded
 """What becomes of an offer."""
 
 
+class Offering(Receiver, Protocol):
+    """Answers who offers, and makes the offers that take a while to be read."""
+
+    def offer_later(self, asking: Asking) -> Coroutine[Any, Any, Reply | None]:
+        """Make the handoff that is asked for; return the answer."""
+        ...
+
+
 class Offers:
     """Reads offers and has them decided."""
 
@@ -79,6 +88,8 @@ class Offers:
         self.ids = ids
         self.signing = signing
         self._aside = aside
+        self.receiver: Offering
+        """Answers an offer once it is decided."""
 
     async def make(
         self, caller: Caller, request: requests.Offer, *, parent: Handoff | None
@@ -102,20 +113,22 @@ class Offers:
                 done = await self.engine.submit(job)
             return done
 
-    def post(self, asking: Asking, receiver: Receiver) -> bool:
-        """Have the same done with the next commit; False: that takes `make`."""
+    def post(self, asking: Asking) -> Coroutine[Any, Any, Reply | None] | None:
+        """Have the same done with the next commit; or return what does it, where that takes `make`."""
         caller, request = asking.caller, asking.request
         if request.parent_id is not None:
-            return False
-        job = _OfferJob(self, caller, request, asking, receiver)
+            return self.receiver.offer_later(asking)
+        job = _OfferJob(self, caller, request, asking)
         team, sender = caller.team, job.sender
         try:
             offer = self._drafted(team, sender, request, job.handoff_id, None, job.proved)
             if len(offer.body) > LARGE_BYTES:
-                return False
-            problems = self.register.problems(
-                team, offer.to, offer.capability, "input", request.payload, len(offer.body)
-            )
+                return self.receiver.offer_later(asking)
+            problems = ()
+            if offer.capability is not None:
+                problems = self.register.problems(
+                    team, offer.to, offer.capability, "input", request.payload, len(offer.body)
+                )
             if problems or offer.routed:
                 offer = self._taken(team, offer, request.payload, problems)
             job.means(offer)
@@ -123,7 +136,7 @@ class Offers:
             job.may_repeat(error)
         self.engine.post(job)
         self.room.reserve(team, sender, job.recipient)
-        return True
+        return None
 
     def around(self, team: str) -> Surroundings:
         """Return what the decision on an offer depends on besides the offer: the team's steps."""
@@ -237,7 +250,7 @@ class _OfferJob(Job[Offered]):
 
     __slots__ = (
         *("_offers", "asking", "besides", "caller", "command", "digest", "error", "full"),
-        *("handoff_id", "key", "key_use", "loaded", "offer", "proved", "receiver", "recipient"),
+        *("handoff_id", "key", "key_use", "loaded", "offer", "proved", "recipient"),
         *("request", "said", "sender"),
     )
 
@@ -247,11 +260,10 @@ class _OfferJob(Job[Offered]):
         caller: Caller,
         request: requests.Offer,
         asking: Asking | None = None,
-        receiver: Receiver | None = None,
     ) -> None:
         """Take an offer that was not read yet; refuse who may not make it.
 
-        `receiver` answers `asking`; without one, the answer sets the future.
+        It is for `asking`; without one, the answer sets the future.
         """
         # All of it in one go, without the class above: this is done for every offer.
         self.by = (caller.team, caller.agent)
@@ -261,7 +273,6 @@ class _OfferJob(Job[Offered]):
         self.caller = caller
         self.request = request
         self.asking = asking
-        self.receiver = receiver
         self.sender = sender = request.from_ or caller.agent
         if sender != caller.agent and not caller.operator:
             raise ForbiddenError(f"{caller.agent} cannot hand off as {sender}")
@@ -357,19 +368,19 @@ class _OfferJob(Job[Offered]):
 
     def told(self, answer: Offered) -> None:
         """Take the answer, which is committed."""
-        if self.asking is None or self.receiver is None:
+        if self.asking is None:
             super().told(answer)
         else:
             self._offers.room.release(self.caller.team, self.sender, self.recipient)
-            self.receiver.decided(self.asking, answer)
+            self._offers.receiver.decided(self.asking, answer)
 
     def refused(self, error: NodropError) -> None:
         """Take the reason why there is no answer."""
-        if self.asking is None or self.receiver is None:
+        if self.asking is None:
             super().refused(error)
         else:
             self._offers.room.release(self.caller.team, self.sender, self.recipient)
-            self.receiver.refused(self.asking, error)
+            self._offers.receiver.refused(self.asking, error)
 
 
 def _require_wanted_above(batch: Batch, team: str, offer: commands.Offer) -> None:

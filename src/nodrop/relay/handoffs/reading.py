@@ -33,9 +33,8 @@ ID_CHARS: Final = 36
 _HASH: Final = re.compile("[0-9a-f]{8,64}")
 
 
-def is_id(reference: str) -> bool:
-    """Whether a reference is the whole id of a handoff: nothing must be looked up."""
-    return len(reference) == ID_CHARS and "/" not in reference
+is_id: Final = re.compile(f"[^/]{{{ID_CHARS}}}").fullmatch
+"""Whether a reference is the whole id of a handoff: nothing must be looked up."""
 
 
 class Reading:

@@ -38,7 +38,7 @@ from nodrop.relay.handoffs import chains, erasing
 from nodrop.relay.handoffs.consequences import Consequences, covering
 from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.offers import Offers
-from nodrop.relay.handoffs.repeats import done_before
+from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.identity.signing import Signing
 from nodrop.relay.identity.statements import state
 from nodrop.relay.intake import Intake
@@ -108,6 +108,8 @@ class Writing:
         self._binder = binder
         self._cached = cached
         """Returns a handoff that the store need not be asked for."""
+        self.receiver: Receiver
+        """Answers commands and offers once they are decided."""
         self.offers = Offers(
             engine,
             intake=intake,
@@ -126,25 +128,27 @@ class Writing:
         self, caller: Caller, request: requests.Command, handoff_id: str
     ) -> Done | DoneBefore:
         """Carry out a command whose meaning is all in the request, and that nobody signs."""
-        job = HandoffCommand(caller, handoff_id, request)
-        job.prepare(self.decide)
-        return await self._engine.submit(job)
+        return await self._engine.submit(HandoffCommand(caller, handoff_id, request, self.decide))
 
-    def post(self, asking: Asking, receiver: Receiver) -> None:
+    def post(self, asking: Asking) -> None:
         """Have a command carried out with the next commit. Positions must be known for an ack.
 
         What takes a while is checked before: the signature of a request, and a result. Both are looked
         at again where they rest on something that may have changed by then.
         """
-        asking.receiver = receiver
-        asking.prepare(self.decide)
-        operation = asking.operation
+        operation, request, caller = asking.operation, asking.request, asking.caller
+        asking.receiver = self.receiver
+        asking.decide = self.decide
+        asking.about = about = (caller.team, asking.handoff_id)
+        asking.besides = asking.proved = asking.checked = asking.command = None
+        if request.command_id is not None:
+            asking.command = (caller.team, caller.agent, request.command_id)
+            asking.digest = request_digest(request)
         if operation in SIGNABLE:
-            request, caller, handoff_id = asking.request, asking.caller, asking.handoff_id
             if request.signature is not None or caller.team in self._signing.signed_only:
-                asking.proved = self._signing.check(caller, operation, request, handoff_id)
+                asking.proved = self._signing.check(caller, operation, request, asking.handoff_id)
             if operation == "complete":
-                handoff = self._cached((caller.team, handoff_id))
+                handoff = self._cached(about)
                 if handoff is not None and caller.agent == handoff.recipient:
                     try:
                         self._check_result(handoff, asking)
@@ -277,8 +281,7 @@ class Writing:
 
     async def mark_outcome_delivered(self, caller: Caller, handoff_id: str) -> Handoff:
         """Record that the outcome is being sent to the requester."""
-        job = HandoffCommand(caller, handoff_id, None)
-        job.prepare(self._mark)
+        job = HandoffCommand(caller, handoff_id, None, self._mark)
         return _now(await self._engine.submit(job))
 
     def post_outcome_delivered(
@@ -289,8 +292,7 @@ class Writing:
         refuse: Callable[[NodropError], None],
     ) -> None:
         """Have the same recorded with the next commit, and the handoff shown then."""
-        job = _Marking(caller, handoff_id, None)
-        job.prepare(self._mark)
+        job = _Marking(caller, handoff_id, None, self._mark)
         job.show, job.refuse = show, refuse
         self._engine.post(job)
 
@@ -443,9 +445,9 @@ class Writing:
         others: Collection[Key] = (),
     ) -> Done | DoneBefore:
         besides = Wanted(handoffs=others, keys=keys, entries=entries)
-        job = HandoffCommand(caller, handoff_id, request)
-        job.prepare(decide, besides)
-        return await self._engine.submit(job)
+        return await self._engine.submit(
+            HandoffCommand(caller, handoff_id, request, decide, besides)
+        )
 
     def _apply(
         self,
