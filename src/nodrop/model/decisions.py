@@ -64,9 +64,8 @@ _USUALLY_SAID: Final = tuple(_DEFAULTS[name] for name in _RARELY_SAID)
 def offer(command: Any, around: Surroundings) -> Facts:
     """Return the offer of a handoff, and how it ended where it is born so."""
     terms, to = command.terms, command.to
-    timeout_ms = terms.timeout_with(to.timeout_ms)
-    if timeout_ms != terms.timeout_ms:
-        terms = replace(terms, timeout_ms=timeout_ms)
+    if to.timeout_ms is not None or terms.timeout_asked_ms != terms.timeout_ms:
+        terms = replace(terms, timeout_ms=terms.timeout_with(to.timeout_ms))
     offered = events.Offered(
         sender=command.sender,
         origin=command.origin,

@@ -10,7 +10,7 @@ requests: a `Job` brings what it wants loaded and a function that decides.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from nodrop.log.port import ConflictError, Key, LogPage, Process, Store, takeable
@@ -262,10 +262,19 @@ class Loop:
         self._set_back = False
         if batch.bodies:
             self._bodies.keep(batch.bodies)
-        self._answer(jobs, answers, seqs)
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, Exception):
+                self._tell_why(job, answer)
+                continue
+            try:
+                job.told(answer(seqs) if callable(answer) else answer)
+            except Exception:  # a failure to answer one command concerns no other
+                log.exception("a command was committed, and its answer failed")
+                job.refused(RelayFaultError())
         for taker, handoffs in served.values():
             engine.takers.served(taker, handoffs)
-        self._following.committed([row.handoff for row in changes.rows])
+        if self._following.followers:
+            self._following.committed([row.handoff for row in changes.rows])
         self._flush()
         alone = self._catch_up is None
         if due:
@@ -316,17 +325,6 @@ class Loop:
                 elif takeable(after):
                     fresh.setdefault(agent, []).append(after)
         return fresh, ended, follows
-
-    def _answer(self, jobs: list[Job[Any]], answers: list[Any], seqs: Sequence[int]) -> None:
-        for job, answer in zip(jobs, answers, strict=True):
-            if isinstance(answer, Exception):
-                self._tell_why(job, answer)
-                continue
-            try:
-                job.told(answer(seqs) if callable(answer) else answer)
-            except Exception:  # a failure to answer one command concerns no other
-                log.exception("a command was committed, and its answer failed")
-                job.refused(RelayFaultError())
 
     def _tell_why(self, job: Job[Any], error: Exception) -> None:
         """Refuse a job that could not be decided, unless it lacks what can be fetched."""

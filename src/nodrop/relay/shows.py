@@ -308,8 +308,8 @@ class Shows:
         known = showing.Known(
             bodies=needed,
             question_seq=question_seq,
-            lease_until=self._leases.until(h),
-            place=self._place(h),
+            lease_until=self._leases.until(h) if h.live else None,
+            place=None if h.queued is None else self._place(h),
             answers=_answers(h, bodies) if reader == h.recipient else {},
         )
         return showing.handoff_view(h, known, lasting)

@@ -91,7 +91,7 @@ class Takers:
         self._wake = wake
         self.by_agent: defaultdict[Key, deque[Taker]] = defaultdict(deque)
         """Nobody is here without a connection."""
-        self._lives: dict[Key, Life] = {}
+        self.lives: dict[Key, Life] = {}
         """By process."""
         self.unchecked: dict[Key, None] = {}
         """Agents whose inboxes must be looked through. See `to_check`."""
@@ -100,7 +100,7 @@ class Takers:
 
     def join(self, taker: Taker, *, free: int, now: int) -> None:
         """Let `taker` wait for `free` deliveries, in place of whom it replaces."""
-        taker.life = self._lives.setdefault((taker.team, taker.process), taker.life)
+        taker.life = self.lives.setdefault((taker.team, taker.process), taker.life)
         taker.life.takers.add(taker)
         waiting = self.by_agent[taker.key]
         for other in [other for other in waiting if taker.replaces(other)]:
@@ -134,11 +134,11 @@ class Takers:
         takers = taker.life.takers
         takers.discard(taker)
         if not takers:
-            del self._lives[taker.team, taker.process]
+            del self.lives[taker.team, taker.process]
 
     def hear(self, team: str, process: str, at: int) -> None:
         """Note a sign of life of a process: it may be delivered to again."""
-        life = self._lives.get((team, process))
+        life = self.lives.get((team, process))
         if life is not None:
             life.heard_at = at
             if life.silent:
@@ -151,13 +151,13 @@ class Takers:
 
     def learn(self, team: str, process: str, seen_at: int) -> None:
         """Note a sign of life that another node saw, unless a later one is known."""
-        life = self._lives.get((team, process))
+        life = self.lives.get((team, process))
         if life is not None and life.heard_at < seen_at:
             self.hear(team, process, seen_at)
 
     def lapsed(self, team: str, process: str, at: int) -> None:
         """Deliver nothing to a process that lost a lease until it shows a sign of life."""
-        life = self._lives.get((team, process))
+        life = self.lives.get((team, process))
         if life is not None and life.heard_at < at:
             life.silent = True
 

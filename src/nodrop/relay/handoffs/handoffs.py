@@ -216,7 +216,7 @@ class Handoffs:
         """Answer with the reason why a command was not carried out."""
         self._replies.refuse(asking, error)
 
-    def _done(self, asking: Asking, done: Offered) -> Answer:
+    def _done(self, asking: Asking, done: Offered, view: views.HandoffView | None = None) -> Answer:
         if type(done) is not Done:
             if isinstance(done, DoneBefore):
                 return self._done_before(asking, done)
@@ -236,10 +236,13 @@ class Handoffs:
             offered = self._shows.offered(handoff, verified=verified, warnings=warnings)
             answer = views.OfferedAnswer(handoff=offered, replayed=done.replayed)
             return Reply(answer=answer, replayed=done.replayed)
-        view = self._shows.cached(handoff, reader=asking.caller.agent)
+        view = view or self._shows.cached(handoff, reader=asking.caller.agent)
         if view is None:
             return self._shown(asking, done)
-        return self._whole(asking, done, view)
+        if asking.operation == "offer" and (warnings := self._discovery.warnings(handoff)):
+            view = replace(view, warnings=warnings)
+        answer = views.HandoffAnswer(handoff=view, replayed=done.replayed)
+        return Reply(answer=answer, replayed=done.replayed)
 
     async def _done_before(self, asking: Asking, before: DoneBefore) -> Reply | None:
         """Answer as the first time."""
@@ -247,15 +250,9 @@ class Handoffs:
         reply = await found(self._done(asking, Done(handoff=handoff)))
         return None if reply is None else replace(reply, replayed=True)
 
-    async def _shown(self, asking: Asking, done: Done) -> Reply:
+    async def _shown(self, asking: Asking, done: Done) -> Reply | None:
         view = await self._shows.handoff(done.handoff, reader=asking.caller.agent)
-        return self._whole(asking, done, view)
-
-    def _whole(self, asking: Asking, done: Done, view: views.HandoffView) -> Reply:
-        if asking.operation == "offer" and (warnings := self._discovery.warnings(done.handoff)):
-            view = replace(view, warnings=warnings)
-        answer = views.HandoffAnswer(handoff=view, replayed=done.replayed)
-        return Reply(answer=answer, replayed=done.replayed)
+        return await found(self._done(asking, done, view))
 
     # --- waiting and looking ---
 

@@ -197,7 +197,11 @@ class Writing:
             engine.retries.note(handoff, done, now=batch.now)
         if by_recipient:
             if handoff.process is not None:
-                engine.takers.hear(caller.team, handoff.process, batch.now)
+                life = engine.takers.lives.get((caller.team, handoff.process))
+                if life is not None:
+                    life.heard_at = batch.now
+                    if life.silent:
+                        engine.takers.hear(caller.team, handoff.process, batch.now)
             if handoff.revivable and done.live and done.process is not None:
                 self._holding.see(batch, caller, done.process, [done])  # it is back
         if not done.legs or done.outcome is None or handoff.outcome is not None:
