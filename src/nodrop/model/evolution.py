@@ -84,7 +84,8 @@ def born(event: events.Offered, *, team: str, handoff_id: str, at: int) -> Hando
     ends_at, not_before = terms.deadline_at, event.not_before
     deadline = Timer(name=_DEADLINE, at=ends_at, length_ms=ends_at - at if ends_at > at else 0)
     if not_before is None:
-        timers = (deadline, _accept_timer(terms, at))
+        length = terms.accept_within_ms
+        timers = (deadline, Timer(name=_ACCEPT, at=at + length, length_ms=length))
     else:
         taken_at = max(at, not_before)
         timers = (deadline, *_retry_timer(not_before, at), _accept_timer(terms, taken_at))

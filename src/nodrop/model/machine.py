@@ -108,6 +108,9 @@ TRANSITIONS: Final[Mapping[State, Mapping[type[Event], State]]] = {
 """Every legal move."""
 
 _OFFERED: Final = State.OFFERED
+_MEANING: Final = decisions.MEANING
+_WHOLE: Final = evolution.WHOLE
+_changed: Final = evolution.changed
 
 
 def decide(
@@ -119,7 +122,7 @@ def decide(
         CallerError: one of its kinds says why the command is refused.
     """
     if handoff is not None:
-        facts = moves = decisions.MEANING[type(command)](handoff, command, by, now, around)
+        facts = moves = _MEANING[type(command)](handoff, command, by, now, around)
         state = handoff.state
     elif type(command) is commands.Offer:
         facts = decisions.offer(command, around)
@@ -144,8 +147,8 @@ def evolve(  # noqa: PLR0917  # called for every event: names would take a third
         assert type(event) is events.Offered, "a handoff begins with its offer"
         return evolution.born(event, team=team, handoff_id=handoff_id, at=at)
     kind = type(event)
-    fold = evolution.WHOLE.get(kind, evolution.changed)
-    return fold(handoff, event, TRANSITIONS[handoff.state][kind], by, at)
+    state = TRANSITIONS[handoff.state][kind]
+    return _WHOLE.get(kind, _changed)(handoff, event, state, by, at)
 
 
 def _verb(command: Command) -> str:

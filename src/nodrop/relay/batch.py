@@ -308,17 +308,18 @@ class Batch:
     def decide_each(self, runs: Iterable[Callable[["Batch"], Any]]) -> list[Any]:
         """Return what each of `runs` returns; or what it raises, and then undo what it did."""
         answers: list[Any] = []
+        written, said, undo = self._drafts, self.stated, self._undo
         for run in runs:
-            drafts, happened, stated = len(self._drafts), len(self.happened), len(self.stated)
-            self._undo.clear()
+            undo.clear()
+            drafts, stated = len(written), len(said)
             try:
                 answers.append(run(self))
             except Exception as error:  # noqa: BLE001  # whatever it is, it is told
                 answers.append(error)
-                self._undo_from(drafts, happened, stated)
+                self._undo_from(drafts, stated)
         return answers
 
-    def _undo_from(self, drafts: int, happened: int, stated: int) -> None:
+    def _undo_from(self, drafts: int, stated: int) -> None:
         for draft in self._drafts[drafts:]:
             if draft.command_id is not None:
                 self._commands.pop((draft.team, draft.actor, draft.command_id), None)
@@ -326,7 +327,8 @@ class Batch:
             if draft.handoff_id is not None and draft.version is not None:
                 self.bodies.pop((draft.team, draft.handoff_id, draft.version), None)
         del self._drafts[drafts:]
-        del self.happened[happened:]
+        while self.happened and self.happened[-1].entry >= drafts:
+            self.happened.pop()
         del self.stated[stated:]
         for key, before in reversed(self._undo):
             after = self.handoffs[key]

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -104,8 +104,6 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     changes: Changes
     seqs: Sequence[int]
-    """Of its entries."""
-    types: Collection[str]
     """Of its entries."""
     changed: Sequence[tuple[Handoff | None, Row]]
     """Each handoff that changed: as it was before, and its row now."""

@@ -170,11 +170,12 @@ class Loop:
         now = self._clock.now()
         takers, leases, agenda = self._engine.takers, self._engine.leases, self._engine.agenda
         wants = Wants()
+        handoffs, names = wants.handoffs, wants.commands
         for job in jobs:
             if job.about is not None:
-                wants.handoffs.add(job.about)
+                handoffs.add(job.about)
             if job.command is not None:
-                wants.commands.add(job.command)
+                names.add(job.command)
             if job.key_use is not None:
                 wants.keys.add(job.key_use)
             if job.besides is not None:
@@ -286,7 +287,6 @@ class Loop:
                     at=now,
                     changes=changes,
                     seqs=seqs,
-                    types={draft.type for draft in changes.entries},
                     changed=list(zip(batch.before.values(), changes.rows, strict=True)),
                     happened=batch.happened,
                     bodies=batch.bodies,

@@ -686,12 +686,13 @@ class Relay:
         return self._register.offering(team, capability, agent)
 
     def _committed(self, committed: Committed) -> None:
-        changes, types = committed.changes, committed.types
+        changes, types = committed.changes, set[str]()
         standings, counts = self._standings, self._figures.entries
         reading, listeners = self._reading, self._listeners
         self._figures.commits += 1
         for draft in changes.entries:
             counts[draft.team, draft.type] += 1
+            types.add(draft.type)
         # Most commits concern few of those that follow: each is called for what concerns it alone.
         if self._room.committed(committed.changed, committed.bodies) or self._waiting.told:
             self._waiting.committed(changes.rows)
