@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from nodrop.log.port import ConflictError, Key, LogPage, Process, Store, takeable
+from nodrop.log.port import ConflictError, Key, LogPage, Process, Row, Store, takeable
 from nodrop.model import commands
 from nodrop.model.commands import RELAY
 from nodrop.model.errors import (
@@ -280,7 +280,9 @@ class Loop:
         alone = self._catch_up is None
         if due:
             await self._timers.read_on(now, alone=alone)
-        self._timers.note(silent, batch, changes, alone=alone)
+        if silent or changes.processes or changes.processes_gone:
+            self._timers.note_processes(silent, batch, changes, alone=alone)
+        self._expect(changes.rows)
         if changes.entries:
             self._committed(
                 Committed(
@@ -325,6 +327,18 @@ class Loop:
                 elif takeable(after):
                     fresh.setdefault(agent, []).append(after)
         return fresh, ended, follows
+
+    def _expect(self, rows: Iterable[Row]) -> None:
+        """Know the earliest due time, and when processes must be looked after again."""
+        leases, agenda = self._engine.leases, self._engine.agenda
+        for row in rows:
+            due = row.due_at
+            if due is not None and due < agenda.next_due:
+                agenda.next_due = due
+            if row.handoff.live:
+                leases.expect(row.handoff)
+        if agenda.next_due < agenda.armed_at or leases.next_at < agenda.armed_at:
+            agenda.rearm()
 
     def _tell_why(self, job: Job[Any], error: Exception) -> None:
         """Refuse a job that could not be decided, unless it lacks what can be fetched."""

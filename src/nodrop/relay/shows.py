@@ -195,10 +195,12 @@ class Shows:
         if h.queued is not None and self._queues.line(h.team, h.recipient) is None:
             return None
         try:
-            bodies = {key: self._bodies.cached(key) for key in body_keys(h)}
+            said = showing.bodies_needed(h)
+            keys = [(h.team, h.id, version) for version in (1, *said)]
+            bodies = {key: self._bodies.cached(key) for key in keys}
         except MissingBodyError:
             return None
-        return self._view(h, bodies, None, reader=reader)
+        return self._view(h, said, bodies, None, reader=reader)
 
     async def handoffs(
         self, handoffs: Sequence[Handoff], *, reader: str | None
@@ -220,7 +222,8 @@ class Shows:
         await self._know_places(handoffs)
         shown: list[views.HandoffView] = []
         for h in handoffs:
-            shown.append(self._view(h, bodies, seqs.get(h.id), reader=reader))
+            said = showing.bodies_needed(h)
+            shown.append(self._view(h, said, bodies, seqs.get(h.id), reader=reader))
             if len(bodies.get((h.team, h.id, 1)) or b"") > LARGE_BYTES:
                 await asyncio.sleep(0)  # others' requests are not to wait for all of them
         return tuple(shown), _size(bodies.values())
@@ -292,6 +295,7 @@ class Shows:
     def _view(
         self,
         h: Handoff,
+        said: Sequence[int],
         bodies: dict[BodyKey, bytes | None],
         question_seq: int | None,
         *,
@@ -301,7 +305,7 @@ class Shows:
             bodies = {}
         needed = {
             version: canonical.loads(body)
-            for version in showing.bodies_needed(h)
+            for version in said
             if (body := bodies.get((h.team, h.id, version))) is not None
         }
         lasting = self._lasting(h, bodies.get((h.team, h.id, 1)))
@@ -347,7 +351,13 @@ class Shows:
             bodies = await self._bodies.fetch(wanted)
             seqs = await self._question_seqs(handoffs)
             return tuple(
-                self._delivery(h, self._view(h, bodies, seqs.get(h.id), reader=h.recipient), bodies)
+                self._delivery(
+                    h,
+                    self._view(
+                        h, showing.bodies_needed(h), bodies, seqs.get(h.id), reader=h.recipient
+                    ),
+                    bodies,
+                )
                 for h in handoffs
             )
 

@@ -151,11 +151,11 @@ class Timers:
             later_by = took + min(took, _REST_MS_MAX)
         await self._engine.agenda.read_on(now, later_by=later_by)
 
-    def note(
+    def note_processes(
         self, silent: Sequence[Process], batch: Batch, changes: Changes, *, alone: bool
     ) -> None:
-        """Know when each process must be looked after again, and the earliest due time."""
-        leases, agenda = self._engine.leases, self._engine.agenda
+        """Know which processes there are, and when each that was silent must be looked after again."""
+        leases = self._engine.leases
         if alone and changes.processes:
             leases.kept(changes.processes)
         for team, process in changes.processes_gone:
@@ -163,11 +163,3 @@ class Timers:
         for process in silent:
             for handoff in batch.held(process.team, process.id):
                 leases.expect(handoff)
-        for row in changes.rows:
-            due = row.due_at
-            if due is not None and due < agenda.next_due:
-                agenda.next_due = due
-            if row.handoff.live:
-                leases.expect(row.handoff)
-        if agenda.next_due < agenda.armed_at or leases.next_at < agenda.armed_at:
-            agenda.rearm()
