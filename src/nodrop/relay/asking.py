@@ -13,12 +13,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from nodrop.log.port import Wanted
+from nodrop.log.port import Place, Wanted
 from nodrop.model.errors import NodropError, Problem, RelayFaultError, UnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.protocol import requests, views
 from nodrop.relay.batch import Batch
-from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.following import Follower
 from nodrop.relay.handoffs.repeats import left_by, repeated, request_digest
 from nodrop.relay.identity.proved import Proved
@@ -38,6 +37,26 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 CARRIED_OUT: Final = Reply(answer=views.View())
 """The answer to a quiet command: only a refusal of one is sent."""
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A command that was carried out: the handoff as it is now."""
+
+    handoff: Handoff
+    replayed: bool = False
+    """The same offer was made before: this is the handoff it made."""
+
+
+class DoneBefore(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that was carried out earlier, under the same id."""
+
+    places: tuple[Place, ...]
+
+
+class Existing(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer whose key is in use for the same request: that handoff is the answer."""
+
+    handoff_id: str
 
 
 class Receiver(Protocol):

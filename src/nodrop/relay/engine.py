@@ -1,4 +1,4 @@
-"""The engine: the queue into the loop, and the consumers, leases and retries that handlers and loop share.
+"""The engine: the queue into the loop, the agenda, and the consumers, leases and retries that are shared.
 
 `relay.loop` takes jobs from here and commits them. A handler submits a job and waits for the answer,
 or posts one that says whom to tell.
@@ -6,23 +6,22 @@ or posts one that says whom to tell.
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, zip_longest
 from typing import Any, Final, TypeVar
 
 from nodrop.log.port import Key, Process, Store, takeable
 from nodrop.model.clocks import due_at
-from nodrop.model.errors import QueueFullError, UnavailableError
+from nodrop.model.errors import NodropError, QueueFullError, UnavailableError
 from nodrop.model.handoff import Handoff
 from nodrop.model.limits import SECOND, Limits
 from nodrop.model.surroundings import Surroundings
-from nodrop.relay.agenda import Agenda
 from nodrop.relay.batch import Batch
 from nodrop.relay.delivery.leases import Leases
 from nodrop.relay.delivery.retries import Retries
 from nodrop.relay.delivery.waiters import Taker, Takers
 from nodrop.relay.jobs import Job
-from nodrop.relay.ports import Clock
+from nodrop.relay.ports import NEVER, Clock
 
 T = TypeVar("T")
 
@@ -94,6 +93,83 @@ class Wake:
             self.is_set = True
             if self.waiting is not None and not self.waiting.done():
                 self.waiting.set_result(None)
+
+
+class Agenda:
+    """The earliest time at which the loop must act without being asked.
+
+    It is the earliest due time of a handoff, or the time of the next lease check. One task sleeps until
+    then and wakes `relay.loop`, which knows what each clock means and handles what came due.
+    """
+
+    def __init__(
+        self, store: Store, leases: Leases, *, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._clock = clock
+        self._wake = wake
+        self.next_due = NEVER
+        """No handoff must be looked after before this."""
+        self.armed_at = NEVER
+        """What the clock is watched for."""
+        self._rearm = asyncio.Event()
+
+    async def load(self) -> None:
+        """Read the earliest due time of all."""
+        self.expect(await self._store.next_due())
+
+    def expect(self, due: int | None) -> None:
+        """Know of a due time; the clock is watched for it after `rearm`."""
+        if due is not None and due < self.next_due:
+            self.next_due = due
+
+    async def read_on(self, now: int, *, later_by: int) -> None:
+        """Know what is left of what was due, and leave it alone for `later_by` at least."""
+        try:
+            next_due = await self._store.next_due()
+        except NodropError:  # the commit stands all the same, and is to be told
+            next_due = now + SECOND
+        self.next_due = NEVER if next_due is None else max(next_due, now + later_by)
+
+    def put_off(self, until: int) -> None:
+        """Look after nothing before `until`: it cannot be done now."""
+        self.next_due = until
+        self._rearm.set()
+
+    def rearm(self) -> None:
+        """Watch the clock for what is the earliest now.
+
+        What moved to a later time leaves the watch as it is: the loop is woken once for nothing,
+        and comes back here.
+        """
+        if self._earliest() < self.armed_at:
+            self._rearm.set()
+
+    async def watch(self) -> None:
+        """Wake the loop when something comes due. Sleeps for as long as nothing does."""
+        while True:
+            self._rearm.clear()
+            self.armed_at = self._earliest()
+            waits = {asyncio.create_task(self._rearm.wait())}
+            alarm: asyncio.Task[Any] | None = None
+            if self.armed_at < NEVER:
+                alarm = asyncio.create_task(self._clock.sleep_until(self.armed_at))
+            try:
+                tasks = waits | ({alarm} if alarm else set[asyncio.Task[Any]]())
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*waits, *([alarm] if alarm else [])):
+                    task.cancel()
+            if alarm is not None and alarm.done():
+                # The loop rearms the clock once it has looked after what came due.
+                self._rearm.clear()
+                self.armed_at = NEVER
+                self._wake()
+                await self._rearm.wait()
+
+    def _earliest(self) -> int:
+        return min(self.next_due, self._leases.next_check())
 
 
 class Engine:

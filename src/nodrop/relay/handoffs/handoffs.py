@@ -18,6 +18,9 @@ from nodrop.relay.asking import (
     CARRIED_OUT,
     Answer,
     Asking,
+    Done,
+    DoneBefore,
+    Existing,
     Handler,
     Replies,
     Reply,
@@ -26,7 +29,6 @@ from nodrop.relay.asking import (
 )
 from nodrop.relay.delivery.queues import Queues
 from nodrop.relay.directory.discovery import Discovery
-from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.erasing import Erasing
 from nodrop.relay.handoffs.following import Follower, Following
 from nodrop.relay.handoffs.offers import Offered

@@ -27,12 +27,18 @@ from nodrop.model.handoff import Handoff, State
 from nodrop.model.surroundings import Surroundings
 from nodrop.protocol import events as wire_events
 from nodrop.protocol import requests, traces
-from nodrop.relay.asking import Asking, Receiver, Reply
+from nodrop.relay.asking import (
+    Asking,
+    Done,
+    DoneBefore,
+    Existing,
+    Receiver,
+    Reply,
+)
 from nodrop.relay.batch import Batch, CommandName
 from nodrop.relay.directory.contracts import Contracts
 from nodrop.relay.directory.register import MissingManifestError, Register
 from nodrop.relay.engine import Engine
-from nodrop.relay.handoffs.done import Done, DoneBefore, Existing
 from nodrop.relay.handoffs.repeats import (
     Unloaded,
     digest_of,

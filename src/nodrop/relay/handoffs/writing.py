@@ -25,7 +25,14 @@ from nodrop.protocol import canonical, requests
 from nodrop.protocol import events as wire_events
 from nodrop.protocol.bodies import decode_content, with_signature
 from nodrop.protocol.identity.signatures import SIGNABLE
-from nodrop.relay.asking import Asking, Decide, HandoffCommand, Receiver
+from nodrop.relay.asking import (
+    Asking,
+    Decide,
+    Done,
+    DoneBefore,
+    HandoffCommand,
+    Receiver,
+)
 from nodrop.relay.batch import Batch
 from nodrop.relay.bodies import Bodies
 from nodrop.relay.delivery.binding import Binder
@@ -36,7 +43,6 @@ from nodrop.relay.directory.register import MissingManifestError, Register
 from nodrop.relay.engine import Engine
 from nodrop.relay.handoffs import chains, erasing
 from nodrop.relay.handoffs.consequences import Consequences, covering
-from nodrop.relay.handoffs.done import Done, DoneBefore
 from nodrop.relay.handoffs.offers import Offers
 from nodrop.relay.handoffs.repeats import done_before, request_digest
 from nodrop.relay.identity.signing import Signing
