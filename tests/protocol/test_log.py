@@ -10,8 +10,9 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodrop.log import journal
 from nodrop.protocol import canonical
-from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, hash_of, seal, sealed
+from nodrop.protocol.entries import GENESIS, Draft, Entry, Head, hash_of, seal
 
 
 def draft(**changed: Any) -> Draft:
@@ -61,18 +62,22 @@ _MAYBE = st.none() | _TEXTS
     command_id=_MAYBE,
     version=st.none() | st.integers(1, 2**53 - 1),
     data=st.dictionaries(_TEXTS.filter(str.isascii), _TEXTS, max_size=3),
-    body_digest=st.sampled_from([None, "ab" * 32]),
+    body=st.none() | st.binary(max_size=40),
     seq=st.integers(0, 2**53 - 3),
 )
 def test_a_line_of_the_journal_is_what_the_hash_of_its_entry_is_taken_over(
-    data: dict[str, str], body_digest: str | None, seq: int, **fields: Any
+    data: dict[str, str], team: str, body: bytes | None, seq: int, **fields: Any
 ) -> None:
-    made = draft(data=msgspec.Raw(canonical.dumps(data)), **fields)
-    first = seal(made, Head(seq=seq, hash="cd" * 32), body_digest)
-    second = seal(draft(), Head(seq=first.seq, hash=first.hash), None)
-    for entry, unsealed, digest in ((first, made, body_digest), (second, draft(), None)):
-        written, own = sealed(unsealed, entry.seq, digest, entry.prev_hash.encode())
-        assert own.hex() == independently(entry) == entry.hash
+    raw = msgspec.Raw(canonical.dumps(data))
+    made = draft(team=team, data=raw, body=body, salt=b"salt", **fields)
+    digest = None if body is None else hashlib.sha256(b"salt" + body).hexdigest()
+    before = Head(seq=seq, hash="cd" * 32)
+    first = seal(made, before, digest)
+    second = seal(draft(team=team), Head(seq=first.seq, hash=first.hash), None)
+    packed = journal.pack(team, [made, draft(team=team)], (), before)
+    assert packed.batch.hashes.hex() == independently(first) + independently(second)
+    assert packed.head == Head(seq=second.seq, hash=second.hash)
+    for entry, written in zip((first, second), packed.batch.entries.split(b"\n"), strict=True):
         shown = json.loads(msgspec.json.encode(entry))
         del shown["hash"], shown["prev_hash"]
         assert written == rfc8785.dumps(shown)
@@ -84,9 +89,9 @@ def test_data_with_fields_of_the_names_around_the_hash_is_kept_whole() -> None:
     )
     made = draft(team='"seq":', type='"prev_hash":"', data=msgspec.Raw(data))
     entry = seal(made, Head(seq=0, hash="cd" * 32), None)
-    written, own = sealed(made, 1, None, b"cd" * 32)
-    assert own.hex() == independently(entry) == entry.hash
-    shown = json.loads(written)
+    batch = journal.pack('"seq":', [made], (), Head(seq=0, hash="cd" * 32)).batch
+    assert batch.hashes.hex() == independently(entry) == entry.hash
+    shown = json.loads(batch.entries)
     assert shown["data"] == json.loads(data)
     assert "prev_hash" not in shown
     assert (shown["seq"], shown["team"], shown["type"]) == (1, '"seq":', '"prev_hash":"')
