@@ -343,7 +343,7 @@ class Meter:
 NONE_LEFT: Final = Meter(0, 0)
 
 
-class InTurn(msgspec.Struct):
+class InTurn(msgspec.Struct, gc=False):
     """An agent in one turn of the event loop."""
 
     seconds: float = 0.0

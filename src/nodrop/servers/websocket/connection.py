@@ -90,14 +90,14 @@ class Asked(Asking):
 
         One too many for who does not read has to be asked for again.
         """
-        connection, frame = self.connection, self.frame
+        connection, frame, follows = self.connection, self.frame, False
+        frame_id = frame.id
         answer: Any = reply.answer
         connection.asked.discard(self)
-        frame_id, follows = frame.id, False
-        if frame.quiet:
-            connection.carried_out(self)
-            return
         if self.quiet:
+            if frame.quiet:
+                connection.carried_out(self)
+                return
             message = _CARRIED_OUT % _encode(frame_id)
         elif type(answer) is EndedAnswer:
             connection.followed.discard(self)
