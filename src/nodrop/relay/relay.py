@@ -520,7 +520,7 @@ class Relay:
 
         try:
             handler = self._handlers[operation]
-            self._admission.admit(caller, operation, request)
+            self._admission.admit(caller, (caller.team, caller.agent), operation, request)
             return await (reply() if self._nodes is None else self._nodes.surely(reply))
         except NodropError as error:
             self.refuse(caller, operation, error)
@@ -537,7 +537,7 @@ class Relay:
             asking.work = self._tasks.spawn(self._ask_later(asking))
             return
         try:
-            self._admission.admit(asking.caller, operation, asking.request)
+            self._admission.admit(asking.caller, asking.by, operation, asking.request)
             answer = self._handlers[operation](asking)
             if answer is not None:
                 self._replies.take(asking, answer)

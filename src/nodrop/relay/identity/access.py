@@ -168,12 +168,11 @@ class Admission:
         self._spells_name: Final = name_pattern(limits.key_chars_max).fullmatch
         self.rates = Rates(limits, now=clock.now)
 
-    def admit(self, caller: Caller, operation: str, request: Request) -> None:
+    def admit(self, caller: Caller, key: Key, operation: str, request: Request) -> None:
         """Refuse one who may not ask for this, or not so soon."""
         command_id = getattr(request, "command_id", None)
         if command_id is not None and self._spells_name(command_id) is None:
             self._intake.name(command_id, "command_id")
-        key = (caller.team, caller.agent)
         looked = self._in_turn.get(key)
         if looked is None or looked.caller is not caller:
             looked = self._look_at(caller, key, operation, looked)
