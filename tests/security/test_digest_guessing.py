@@ -1,6 +1,7 @@
 """Guessing a body from its digest in the log, by having guesses digested: with and without the salt."""
 
 from contextlib import AbstractContextManager, nullcontext
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -8,7 +9,7 @@ from unittest import mock
 import pytest
 
 from nodrop import app
-from nodrop.app.machine import SystemIds
+from nodrop.app import machine
 from nodrop.servers.inprocess import InProcessTransport
 
 SECRET = 73
@@ -56,7 +57,7 @@ async def guessed(home: Path, *, erased: bool) -> list[int]:
     ("salts", "found"),
     [
         (nullcontext(), []),
-        (mock.patch.object(SystemIds, "salt", return_value=bytes(16)), [SECRET]),
+        (mock.patch.object(machine, "_salts", lambda: repeat(bytes(16))), [SECRET]),
     ],
     ids=["salted", "CONTROL: one salt for all"],
 )

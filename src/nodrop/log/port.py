@@ -126,6 +126,7 @@ class Row(Value, frozen=True):
 
 
 _OFFERED: Final = State.OFFERED
+_COMPLETED: Final = State.COMPLETED
 _RETRY: Final = clocks.ClockName.RETRY
 """Named once: a member of an enumeration is looked up slowly, and these for every handoff."""
 
@@ -140,7 +141,7 @@ def row_of(handoff: Handoff) -> Row:
     due_at, final, rank = clocks.due_at(handoff), handoff.outcome is not None, None
     if handoff.state is _OFFERED and takeable(handoff):
         rank = clocks.rank(handoff)
-    dead = final and undecided(handoff)
+    dead = final and handoff.state is not _COMPLETED and undecided(handoff)
     return Row(
         handoff,
         due_at,
