@@ -57,7 +57,7 @@ async def guessed(home: Path, *, erased: bool) -> list[int]:
     ("salts", "found"),
     [
         (nullcontext(), []),
-        (mock.patch.object(machine, "_salts", lambda: repeat(bytes(16))), [SECRET]),
+        (mock.patch.object(machine, "_salts", return_value=repeat(bytes(16))), [SECRET]),
     ],
     ids=["salted", "CONTROL: one salt for all"],
 )
