@@ -93,7 +93,7 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
 
 _encode_line: Final = msgspec.json.Encoder().encode
 _AFTER_PREV_HASH: Final = b'"seq":'
-"""What the hash before an entry comes before, in canonical JSON."""
+"""The field before which the hash of the entry before stands, in canonical JSON."""
 
 
 def pack(

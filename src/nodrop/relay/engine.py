@@ -196,7 +196,7 @@ class Engine:
         self._shared_jobs_max: Final = min(
             limits.queue_commands_max, limits.queue_commands_per_agent_max
         )
-        """With fewer jobs in the queue there is room for one more, whoever it is from."""
+        """With fewer jobs in the queue there is room for one more of any agent."""
 
     def surroundings(self, **known: Any) -> Surroundings:
         """Return what a decision may depend on besides the handoff."""

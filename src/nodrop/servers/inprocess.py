@@ -45,7 +45,7 @@ _READERS: Final = {
     name: msgspec.json.Decoder(ROUTES[name].kind, float_hook=float).decode
     for name in (_OFFER, "ack", "update", "complete", "fail", "settle", "checkpoint", "note")
 }
-"""What reads the commands that the relay carries out without a task."""
+"""The decoders of commands that the relay carries out without a task."""
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """It may not fit into 64 bits."""
 FOLLOWED_MAX: Final = 4_096

@@ -123,7 +123,7 @@ class PostgresStore(JournaledStore):
         self._look: _Look | None = None
         self._looking = asyncio.Lock()
         self._own: Connection | None = None
-        """What commits go over, while the others ask. Used by whoever has `_folding`."""
+        """The connection for commits; others are for questions. Used by the holder of `_folding`."""
         self._own_is_old = False
         """Whether it is to be replaced before it is used again."""
         self._resting: asyncio.TimerHandle | None = None

@@ -73,7 +73,7 @@ class Standings:
             self.learn()
 
     def committed(self, happened: Iterable[Happened], at: int) -> None:
-        """Take in the outcomes of a commit. They are learnt from together, or when somebody asks."""
+        """Take in the outcomes of a commit. They are learnt from together, or when a figure is asked for."""
         for each in happened:
             if each.type in OUTCOMES:
                 self._ended.append((each.handoff, at))

@@ -252,7 +252,7 @@ class Offers:
 
 
 class _OfferJob(Job[Offered]):
-    """An offer that somebody asks for, to be decided in some batch."""
+    """An offer of a caller, to be decided in some batch."""
 
     __slots__ = (
         *("_offers", "asking", "besides", "caller", "command", "digest", "error", "full"),
