@@ -73,8 +73,8 @@ async def _has_ended(connection: Connection, backend: int | None) -> bool:
 async def to_the_end(future: "asyncio.Future[T]") -> T:
     """Wait until `future` is done even when cancelled meanwhile; then be cancelled.
 
-    The driver bounds the wait. A commit that was given up could still be kept after whoever asked
-    for it had looked.
+    The driver bounds the wait. A commit that was given up could still be kept after its caller
+    had looked for it.
     """
     cancelled = None
     while not future.done():
